@@ -1,0 +1,68 @@
+//! What can go wrong in the framework, grouped by what the caller has to do.
+
+use terrane_storage::StorageError;
+
+/// Result of a call into the framework.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the log-structured merge framework.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a call.
+    #[error("{0}")]
+    Storage(#[source] std::sync::Arc<StorageError>),
+    /// A file does not hold what was written to it.
+    #[error("{file} is damaged at byte {offset}: {reason}")]
+    Damaged {
+        /// Name of the file below the store's directory.
+        file: String,
+        /// Byte offset of the damaged structure.
+        offset: u64,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A file was written by a version that this one does not know.
+    #[error("{file} has format version {found}; this program knows versions up to {known}")]
+    UnknownVersion {
+        /// Name of the file.
+        file: String,
+        /// Version found.
+        found: u32,
+        /// Highest version known.
+        known: u32,
+    },
+    /// An earlier write or sync failed, so the handle refuses writes.
+    #[error("the store refuses writes after a failed write or sync ({cause}); reopen it to go on from what is durable")]
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// A write needs space that the disk does not have; nothing was changed.
+    #[error("no space left for {what}; free some space and write again")]
+    Full {
+        /// What needed the space.
+        what: String,
+    },
+    /// A caller's argument is outside of what the structure can hold.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// Damage found in `file` at `offset`.
+    pub fn damaged(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
+        Self::Damaged { file: file.into(), offset, reason: reason.into() }
+    }
+
+    /// Whether the error says that stored bytes are not what was written.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(std::sync::Arc::new(error))
+    }
+}

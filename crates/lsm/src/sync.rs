@@ -1,0 +1,78 @@
+//! Locks and atomics, so that a model checker can replace them.
+//!
+//! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` the same names are
+//! loom's. Concurrent code of this crate takes its primitives from here only.
+
+#[cfg(not(loom))]
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(loom)]
+pub use model::{Condvar, Mutex, RwLock};
+
+/// loom's locks behind the interface of `parking_lot`.
+#[cfg(loom)]
+mod model {
+    pub use loom::sync::MutexGuard;
+
+    /// A mutual exclusion lock.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// Wraps a value.
+        pub fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        /// Waits for the lock.
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("loom stops at the first panic")
+        }
+    }
+
+    /// A reader-writer lock.
+    #[derive(Debug, Default)]
+    pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        /// Wraps a value.
+        pub fn new(value: T) -> Self {
+            Self(loom::sync::RwLock::new(value))
+        }
+
+        /// Waits for shared access.
+        pub fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
+            self.0.read().expect("loom stops at the first panic")
+        }
+
+        /// Waits for exclusive access.
+        pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+            self.0.write().expect("loom stops at the first panic")
+        }
+    }
+
+    /// A condition variable.
+    #[derive(Debug, Default)]
+    pub struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        /// A new one without waiters.
+        pub fn new() -> Self {
+            Self(loom::sync::Condvar::new())
+        }
+
+        /// Wakes one waiter.
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all waiters.
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Everything Terrane asks of an operating system: files, directories, locks, clocks.
+//!
+//! All I/O of the store goes through [`Storage`] and [`File`], so that the same
+//! engine runs on a real disk ([`RealStorage`]), in memory ([`MemoryStorage`]), on
+//! storage that fails at a chosen call ([`FaultyStorage`]) and under the crash
+//! controller ([`crash`]), which cuts the power after any event and enumerates what
+//! the disk may then hold. This crate knows no file format.
+#![forbid(unsafe_code)]
+
+pub mod crash;
+mod error;
+mod faulty;
+mod memory;
+mod real;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+pub use error::{Operation, StorageError};
+pub use faulty::{Fault, FaultPlan, FaultyStorage};
+pub use memory::MemoryStorage;
+pub use real::RealStorage;
+
+/// Result of a storage call.
+pub type Result<T> = std::result::Result<T, StorageError>;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// A file that must not exist yet, for reading and writing.
+    CreateNew,
+}
+
+/// Kind of an advisory lock that belongs to an open file and ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Several holders at once, as long as nobody holds it exclusively.
+    Shared,
+    /// One holder.
+    Exclusive,
+}
+
+/// A directory tree: the store's root. Names are relative to it, with `/` between parts.
+///
+/// Durability is what POSIX promises and no more: file contents are durable after
+/// [`File::sync_data`], a created, renamed or removed name after [`Storage::sync_directory`]
+/// of its directory (`""` is the root).
+pub trait Storage: Send + Sync + Debug {
+    /// Opens or creates a file.
+    fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
+    /// Whether a file or directory of this name exists.
+    fn exists(&self, name: &str) -> Result<bool>;
+    /// Atomically gives `from` the name `to`, replacing what had it.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Removes a file's name; open handles stay readable.
+    fn remove(&self, name: &str) -> Result<()>;
+    /// Creates a directory and its missing parents (no error if it is there).
+    fn create_directory(&self, name: &str) -> Result<()>;
+    /// Names of the files (not directories) directly inside a directory, sorted.
+    fn list(&self, directory: &str) -> Result<Vec<String>>;
+    /// Makes the names inside a directory durable.
+    fn sync_directory(&self, directory: &str) -> Result<()>;
+    /// Nanoseconds since the Unix epoch.
+    fn unix_time_ns(&self) -> u64;
+    /// Nanoseconds on a clock that never goes back.
+    fn monotonic_ns(&self) -> u64;
+    /// A name for messages, such as the directory's path.
+    fn describe(&self) -> String;
+}
+
+/// An open file. All positions are byte offsets from its start.
+pub trait File: Send + Sync + Debug {
+    /// Fills `buffer` from `offset`; [`StorageError::is_unexpected_end`] if the file is too short.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
+    /// Writes all of `bytes` at `offset`, extending the file if need be.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Whether the length is 0.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts the file, or extends it with zeros.
+    fn set_len(&self, length: u64) -> Result<()>;
+    /// Reserves space for `length` bytes from the start (and extends the file to it), so that
+    /// later writes there cannot meet a full disk.
+    fn allocate(&self, length: u64) -> Result<()>;
+    /// Makes the contents and the length durable.
+    fn sync_data(&self) -> Result<()>;
+    /// Tries to take an advisory lock on the whole file; `false` if another handle (of any
+    /// process) holds a conflicting one.
+    fn try_lock(&self, kind: LockKind) -> Result<bool>;
+    /// Gives the lock back.
+    fn unlock(&self) -> Result<()>;
+    /// The name it was opened by, for messages.
+    fn name(&self) -> &str;
+}
