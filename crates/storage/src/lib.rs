@@ -11,13 +11,14 @@ pub mod crash;
 mod error;
 mod faulty;
 mod memory;
+mod names;
 mod real;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use error::{Operation, StorageError};
-pub use faulty::{Fault, FaultPlan, FaultyStorage};
+pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
 pub use memory::MemoryStorage;
 pub use real::RealStorage;
 
@@ -48,7 +49,8 @@ pub enum LockKind {
 ///
 /// Durability is what POSIX promises and no more: file contents are durable after
 /// [`File::sync_data`], a created, renamed or removed name after [`Storage::sync_directory`]
-/// of its directory (`""` is the root).
+/// of its directory (`""` is the root). That holds for directories too: the name of a created
+/// one is durable after a sync of the directory above it. Only files are renamed and removed.
 pub trait Storage: Send + Sync + Debug {
     /// Opens or creates a file.
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
@@ -60,7 +62,8 @@ pub trait Storage: Send + Sync + Debug {
     fn remove(&self, name: &str) -> Result<()>;
     /// Creates a directory and its missing parents (no error if it is there).
     fn create_directory(&self, name: &str) -> Result<()>;
-    /// Names of the files (not directories) directly inside a directory, sorted.
+    /// Names of the files (not directories) directly inside a directory, sorted, without the
+    /// directory's own name.
     fn list(&self, directory: &str) -> Result<Vec<String>>;
     /// Makes the names inside a directory durable.
     fn sync_directory(&self, directory: &str) -> Result<()>;
@@ -91,8 +94,15 @@ pub trait File: Send + Sync + Debug {
     fn allocate(&self, length: u64) -> Result<()>;
     /// Makes the contents and the length durable.
     fn sync_data(&self) -> Result<()>;
+    /// For fault injection, called in place of a [`File::sync_data`] that is made to fail: storage
+    /// that models durability takes what was written since the last sync for clean, as Linux
+    /// does, so that no later sync makes it durable. Other storage does nothing.
+    fn forget_unsynced(&self) -> Result<()> {
+        Ok(())
+    }
     /// Tries to take an advisory lock on the whole file; `false` if another handle (of any
-    /// process) holds a conflicting one.
+    /// process) holds a conflicting one. A handle that holds a lock of the other kind gives
+    /// it back first, and has none if the answer is `false`.
     fn try_lock(&self, kind: LockKind) -> Result<bool>;
     /// Gives the lock back.
     fn unlock(&self) -> Result<()>;

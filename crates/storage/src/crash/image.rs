@@ -1,0 +1,256 @@
+//! What a disk holds after a crash.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::Controller;
+use super::choice::Choice;
+use super::cut::{Cut, NameOrder};
+use super::data::SECTOR_LENGTH;
+use super::event::FileId;
+use super::names::{Names, Node};
+use super::state::State;
+use crate::Storage;
+use crate::memory::Prepared;
+use crate::memory::content::Content;
+
+/// How it came to a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Only what a power loss leaves is there, and all of it is durable.
+    PowerLoss,
+    /// Everything is there; what was not synced can still be lost by a later power loss.
+    ProcessKill,
+}
+
+/// One state in which a crash may leave the disk.
+#[derive(Clone)]
+pub struct Image {
+    cut: Arc<Cut>,
+    crash: Crash,
+    choice: Choice,
+    name_order: NameOrder,
+    names: Arc<Names>,
+    /// Files of which something waited; the others hold what is durable.
+    changed: BTreeMap<FileId, Arc<Content>>,
+}
+
+impl Image {
+    pub(super) fn new(
+        cut: Arc<Cut>,
+        crash: Crash,
+        mut choice: Choice,
+        name_order: NameOrder,
+    ) -> Self {
+        cut.normalise(&mut choice, name_order);
+        let names = cut.names(&choice);
+        let mut changed: BTreeMap<FileId, Arc<Content>> = BTreeMap::new();
+        if cut.touched().next().is_some() {
+            for id in names.values().filter_map(file_id) {
+                if cut
+                    .state
+                    .files
+                    .get(&id)
+                    .is_some_and(|file| !file.pending.is_empty())
+                    && let Some(content) = cut.content(id, &choice)
+                {
+                    changed.insert(id, content);
+                }
+            }
+        }
+        Self {
+            cut,
+            crash,
+            choice,
+            name_order,
+            names,
+            changed,
+        }
+    }
+
+    /// Number of events before the crash.
+    pub fn cut(&self) -> usize {
+        self.cut.state.position
+    }
+
+    /// How it came to the crash.
+    pub fn crash(&self) -> Crash {
+        self.crash
+    }
+
+    /// What was kept, for [`Controller::image_with`].
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Names of all files, sorted.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.names
+            .iter()
+            .filter(|(_, node)| file_id(node).is_some())
+            .map(|(name, _)| &**name)
+    }
+
+    /// What a file holds; `None` if there is none of this name.
+    pub fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let content = self.content(file_id(self.names.get(name)?)?)?;
+        let mut bytes = vec![0; usize::try_from(content.length()).ok()?];
+        content.read(&mut bytes, 0);
+        Some(bytes)
+    }
+
+    /// Starts the machine (or process) again on this disk, under a controller of its own, so
+    /// that recovery can be cut too. Images are not changed by it: it can be called again.
+    pub fn restart(&self) -> Arc<Controller> {
+        let base = match self.crash {
+            Crash::PowerLoss => State::durable(self.names.clone(), |id| self.content(id)),
+            Crash::ProcessKill => self.cut.state.restarted(),
+        };
+        let held = self.names.iter().filter_map(|(name, node)| {
+            let held = match node {
+                Node::Directory => Prepared::Directory,
+                Node::File(id) => Prepared::File(*id, (*self.content(*id)?).clone()),
+            };
+            Some((name.clone(), held))
+        });
+        Controller::starting_from(base, held)
+    }
+
+    /// Storage of [`Image::restart`], for tests that do not cut again.
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        self.restart().storage()
+    }
+
+    /// What was lost, in words, and what replays the image.
+    pub fn describe(&self) -> String {
+        let cut = self.cut();
+        let lost = self.cut.describe_lost(&self.choice);
+        let lost = if lost.is_empty() {
+            "nothing".to_owned()
+        } else {
+            lost
+        };
+        match self.crash {
+            Crash::PowerLoss => format!(
+                "power loss after {cut} events, of {} waiting changes lost: {lost} (replay: cut {cut}, choice \"{}\")",
+                self.cut.units.len(),
+                self.choice
+            ),
+            Crash::ProcessKill => format!("process kill after {cut} events (replay: cut {cut})"),
+        }
+    }
+
+    /// Finds a smaller set of losses that still makes `fails` true: tries to keep ever smaller
+    /// groups of what this image loses, whole changes first and then their sectors.
+    ///
+    /// Returns the image unchanged if `fails` is false for it, or if it loses nothing.
+    pub fn shrink(&self, mut fails: impl FnMut(&Image) -> bool) -> Image {
+        if !fails(self) {
+            return self.clone();
+        }
+        let units = self
+            .cut
+            .units
+            .iter()
+            .map(|unit| self.lost(unit.bits.clone()))
+            .collect();
+        let image = self.keep_groups(units, &mut fails);
+        let bits = image
+            .lost(0..image.choice.len())
+            .into_iter()
+            .map(|bit| vec![bit])
+            .collect();
+        image.keep_groups(bits, &mut fails)
+    }
+
+    fn lost(&self, bits: std::ops::Range<usize>) -> Vec<usize> {
+        bits.filter(|&bit| !self.choice.keeps(bit)).collect()
+    }
+
+    fn keep_groups(
+        &self,
+        mut groups: Vec<Vec<usize>>,
+        fails: &mut impl FnMut(&Image) -> bool,
+    ) -> Image {
+        groups.retain(|group| !group.is_empty());
+        let mut image = self.clone();
+        let mut size = groups.len();
+        while size > 0 {
+            let before = groups.len();
+            let mut start = 0;
+            while start < groups.len() {
+                let end = (start + size).min(groups.len());
+                let mut choice = image.choice.clone();
+                for &bit in groups[start..end].iter().flatten() {
+                    choice.set(bit..bit + 1, true);
+                }
+                let candidate =
+                    Image::new(image.cut.clone(), image.crash, choice, image.name_order);
+                if candidate.choice != image.choice && fails(&candidate) {
+                    image = candidate;
+                    groups.drain(start..end);
+                } else {
+                    start = end;
+                }
+            }
+            size = match size {
+                // Keeping one group may have made room for another.
+                1 if groups.len() < before => 1,
+                size => size / 2,
+            };
+        }
+        image
+    }
+
+    fn content(&self, id: FileId) -> Option<Arc<Content>> {
+        match self.changed.get(&id) {
+            Some(content) => Some(content.clone()),
+            None => Some(self.cut.state.files.get(&id)?.durable.clone()),
+        }
+    }
+
+    /// Equal for images of the same cut that hold the same: covers all that can differ, which is
+    /// the names and, of the files that have one, lengths, touched sectors and cuts.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        if !self.cut.state.name_changes.is_empty() {
+            self.names.hash(&mut hasher);
+        }
+        let mut sector_bytes = [0; SECTOR_LENGTH as usize];
+        for (id, sectors) in self.cut.touched() {
+            let Some(content) = self.changed.get(&id) else {
+                continue;
+            };
+            (
+                id,
+                content.length(),
+                self.cut.durable_bytes_left(id, &self.choice),
+            )
+                .hash(&mut hasher);
+            for sector in sectors
+                .iter()
+                .take_while(|&sector| sector * SECTOR_LENGTH < content.length())
+            {
+                content.read(&mut sector_bytes, sector * SECTOR_LENGTH);
+                hasher.write(&sector_bytes);
+            }
+        }
+        hasher.finish()
+    }
+}
+
+fn file_id(node: &Node) -> Option<FileId> {
+    match node {
+        Node::Directory => None,
+        Node::File(id) => Some(*id),
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.describe())
+    }
+}

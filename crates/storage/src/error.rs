@@ -1,0 +1,228 @@
+//! What a storage call was doing, to which file, and why it failed.
+
+use std::fmt;
+use std::io;
+
+/// A kind of storage call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Opening an existing file.
+    Open,
+    /// Creating a file.
+    Create,
+    /// Asking whether a name exists.
+    Exists,
+    /// Reading bytes.
+    Read,
+    /// Writing bytes.
+    Write,
+    /// Asking for a file's length.
+    Length,
+    /// Cutting or extending a file.
+    SetLength,
+    /// Reserving space.
+    Allocate,
+    /// Making contents and length durable.
+    Sync,
+    /// Renaming a file.
+    Rename,
+    /// Removing a file's name.
+    Remove,
+    /// Listing a directory.
+    List,
+    /// Creating a directory.
+    CreateDirectory,
+    /// Making the names in a directory durable.
+    SyncDirectory,
+    /// Taking an advisory lock.
+    Lock,
+    /// Giving an advisory lock back.
+    Unlock,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Open => "open",
+            Self::Create => "create",
+            Self::Exists => "look for",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Length => "get the length of",
+            Self::SetLength => "set the length of",
+            Self::Allocate => "reserve space for",
+            Self::Sync => "sync",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::List => "list directory",
+            Self::CreateDirectory => "create directory",
+            Self::SyncDirectory => "sync directory",
+            Self::Lock => "lock",
+            Self::Unlock => "unlock",
+        })
+    }
+}
+
+/// A storage call that failed: what it was doing, where, and the operating system's reason.
+///
+/// The message holds all of it, so [`std::error::Error::source`] is empty and a printed
+/// chain of causes does not repeat the reason; [`StorageError::io_error`] gives it for inspection.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StorageError(Box<Failure>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}{}: {cause}", Name(name), Position(*offset))]
+struct Failure {
+    operation: Operation,
+    name: String,
+    offset: Option<u64>,
+    cause: io::Error,
+}
+
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_empty() {
+            "(the root)"
+        } else {
+            self.0
+        })
+    }
+}
+
+struct Position(Option<u64>);
+
+impl fmt::Display for Position {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(offset) => write!(formatter, " at byte {offset}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StorageError {
+    /// A failure of `operation` on `name`, at a byte offset where there is one.
+    pub fn new(
+        operation: Operation,
+        name: impl Into<String>,
+        offset: Option<u64>,
+        cause: impl Into<io::Error>,
+    ) -> Self {
+        Self(Box::new(Failure {
+            operation,
+            name: name.into(),
+            offset,
+            cause: cause.into(),
+        }))
+    }
+
+    /// What was being done.
+    pub fn operation(&self) -> Operation {
+        self.0.operation
+    }
+
+    /// Name of the file or directory below the root (`""` is the root itself).
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Byte offset of the read or write that failed.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// The operating system's reason.
+    pub fn io_error(&self) -> &io::Error {
+        &self.0.cause
+    }
+
+    /// Kind of the operating system's reason.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.0.cause.kind()
+    }
+
+    /// Whether the disk or the user's quota is full.
+    pub fn is_storage_full(&self) -> bool {
+        matches!(
+            self.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+
+    /// Whether the name, or a directory on the way to it, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether the name is taken.
+    pub fn is_already_exists(&self) -> bool {
+        self.kind() == io::ErrorKind::AlreadyExists
+    }
+
+    /// Whether a read met the end of the file.
+    pub fn is_unexpected_end(&self) -> bool {
+        self.kind() == io::ErrorKind::UnexpectedEof
+    }
+}
+
+/// Adds what was done, and to what, to a reason.
+pub(crate) trait Context<T> {
+    /// Names the operation and the file.
+    fn context(
+        self,
+        operation: Operation,
+        name: &str,
+        offset: Option<u64>,
+    ) -> Result<T, StorageError>;
+}
+
+impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
+    fn context(
+        self,
+        operation: Operation,
+        name: &str,
+        offset: Option<u64>,
+    ) -> Result<T, StorageError> {
+        self.map_err(|cause| StorageError::new(operation, name, offset, cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn message_says_what_where_and_why() {
+        let error = StorageError::new(
+            Operation::Write,
+            "components/12.tc",
+            Some(4096),
+            Errno::NOSPC,
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot write components/12.tc at byte 4096: No space left on device"),
+            "{error}"
+        );
+        assert!(error.is_storage_full());
+        let error = StorageError::new(Operation::List, "", None, Errno::NOENT);
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot list directory (the root): No such file"),
+            "{error}"
+        );
+        assert!(error.is_not_found());
+    }
+
+    #[test]
+    fn error_is_one_pointer_wide() {
+        assert_eq!(size_of::<StorageError>(), size_of::<usize>());
+    }
+}

@@ -1,0 +1,155 @@
+//! The bytes of one file, in chunks that copies share until they are written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Bytes per chunk.
+const CHUNK_LENGTH: usize = 4096;
+
+type Chunk = [u8; CHUNK_LENGTH];
+
+/// A sparse byte array; a clone costs one reference count a chunk.
+///
+/// Invariant: bytes of a chunk at or beyond `length` are zero, so extending reads zeros.
+#[derive(Clone, Default)]
+pub(crate) struct Content {
+    length: u64,
+    chunks: BTreeMap<u64, Arc<Chunk>>,
+}
+
+impl Content {
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Fills the buffer, with zeros where nothing was written or the file has ended.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) {
+        for (chunk, start, range) in pieces(offset, buffer.len()) {
+            let target = &mut buffer[range];
+            match self.chunks.get(&chunk) {
+                Some(bytes) => target.copy_from_slice(&bytes[start..start + target.len()]),
+                None => target.fill(0),
+            }
+        }
+    }
+
+    /// Writes, extending the length if need be.
+    pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.length = self.length.max(offset + bytes.len() as u64);
+        for (chunk, start, range) in pieces(offset, bytes.len()) {
+            let source = &bytes[range];
+            let target = Arc::make_mut(
+                self.chunks
+                    .entry(chunk)
+                    .or_insert_with(|| Arc::new([0; CHUNK_LENGTH])),
+            );
+            target[start..start + source.len()].copy_from_slice(source);
+        }
+    }
+
+    /// Writes zeros without changing the length.
+    pub(crate) fn clear(&mut self, offset: u64, length: usize) {
+        for (chunk, start, range) in pieces(offset, length) {
+            if let Some(bytes) = self.chunks.get_mut(&chunk) {
+                Arc::make_mut(bytes)[start..start + range.len()].fill(0);
+            }
+        }
+    }
+
+    /// Cuts, or extends with zeros.
+    pub(crate) fn set_length(&mut self, length: u64) {
+        if length < self.length {
+            let whole = length.div_ceil(CHUNK_LENGTH as u64);
+            self.chunks.split_off(&whole);
+            let rest = (whole * CHUNK_LENGTH as u64 - length) as usize;
+            self.clear(length, rest);
+        }
+        self.length = length;
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "Content({} bytes, {} chunks)",
+            self.length,
+            self.chunks.len()
+        )
+    }
+}
+
+/// Cuts a byte range at chunk borders: chunk number, start within it, and range of the buffer.
+fn pieces(
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let position = offset + done as u64;
+        let start = (position % CHUNK_LENGTH as u64) as usize;
+        let step = (CHUNK_LENGTH - start).min(length - done);
+        let range = done..done + step;
+        done += step;
+        Some((position / CHUNK_LENGTH as u64, start, range))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    fn all(content: &Content) -> Vec<u8> {
+        let mut bytes = vec![0xee; content.length() as usize];
+        content.read(&mut bytes, 0);
+        bytes
+    }
+
+    #[test]
+    fn behaves_like_a_vector_and_copies_do_not_change() {
+        for seed in 0..50 {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let mut content = Content::default();
+            let mut model: Vec<u8> = Vec::new();
+            let mut copies = Vec::new();
+            for _ in 0..60 {
+                let offset = random.random_range(0..20_000usize);
+                let length = random.random_range(0..9_000usize);
+                match random.random_range(0..4) {
+                    0 => {
+                        content.set_length(offset as u64);
+                        model.resize(offset, 0);
+                    }
+                    1 => {
+                        let end = model.len().min(offset + length);
+                        let start = offset.min(end);
+                        content.clear(start as u64, end - start);
+                        model[start..end].fill(0);
+                    }
+                    2 => {
+                        let byte = random.random();
+                        content.write(&vec![byte; length], offset as u64);
+                        if length > 0 {
+                            model.resize(model.len().max(offset + length), 0);
+                            model[offset..offset + length].fill(byte);
+                        }
+                    }
+                    _ => copies.push((content.clone(), model.clone())),
+                }
+                assert_eq!(all(&content), model, "seed {seed}");
+            }
+            for (copy, expected) in copies {
+                assert_eq!(all(&copy), expected, "a copy changed, seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Files in memory and the handles to them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+
+use super::Shared;
+use super::content::Content;
+use crate::crash::{DiskEvent, FileId};
+use crate::error::Context;
+use crate::{File, LockKind, Operation, Result};
+
+/// Space that the lengths of all files together may take.
+#[derive(Debug)]
+pub(super) struct Space {
+    capacity: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Space {
+    pub(super) fn unlimited() -> Self {
+        Self {
+            capacity: AtomicU64::new(u64::MAX),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn set_capacity(&self, bytes: u64) {
+        self.capacity.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> std::result::Result<(), Errno> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|&used| used <= capacity)
+            })
+            .map(|_| ())
+            .map_err(|_| Errno::NOSPC)
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A file, which lives as long as it has a name or a handle.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) id: FileId,
+    content: RwLock<Content>,
+    locks: Mutex<BTreeMap<u64, LockKind>>,
+    space: Arc<Space>,
+}
+
+impl Inode {
+    /// A file with these contents, which count as used whatever the capacity is.
+    pub(super) fn new(id: FileId, content: Content, space: &Arc<Space>) -> Arc<Self> {
+        space.used.fetch_add(content.length(), Ordering::Relaxed);
+        Arc::new(Self {
+            id,
+            content: RwLock::new(content),
+            locks: Mutex::default(),
+            space: space.clone(),
+        })
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        self.space.give_back(self.content.get_mut().length());
+    }
+}
+
+/// An open handle.
+#[derive(Debug)]
+pub(super) struct MemoryFile {
+    inode: Arc<Inode>,
+    name: String,
+    writable: bool,
+    /// Tells the handle's lock from those of others.
+    handle: u64,
+    shared: Arc<Shared>,
+}
+
+impl MemoryFile {
+    pub(super) fn new(inode: Arc<Inode>, name: &str, writable: bool, shared: Arc<Shared>) -> Self {
+        let handle = shared.next_handle.fetch_add(1, Ordering::Relaxed);
+        Self {
+            inode,
+            name: name.to_owned(),
+            writable,
+            handle,
+            shared,
+        }
+    }
+
+    /// Changes the length and reports it while the file is still locked, so that the recorder
+    /// hears of a file's changes in the order in which they took effect.
+    fn change_length(
+        &self,
+        content: &mut Content,
+        length: u64,
+        event: DiskEvent,
+    ) -> std::result::Result<(), Errno> {
+        let before = content.length();
+        self.inode.space.take(length.saturating_sub(before))?;
+        content.set_length(length);
+        self.inode.space.give_back(before.saturating_sub(length));
+        self.shared.record(|| event);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> std::result::Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !self.writable {
+            return Err(Errno::BADF);
+        }
+        if i64::try_from(offset).is_err() {
+            return Err(Errno::INVAL);
+        }
+        let end = offset
+            .checked_add(bytes.len() as u64)
+            .filter(|&end| i64::try_from(end).is_ok())
+            .ok_or(Errno::FBIG)?;
+        let mut content = self.inode.content.write();
+        self.inode
+            .space
+            .take(end.saturating_sub(content.length()))?;
+        content.write(bytes, offset);
+        self.shared.record(|| DiskEvent::Write {
+            file: self.inode.id,
+            offset,
+            bytes: bytes.into(),
+        });
+        Ok(())
+    }
+
+    fn allocate_space(&self, length: u64) -> std::result::Result<(), Errno> {
+        if length == 0 {
+            return Ok(());
+        }
+        if i64::try_from(length).is_err() {
+            return Err(Errno::FBIG);
+        }
+        if !self.writable {
+            return Err(Errno::BADF);
+        }
+        let mut content = self.inode.content.write();
+        let after = length.max(content.length());
+        self.change_length(
+            &mut content,
+            after,
+            DiskEvent::Allocate {
+                file: self.inode.id,
+                length,
+            },
+        )
+    }
+}
+
+impl File for MemoryFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let context =
+            |cause: io::Error| Err(cause).context(Operation::Read, &self.name, Some(offset));
+        if i64::try_from(offset).is_err() {
+            return context(Errno::INVAL.into());
+        }
+        let content = self.inode.content.read();
+        if offset.saturating_add(buffer.len() as u64) > content.length() {
+            return context(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "failed to fill whole buffer",
+            ));
+        }
+        content.read(buffer, offset);
+        Ok(())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.write(bytes, offset)
+            .context(Operation::Write, &self.name, Some(offset))
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.inode.content.read().length())
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        let result = if !self.writable || i64::try_from(length).is_err() {
+            Err(Errno::INVAL)
+        } else {
+            let event = DiskEvent::SetLength {
+                file: self.inode.id,
+                length,
+            };
+            self.change_length(&mut self.inode.content.write(), length, event)
+        };
+        result.context(Operation::SetLength, &self.name, None)
+    }
+
+    fn allocate(&self, length: u64) -> Result<()> {
+        self.allocate_space(length)
+            .context(Operation::Allocate, &self.name, None)
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.shared.record(|| DiskEvent::Sync {
+            file: self.inode.id,
+        });
+        Ok(())
+    }
+
+    fn forget_unsynced(&self) -> Result<()> {
+        self.shared.record(|| DiskEvent::SyncFailed {
+            file: self.inode.id,
+        });
+        Ok(())
+    }
+
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        let mut locks = self.inode.locks.lock();
+        if locks.get(&self.handle) == Some(&kind) {
+            return Ok(true);
+        }
+        // Like `flock`: changing the kind gives the lock back first.
+        locks.remove(&self.handle);
+        let free = match kind {
+            LockKind::Shared => locks.values().all(|&held| held == LockKind::Shared),
+            LockKind::Exclusive => locks.is_empty(),
+        };
+        if free {
+            locks.insert(self.handle, kind);
+        }
+        Ok(free)
+    }
+
+    fn unlock(&self) -> Result<()> {
+        self.inode.locks.lock().remove(&self.handle);
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        self.inode.locks.lock().remove(&self.handle);
+    }
+}

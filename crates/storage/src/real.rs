@@ -1,0 +1,293 @@
+//! A directory of the operating system.
+//!
+//! Reads and writes are positioned system calls; nothing is buffered here, so what a
+//! call returned is in the page cache and survives a kill of the process. Locks are
+//! `flock` locks: they belong to the open file and end with it or its process.
+
+use std::fs::{self, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use rustix::time::ClockId;
+
+use crate::error::Context;
+use crate::{File, LockKind, OpenMode, Operation, Result, Storage, names};
+
+const ZEROS_LENGTH: usize = 64 * 1024;
+
+/// Files below a directory of the operating system.
+#[derive(Debug, Clone)]
+pub struct RealStorage {
+    root: PathBuf,
+}
+
+impl RealStorage {
+    /// Uses `root`, which need not exist yet: `create_directory("")` makes it.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory that names are relative to.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn file_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
+        names::check_file(name).context(operation, name, None)?;
+        Ok(self.root.join(name))
+    }
+
+    fn directory_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
+        names::check_directory(name).context(operation, name, None)?;
+        Ok(if name.is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(name)
+        })
+    }
+}
+
+impl Storage for RealStorage {
+    fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let operation = if mode == OpenMode::CreateNew {
+            Operation::Create
+        } else {
+            Operation::Open
+        };
+        let path = self.file_path(operation, name)?;
+        let mut options = OpenOptions::new();
+        options.read(true).mode(0o644);
+        match mode {
+            OpenMode::Read => {}
+            OpenMode::Write => {
+                options.write(true);
+            }
+            OpenMode::CreateNew => {
+                options.write(true).create_new(true);
+            }
+        }
+        let file = options.open(path).context(operation, name, None)?;
+        // The system opens a directory for reading and fails only at the first read.
+        if mode == OpenMode::Read && file.metadata().context(operation, name, None)?.is_dir() {
+            return Err(Errno::ISDIR).context(operation, name, None);
+        }
+        Ok(Arc::new(RealFile {
+            file,
+            name: name.to_owned(),
+        }))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        let path = self.directory_path(Operation::Exists, name)?;
+        match fs::metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error).context(Operation::Exists, name, None),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let from_path = self.file_path(Operation::Rename, from)?;
+        let to_path = self.file_path(Operation::Rename, to)?;
+        let both = || format!("{from} to {to}");
+        let from_metadata =
+            fs::symlink_metadata(&from_path).context(Operation::Rename, &both(), None)?;
+        let is_directory = |metadata: fs::Metadata| metadata.is_dir();
+        if is_directory(from_metadata) || fs::symlink_metadata(&to_path).is_ok_and(is_directory) {
+            return Err(Errno::ISDIR).context(Operation::Rename, &both(), None);
+        }
+        fs::rename(from_path, to_path).context(Operation::Rename, &both(), None)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.file_path(Operation::Remove, name)?;
+        fs::remove_file(path).context(Operation::Remove, name, None)
+    }
+
+    fn create_directory(&self, name: &str) -> Result<()> {
+        let path = self.directory_path(Operation::CreateDirectory, name)?;
+        fs::create_dir_all(path).context(Operation::CreateDirectory, name, None)
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<String>> {
+        let path = self.directory_path(Operation::List, directory)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).context(Operation::List, directory, None)? {
+            let entry = entry.context(Operation::List, directory, None)?;
+            let kind = entry
+                .file_type()
+                .context(Operation::List, directory, None)?;
+            // A symbolic link counts as what it leads to; a name that is not UTF-8 cannot be ours.
+            let is_file = if kind.is_symlink() {
+                entry.path().is_file()
+            } else {
+                kind.is_file()
+            };
+            if let (true, Ok(name)) = (is_file, entry.file_name().into_string()) {
+                found.push(name);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn sync_directory(&self, directory: &str) -> Result<()> {
+        let path = self.directory_path(Operation::SyncDirectory, directory)?;
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
+            .open(path)
+            .and_then(|handle| handle.sync_all())
+            .context(Operation::SyncDirectory, directory, None)
+    }
+
+    fn unix_time_ns(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| {
+                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+            })
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        let time = rustix::time::clock_gettime(ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+        seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(nanoseconds)
+    }
+
+    fn describe(&self) -> String {
+        self.root.display().to_string()
+    }
+}
+
+#[derive(Debug)]
+struct RealFile {
+    file: fs::File,
+    name: String,
+}
+
+impl File for RealFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.file
+            .read_exact_at(buffer, offset)
+            .context(Operation::Read, &self.name, Some(offset))
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .context(Operation::Write, &self.name, Some(offset))
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self
+            .file
+            .metadata()
+            .context(Operation::Length, &self.name, None)?
+            .len())
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        if i64::try_from(length).is_err() {
+            return Err(Errno::INVAL).context(Operation::SetLength, &self.name, None);
+        }
+        self.file
+            .set_len(length)
+            .context(Operation::SetLength, &self.name, None)
+    }
+
+    fn allocate(&self, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        if i64::try_from(length).is_err() {
+            return Err(Errno::FBIG).context(Operation::Allocate, &self.name, None);
+        }
+        let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length);
+        match rustix::io::retry_on_intr(reserve) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                extend_with_zeros(&self.file, length).context(Operation::Allocate, &self.name, None)
+            }
+            result => result.context(Operation::Allocate, &self.name, None),
+        }
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.file
+            .sync_data()
+            .context(Operation::Sync, &self.name, None)
+    }
+
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        let taken = match kind {
+            LockKind::Shared => self.file.try_lock_shared(),
+            LockKind::Exclusive => self.file.try_lock(),
+        };
+        match taken {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => {
+                Err(error).context(Operation::Lock, &self.name, None)
+            }
+        }
+    }
+
+    fn unlock(&self) -> Result<()> {
+        self.file
+            .unlock()
+            .context(Operation::Unlock, &self.name, None)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Reserves space where the file system has no call for it. On failure the file may be
+/// longer, with zeros: cutting it back could remove what another handle has appended.
+fn extend_with_zeros(file: &fs::File, length: u64) -> io::Result<()> {
+    let zeros = [0; ZEROS_LENGTH];
+    let mut position = file.metadata()?.len();
+    while position < length {
+        let step = (length - position).min(ZEROS_LENGTH as u64);
+        file.write_all_at(&zeros[..step as usize], position)?;
+        position += step;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_replace_a_missing_allocation_call_and_keep_what_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, b"kept").unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let length = ZEROS_LENGTH as u64 + 5;
+        extend_with_zeros(&file, length).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.len() as u64, length);
+        assert_eq!(&bytes[..4], b"kept");
+        assert!(bytes[4..].iter().all(|&byte| byte == 0));
+        extend_with_zeros(&file, 2).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), length);
+    }
+}
