@@ -1,1 +1,22 @@
-//! Stub.
+//! Geometry of the Terrane spatial store: rectangles, coordinate systems, the
+//! Hilbert curve, grid cells, great-circle distances, and the geometries that
+//! records hold (well-known binary) with their exact predicates.
+//!
+//! Nothing here does I/O, keeps state or panics on input. Longitude comes
+//! before latitude, always.
+
+#![forbid(unsafe_code)]
+
+pub mod geometry;
+pub mod grid;
+pub mod hilbert;
+mod point;
+mod rect;
+pub mod sphere;
+mod system;
+
+pub use point::Point;
+pub use rect::{Rect, RectF32, f32_above, f32_below, from_ordered_bits, ordered_bits};
+pub use system::{
+    CoordinateError, CoordinateSystem, WindowError, Windows, check_coordinates, windows,
+};

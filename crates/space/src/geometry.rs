@@ -1,0 +1,40 @@
+//! Geometries as records hold them: ISO well-known binary, little-endian, Z
+//! and M kept, without SRID. `parse_wkb` turns what arrives into that form and
+//! is the only way in; every other function takes bytes in that form, checks
+//! them again, and answers damaged ones with an error.
+//!
+//! Predicates treat edges as straight in the coordinates. In `lonlat`,
+//! distances treat them as great-circle arcs.
+
+mod convert;
+mod distance;
+mod edges;
+mod error;
+mod geojson;
+mod kind;
+mod lines;
+mod point;
+mod predicate;
+mod query;
+mod segment;
+mod shape;
+mod summary;
+mod validity;
+mod walk;
+mod wkb;
+mod wkt;
+mod write;
+
+pub use convert::{from_geo, to_geo};
+pub use distance::{distance, distance_bytes};
+pub use error::GeometryError;
+pub use geojson::{from_geojson, to_geojson};
+pub use kind::{Dimensions, GeometryKind};
+pub use point::{as_point, point_wkb};
+pub use predicate::{IntersectionMatrix, PredicateError, intersects, relate, within};
+pub use query::QueryGeometry;
+pub use summary::{GeometrySummary, summarise};
+pub use validity::{InvalidGeometry, Ring, check_valid};
+pub use walk::NESTING_DEPTH_MAX;
+pub use wkb::{ParsedWkb, normalise, parse_wkb};
+pub use wkt::{from_wkt, to_wkt};

@@ -1,0 +1,56 @@
+//! Predicates between two geometries, by the DE-9IM matrix of `geo`, whose
+//! orientation tests are exact.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use geo::relate::IntersectionMatrix;
+use geo::relate::Relate;
+use geo_types::Geometry;
+
+use super::convert::from_geo;
+use super::error::GeometryError;
+use super::query::QueryGeometry;
+use crate::CoordinateSystem;
+
+/// Why a predicate has no answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PredicateError {
+    /// The stored bytes are not a geometry.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The topology of the two cannot be computed.
+    #[error(
+        "the geometries cannot be related, most likely because one is not valid (rings that cross themselves or each other, or overlapping parts of a collection); repair it"
+    )]
+    Unrelatable,
+}
+
+/// The DE-9IM matrix of `a` and `b`, from which every topological predicate follows.
+///
+/// # Errors
+/// On invalid geometries the topology graph of `geo` may find itself
+/// inconsistent and panic, which is answered with an error.
+pub fn relate(a: &Geometry<f64>, b: &Geometry<f64>) -> Result<IntersectionMatrix, PredicateError> {
+    // Both are only read, so nothing inconsistent can be seen afterwards.
+    catch_unwind(AssertUnwindSafe(|| a.relate(b))).map_err(|_| PredicateError::Unrelatable)
+}
+
+/// Whether `a` and `b` share a point, in the plane.
+///
+/// # Errors
+/// Geometries that cannot be stored, such as rings of three positions.
+pub fn intersects(a: &Geometry<f64>, b: &Geometry<f64>) -> Result<bool, PredicateError> {
+    let query = QueryGeometry::new(&from_geo(b), CoordinateSystem::Planar)?;
+    Ok(query.intersects(&from_geo(a))?)
+}
+
+/// Whether `a` is within `b`, in the plane: no point of `a` is outside of `b`,
+/// and their interiors share a point (OGC; a line on the boundary of a polygon
+/// is not within it).
+///
+/// # Errors
+/// Geometries that cannot be stored, or that are invalid and cannot be related.
+pub fn within(a: &Geometry<f64>, b: &Geometry<f64>) -> Result<bool, PredicateError> {
+    let query = QueryGeometry::new(&from_geo(b), CoordinateSystem::Planar)?;
+    query.within(&from_geo(a))
+}

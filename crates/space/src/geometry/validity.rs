@@ -1,0 +1,339 @@
+//! Validity in the sense of the simple-features standard, as far as the
+//! predicates rely on it: rings that are simple, holes inside of their shell,
+//! parts that do not overlap. That the interior of a polygon is connected is
+//! not checked.
+
+use geo::coordinate_position::CoordPos;
+use geo::dimensions::Dimensions;
+use geo_types::{Geometry, LineString, Polygon};
+
+use super::edges::EdgeTree;
+use super::predicate::relate;
+use super::segment::{Contact, Location, Segment, edges, orientation};
+use crate::{Point, Rect};
+
+/// Why a geometry is not valid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InvalidGeometry {
+    /// A line that is a single point.
+    #[error("a line string has fewer than 2 distinct positions")]
+    DegenerateLine,
+    /// A ring with no area.
+    #[error("{ring} has fewer than 3 distinct positions")]
+    DegenerateRing {
+        /// Which ring.
+        ring: Ring,
+    },
+    /// A coordinate is NaN or infinite.
+    #[error("a coordinate is not a finite number")]
+    NotFinite,
+    /// A ring that crosses or touches itself.
+    #[error("{ring} intersects itself near ({x}, {y})")]
+    SelfIntersection {
+        /// Which ring.
+        ring: Ring,
+        /// x of an end of an edge that meets another.
+        x: f64,
+        /// y of an end of an edge that meets another.
+        y: f64,
+    },
+    /// A hole that is not inside of the outer ring.
+    #[error("{hole} is not inside of the outer ring")]
+    HoleOutside {
+        /// Which hole.
+        hole: Ring,
+    },
+    /// Two holes that overlap or share a piece of their boundary.
+    #[error("{first} and {second} overlap or share an edge")]
+    HolesOverlap {
+        /// The one.
+        first: Ring,
+        /// The other.
+        second: Ring,
+    },
+    /// Two parts of a multi-polygon that overlap or share a piece of their boundary.
+    #[error(
+        "polygons {first} and {second} of the multi-polygon (counted from 0) overlap or share an edge"
+    )]
+    PolygonsOverlap {
+        /// Index of the one.
+        first: usize,
+        /// Index of the other.
+        second: usize,
+    },
+    /// A part that is not valid.
+    #[error("part {index} (counted from 0): {source}")]
+    Part {
+        /// Index of the part.
+        index: usize,
+        /// What is wrong with it.
+        source: Box<InvalidGeometry>,
+    },
+}
+
+/// A ring of a polygon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// The outer one.
+    Outer,
+    /// A hole, counted from 0.
+    Hole(usize),
+}
+
+impl std::fmt::Display for Ring {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ring::Outer => formatter.write_str("the outer ring"),
+            Ring::Hole(index) => write!(formatter, "hole {index}"),
+        }
+    }
+}
+
+/// Accepts valid geometries; empty ones are.
+///
+/// # Errors
+/// The first reason found, and the part that it is in.
+pub fn check_valid(geometry: &Geometry<f64>) -> Result<(), InvalidGeometry> {
+    match geometry {
+        Geometry::Point(point) => check_finite([Point::new(point.x(), point.y())]),
+        Geometry::Line(line) => check_line(&LineString(vec![line.start, line.end])),
+        Geometry::LineString(line) => check_line(line),
+        Geometry::Polygon(polygon) => check_polygon(polygon),
+        Geometry::Rect(rect) => check_polygon(&rect.to_polygon()),
+        Geometry::Triangle(triangle) => check_polygon(&triangle.to_polygon()),
+        Geometry::MultiPoint(points) => {
+            check_finite(points.iter().map(|p| Point::new(p.x(), p.y())))
+        }
+        Geometry::MultiLineString(lines) => each(&lines.0, check_line),
+        Geometry::MultiPolygon(polygons) => {
+            each(&polygons.0, check_polygon)?;
+            check_disjoint(&polygons.0)
+        }
+        Geometry::GeometryCollection(collection) => each(&collection.0, check_valid),
+    }
+}
+
+fn each<T>(
+    parts: &[T],
+    check: impl Fn(&T) -> Result<(), InvalidGeometry>,
+) -> Result<(), InvalidGeometry> {
+    parts.iter().enumerate().try_for_each(|(index, part)| {
+        check(part).map_err(|source| InvalidGeometry::Part {
+            index,
+            source: Box::new(source),
+        })
+    })
+}
+
+fn check_finite(points: impl IntoIterator<Item = Point>) -> Result<(), InvalidGeometry> {
+    let is_finite = points.into_iter().all(Point::is_finite);
+    if is_finite {
+        Ok(())
+    } else {
+        Err(InvalidGeometry::NotFinite)
+    }
+}
+
+/// The positions of a line without consecutive repetitions.
+fn distinct(line: &LineString<f64>) -> Vec<Point> {
+    let mut points: Vec<Point> = line
+        .0
+        .iter()
+        .map(|coord| Point::new(coord.x, coord.y))
+        .collect();
+    points.dedup();
+    points
+}
+
+fn check_line(line: &LineString<f64>) -> Result<(), InvalidGeometry> {
+    let points = distinct(line);
+    check_finite(points.iter().copied())?;
+    if points.len() == 1 {
+        Err(InvalidGeometry::DegenerateLine)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_polygon(polygon: &Polygon<f64>) -> Result<(), InvalidGeometry> {
+    let holes = polygon.interiors().iter().enumerate();
+    let rings = std::iter::once((Ring::Outer, polygon.exterior()))
+        .chain(holes.map(|(index, hole)| (Ring::Hole(index), hole)))
+        .filter(|(_, line)| !line.0.is_empty());
+    let mut areas: Vec<(Ring, Area)> = Vec::new();
+    for (ring, line) in rings {
+        let points = distinct(line);
+        check_finite(points.iter().copied())?;
+        if points.len() < 4 {
+            return Err(InvalidGeometry::DegenerateRing { ring });
+        }
+        let tree = EdgeTree::new(edges(&points).collect());
+        check_simple(ring, &tree)?;
+        areas.push((
+            ring,
+            Area {
+                start: points[0],
+                tree,
+                polygon: Polygon::new(line.clone(), Vec::new()),
+            },
+        ));
+    }
+    let Some(((_, shell), holes)) = areas.split_first() else {
+        return Ok(());
+    };
+    for (index, (hole, area)) in holes.iter().enumerate() {
+        if !shell.contains(area) {
+            return Err(InvalidGeometry::HoleOutside { hole: *hole });
+        }
+        for (other, other_area) in &holes[index + 1..] {
+            if area.overlaps(other_area) {
+                return Err(InvalidGeometry::HolesOverlap {
+                    first: *hole,
+                    second: *other,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_simple(ring: Ring, tree: &EdgeTree) -> Result<(), InvalidGeometry> {
+    let count = tree.edges().len();
+    for (index, edge) in tree.edges().iter().enumerate() {
+        let rect = edge.rect();
+        let is_bad = tree.any(
+            &|group| group.intersects(&rect),
+            &mut |other_index, other| {
+                if other_index <= index {
+                    return false;
+                }
+                if other_index == index + 1 {
+                    turns_back(edge, other)
+                } else if index == 0 && other_index == count - 1 {
+                    turns_back(other, edge)
+                } else {
+                    edge.contact(other) != Contact::None
+                }
+            },
+        );
+        if is_bad {
+            return Err(InvalidGeometry::SelfIntersection {
+                ring,
+                x: edge.a.x,
+                y: edge.a.y,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the edge `next`, which begins where `edge` ends, runs back over it.
+fn turns_back(edge: &Segment, next: &Segment) -> bool {
+    use geo::kernels::Orientation;
+    let (corner, before, after) = (edge.b, edge.a, next.b);
+    let dot =
+        (before.x - corner.x) * (after.x - corner.x) + (before.y - corner.y) * (after.y - corner.y);
+    dot > 0.0 && orientation(before, corner, after) == Orientation::Collinear
+}
+
+fn check_disjoint(polygons: &[Polygon<f64>]) -> Result<(), InvalidGeometry> {
+    let areas: Vec<(usize, Area)> = polygons
+        .iter()
+        .enumerate()
+        .filter_map(|(index, polygon)| Some((index, Area::new(polygon)?)))
+        .collect();
+    for (place, (first, area)) in areas.iter().enumerate() {
+        for (second, other) in &areas[place + 1..] {
+            if area.overlaps(other) {
+                return Err(InvalidGeometry::PolygonsOverlap {
+                    first: *first,
+                    second: *second,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A polygon whose rings are simple.
+struct Area {
+    /// A position of the outer ring.
+    start: Point,
+    tree: EdgeTree,
+    polygon: Polygon<f64>,
+}
+
+impl Area {
+    fn new(polygon: &Polygon<f64>) -> Option<Self> {
+        let rings = std::iter::once(polygon.exterior()).chain(polygon.interiors());
+        let all: Vec<Segment> = rings
+            .flat_map(|ring| edges(&distinct(ring)).collect::<Vec<_>>())
+            .collect();
+        let start = all.first()?.a;
+        Some(Self {
+            start,
+            tree: EdgeTree::new(all),
+            polygon: polygon.clone(),
+        })
+    }
+
+    fn rect(&self) -> Rect {
+        self.tree.rect()
+    }
+
+    /// The closest way in which the boundaries meet.
+    fn contact(&self, other: &Area) -> Contact {
+        let rect = self.rect();
+        let mut closest = Contact::None;
+        other
+            .tree
+            .any(&|group| group.intersects(&rect), &mut |_, edge| {
+                closest = closest.max(self.tree.contact(edge));
+                closest == Contact::Cross
+            });
+        closest
+    }
+
+    /// Whether `hole` lies inside and meets the boundary in points at most.
+    fn contains(&self, hole: &Area) -> bool {
+        match self.contact(hole) {
+            Contact::Cross => false,
+            Contact::None => self.tree.locate(hole.start) == Location::Inside,
+            Contact::Touch => {
+                self.relates(hole, |matrix| matrix.is_contains() && !shares_line(matrix))
+            }
+        }
+    }
+
+    /// Whether the two share more than points of their boundaries.
+    fn overlaps(&self, other: &Area) -> bool {
+        if !self.rect().intersects(&other.rect()) {
+            return false;
+        }
+        match self.contact(other) {
+            Contact::Cross => true,
+            Contact::None => {
+                self.tree.locate(other.start) == Location::Inside
+                    || other.tree.locate(self.start) == Location::Inside
+            }
+            Contact::Touch => !self.relates(other, |matrix| {
+                matrix.get(CoordPos::Inside, CoordPos::Inside) == Dimensions::Empty
+                    && !shares_line(matrix)
+            }),
+        }
+    }
+
+    /// Whether `holds` is true of the DE-9IM matrix; not if there is none.
+    fn relates(
+        &self,
+        other: &Area,
+        holds: impl Fn(&geo::relate::IntersectionMatrix) -> bool,
+    ) -> bool {
+        let geometry = |area: &Area| Geometry::Polygon(area.polygon.clone());
+        relate(&geometry(self), &geometry(other)).is_ok_and(|matrix| holds(&matrix))
+    }
+}
+
+fn shares_line(matrix: &geo::relate::IntersectionMatrix) -> bool {
+    matrix.get(CoordPos::OnBoundary, CoordPos::OnBoundary) == Dimensions::OneDimensional
+}

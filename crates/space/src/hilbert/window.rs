@@ -1,0 +1,106 @@
+//! Finding the next curve value inside a window, by descending the curve.
+
+use super::table::step_decode;
+use super::{GridRect, ORDER_BITS};
+
+/// The smallest curve value that is at least `value` and whose cell lies in
+/// `window`; `None` when there is none.
+///
+/// Descends once along `value` and at most once more, in constant work a level.
+pub fn next_in_window(value: u64, window: GridRect) -> Option<u64> {
+    next_in_window_of_order(value, window, ORDER_BITS)
+}
+
+/// A square met on the way down: its corner, the bits below it, and the orientation.
+#[derive(Clone, Copy)]
+struct Square {
+    prefix: u64,
+    x: u64,
+    y: u64,
+    level: u32,
+    state: usize,
+}
+
+impl Square {
+    fn child(&self, digit: u32) -> Square {
+        let (bit_x, bit_y, state) = step_decode(self.state, digit);
+        let level = self.level - 1;
+        Square {
+            prefix: self.prefix << 2 | u64::from(digit),
+            x: self.x | u64::from(bit_x) << level,
+            y: self.y | u64::from(bit_y) << level,
+            level,
+            state,
+        }
+    }
+
+    fn intersects(&self, window: &GridRect) -> bool {
+        let last = (1u64 << self.level) - 1;
+        self.x <= u64::from(window.x1)
+            && u64::from(window.x0) <= self.x + last
+            && self.y <= u64::from(window.y1)
+            && u64::from(window.y0) <= self.y + last
+    }
+
+    fn is_within(&self, window: &GridRect) -> bool {
+        let last = (1u64 << self.level) - 1;
+        u64::from(window.x0) <= self.x
+            && self.x + last <= u64::from(window.x1)
+            && u64::from(window.y0) <= self.y
+            && self.y + last <= u64::from(window.y1)
+    }
+
+    /// The smallest value of the square, whose prefix has been walked to `level`.
+    fn first_value(&self) -> u64 {
+        // Only the root of the 32-bit curve would shift by 64, and its prefix is 0.
+        self.prefix.checked_shl(2 * self.level).unwrap_or(0)
+    }
+}
+
+pub(super) fn next_in_window_of_order(value: u64, window: GridRect, order: u32) -> Option<u64> {
+    let mut square = Square {
+        prefix: 0,
+        x: 0,
+        y: 0,
+        level: order,
+        state: 0,
+    };
+    if !square.intersects(&window) {
+        return None;
+    }
+    // The nearest square after the path of `value` that meets the window.
+    let mut later: Option<Square> = None;
+    loop {
+        if square.is_within(&window) {
+            return Some(value);
+        }
+        if square.level == 0 {
+            break;
+        }
+        let digit = (value >> (2 * (square.level - 1)) & 3) as u32;
+        later = (digit + 1..4)
+            .map(|sibling| square.child(sibling))
+            .find(|sibling| sibling.intersects(&window))
+            .or(later);
+        square = square.child(digit);
+        if !square.intersects(&window) {
+            break;
+        }
+    }
+    later.map(|square| first_in_window(square, &window))
+}
+
+/// The smallest value in `window` of a square that intersects it.
+fn first_in_window(mut square: Square, window: &GridRect) -> u64 {
+    while square.level > 0 && !square.is_within(window) {
+        // A square that intersects the window has a quadrant that does.
+        let Some(child) = (0..4)
+            .map(|digit| square.child(digit))
+            .find(|child| child.intersects(window))
+        else {
+            break;
+        };
+        square = child;
+    }
+    square.first_value()
+}

@@ -1,0 +1,30 @@
+//! A position in the plane, or a longitude and a latitude in degrees.
+
+/// A position: `x` is the longitude and `y` the latitude in a `lonlat` dataset.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Longitude in degrees, or the first planar coordinate.
+    pub x: f64,
+    /// Latitude in degrees, or the second planar coordinate.
+    pub y: f64,
+}
+
+impl Point {
+    /// The point at (`x`, `y`).
+    #[inline]
+    pub const fn new(x: f64, y: f64) -> Self {
+        Self { x, y }
+    }
+
+    /// Whether both coordinates are finite.
+    #[inline]
+    pub fn is_finite(self) -> bool {
+        self.x.is_finite() && self.y.is_finite()
+    }
+
+    /// Euclidean distance to `other`, in the units of the coordinates.
+    #[inline]
+    pub fn planar_distance(self, other: Point) -> f64 {
+        (self.x - other.x).hypot(self.y - other.y)
+    }
+}

@@ -1,0 +1,25 @@
+//! Great-circle distances on a sphere, and the longitude/latitude boxes that
+//! enclose caps and arcs.
+//!
+//! Points are in degrees, longitude first; distances are in metres. Boxes
+//! enclose and box distances bound from below, float error included, so an
+//! index that prunes with them never loses an answer.
+
+mod angle;
+mod arc;
+mod cap;
+mod distance;
+mod rect;
+
+#[cfg(test)]
+mod tests;
+
+pub use arc::{arc_rect, distance_to_arc_m};
+pub use cap::cap_windows;
+pub use distance::{
+    PreparedPoint, chord_squared_from_distance_m, distance_m, distance_m_from_chord,
+};
+pub use rect::distance_to_rect_m;
+
+/// Mean radius of the Earth (IUGG), in metres.
+pub const EARTH_RADIUS_M: f64 = 6_371_008.8;

@@ -1,0 +1,52 @@
+//! The distance from a point to a longitude/latitude box.
+
+use super::EARTH_RADIUS_M;
+use super::angle::{longitude_difference, sin_cos_latitude};
+use super::distance::PreparedPoint;
+use crate::{Point, Rect};
+
+/// A lower bound, tight to a nanometre and 14 digits, of the great-circle
+/// distance in metres from `point` to the nearest point of the box `rect`
+/// (bounded by meridians and parallels, `x0 <= x1`); infinite when it is empty.
+pub fn distance_to_rect_m(point: Point, rect: Rect) -> f64 {
+    if rect.is_empty() {
+        return f64::INFINITY;
+    }
+    let nearest_m = if spans_meridian(&rect, point.x) {
+        let off_latitude = (rect.y0 - point.y).max(point.y - rect.y1).max(0.0);
+        off_latitude.to_radians() * EARTH_RADIUS_M
+    } else {
+        // For a given latitude the distance grows with the difference in
+        // longitude, so the nearest point is on the nearer of the two sides.
+        let west = longitude_difference(point.x, rect.x0);
+        let east = longitude_difference(point.x, rect.x1);
+        let side = if west <= east { rect.x0 } else { rect.x1 };
+        distance_to_meridian_m(point, side, west.min(east), rect.y0, rect.y1)
+    };
+    // Below every distance that `distance_m` computes for a point of the box.
+    (nearest_m * (1.0 - 1e-14) - 1e-9).max(0.0)
+}
+
+fn spans_meridian(rect: &Rect, longitude: f64) -> bool {
+    let spans = |x: f64| rect.x0 <= x && x <= rect.x1;
+    spans(longitude) || spans(longitude - 360.0) || spans(longitude + 360.0)
+}
+
+/// Distance to the piece from `y0` to `y1` of the meridian `side`, which is
+/// `difference` degrees away.
+fn distance_to_meridian_m(point: Point, side: f64, difference: f64, y0: f64, y1: f64) -> f64 {
+    let from = PreparedPoint::new(point);
+    let to = |latitude: f64| from.distance_m(Point::new(side, latitude));
+    let ends_m = to(y0).min(to(y1));
+    // The cosine of the distance is a sinusoid in the latitude. Its peak is
+    // where the perpendicular from the point meets the meridian's great
+    // circle; beyond a pole it is out of reach and an end is nearest.
+    let (sin_latitude, cos_latitude) = sin_cos_latitude(point.y);
+    let towards = cos_latitude * difference.to_radians().cos();
+    let peak = sin_latitude.atan2(towards).to_degrees();
+    if y0 < peak && peak < y1 {
+        ends_m.min(to(peak))
+    } else {
+        ends_m
+    }
+}

@@ -1,0 +1,156 @@
+//! Distances from points to geometries.
+
+use proptest::prelude::*;
+use terrane_space::geometry::*;
+use terrane_space::sphere::{EARTH_RADIUS_M, distance_m, distance_to_arc_m, distance_to_rect_m};
+use terrane_space::{CoordinateSystem, Point};
+
+const DEGREE_M: f64 = EARTH_RADIUS_M * std::f64::consts::PI / 180.0;
+
+fn measure(system: CoordinateSystem, x: f64, y: f64, text: &str) -> Option<f64> {
+    let bytes = from_wkt(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let found = distance_bytes(system, Point::new(x, y), &bytes).unwrap();
+    assert_eq!(
+        distance(system, Point::new(x, y), &to_geo(&bytes).unwrap()).unwrap(),
+        found
+    );
+    found
+}
+
+#[test]
+fn planar_distances_are_euclidean() {
+    for (x, y, text, expected) in [
+        (0.0, 0.0, "POINT (3 4)", 5.0),
+        (0.0, 0.0, "LINESTRING (-9 2, 9 2)", 2.0),
+        (12.0, 6.0, "LINESTRING (-9 2, 9 2)", 5.0),
+        (2.0, 2.0, "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", 0.0),
+        (4.0, 2.0, "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", 0.0),
+        (
+            2.0,
+            2.0,
+            "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0), (1 1, 3 1, 3 3, 1 3, 1 1))",
+            1.0,
+        ),
+        (
+            2.0,
+            2.0,
+            "GEOMETRYCOLLECTION (POINT EMPTY, MULTIPOINT (9 9, 2 5), LINESTRING (2 6, 3 7))",
+            3.0,
+        ),
+    ] {
+        assert_eq!(
+            measure(CoordinateSystem::Planar, x, y, text),
+            Some(expected),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn lonlat_distances_are_metres_along_the_sphere() {
+    for (x, y, text, degrees) in [
+        (0.0, 0.0, "POINT (0 3)", 3.0),
+        (0.0, 7.0, "LINESTRING (-10 0, 10 0)", 7.0),
+        (-179.0, 0.0, "LINESTRING (179 -5, 179 5)", 2.0),
+        (
+            -179.0,
+            0.0,
+            "POLYGON ((170 -5, 180 -5, 180 5, 170 5, 170 -5))",
+            1.0,
+        ),
+        (10.0, 88.0, "LINESTRING (-170 88, -170 80)", 4.0),
+    ] {
+        let found = measure(CoordinateSystem::LonLat, x, y, text).unwrap();
+        assert!((found / DEGREE_M - degrees).abs() < 1e-9, "{text}: {found}");
+    }
+}
+
+#[test]
+fn a_point_in_a_polygon_is_at_distance_zero_under_both_names_of_the_antimeridian() {
+    let polygon = "POLYGON ((170 -5, 180 -5, 180 5, 170 5, 170 -5))";
+    assert_eq!(
+        measure(CoordinateSystem::LonLat, 175.0, 0.0, polygon),
+        Some(0.0)
+    );
+    assert_eq!(
+        measure(CoordinateSystem::LonLat, -180.0, 0.0, polygon),
+        Some(0.0)
+    );
+    // On the straight edge, although the arc between its ends runs further north.
+    assert_eq!(
+        measure(
+            CoordinateSystem::LonLat,
+            0.0,
+            60.0,
+            "LINESTRING (-45 60, 45 60)"
+        ),
+        Some(0.0)
+    );
+    // North of the straight edge, but south of the arc: outside, and near the arc.
+    let found = measure(
+        CoordinateSystem::LonLat,
+        0.0,
+        67.0,
+        "POLYGON ((-45 60, 45 60, 0 50, -45 60))",
+    );
+    assert!(
+        found.is_some_and(|found| (0.0..100_000.0).contains(&found) && found > 0.0),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn nothing_is_infinitely_far_away() {
+    for empty in [
+        "POINT EMPTY",
+        "MULTIPOLYGON EMPTY",
+        "GEOMETRYCOLLECTION (POINT EMPTY)",
+    ] {
+        for system in [CoordinateSystem::Planar, CoordinateSystem::LonLat] {
+            assert_eq!(measure(system, 1.0, 1.0, empty), None, "{empty}");
+        }
+    }
+}
+
+fn position() -> impl Strategy<Value = Point> {
+    (-180.0..=180.0f64, -90.0..=90.0f64).prop_map(|(x, y)| Point::new(x, y))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_distance_to_a_line_is_the_least_over_its_edges(from in position(), path in prop::collection::vec(position(), 2..8)) {
+        let line: geo_types::LineString<f64> = path.iter().map(|p| (p.x, p.y)).collect();
+        let bytes = from_geo(&line.into());
+        let edges = path.windows(2).map(|pair| distance_to_arc_m(from, pair[0], pair[1]));
+        let expected = edges.fold(f64::INFINITY, f64::min);
+        let found = distance_bytes(CoordinateSystem::LonLat, from, &bytes).unwrap().unwrap();
+        prop_assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{found} instead of {expected}");
+        let vertices = path.iter().map(|p| distance_m(from, *p)).fold(f64::INFINITY, f64::min);
+        prop_assert!(found <= vertices);
+        // An index that goes by boxes never comes too late.
+        let rect = summarise(&bytes, CoordinateSystem::LonLat).unwrap().index_rect;
+        prop_assert!(distance_to_rect_m(from, rect) <= found + 1e-6);
+    }
+
+    #[test]
+    fn planar_distances_agree_with_geo(from in position(), path in prop::collection::vec(position(), 3..8)) {
+        use geo::{Distance, Euclidean};
+        // In the order of their directions from the mean, the positions bound a star.
+        let count = path.len() as f64;
+        let x = path.iter().map(|p| p.x).sum::<f64>() / count;
+        let y = path.iter().map(|p| p.y).sum::<f64>() / count;
+        let direction = |p: &Point| (p.y - y).atan2(p.x - x);
+        let mut path = path;
+        path.sort_by(|a, b| direction(a).total_cmp(&direction(b)));
+        let mut ring: Vec<(f64, f64)> = path.iter().map(|p| (p.x, p.y)).collect();
+        ring.push(ring[0]);
+        let polygon = geo_types::Polygon::new(ring.into(), vec![]);
+        let geometry = geo_types::Geometry::from(polygon);
+        prop_assume!(check_valid(&geometry).is_ok());
+        let expected = Euclidean.distance(&geo_types::Point::new(from.x, from.y), &geometry);
+        let found = distance(CoordinateSystem::Planar, from, &geometry).unwrap().unwrap();
+        prop_assert!((found - expected).abs() <= 1e-9, "{found} instead of {expected}");
+    }
+}
