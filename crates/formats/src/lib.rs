@@ -1,1 +1,64 @@
-//! Stub.
+//! Files of every format to Arrow batches, and Arrow batches to files.
+//!
+//! [`open`] detects what a file is and returns a [`Source`], whose batches have
+//! few column types ([`ColumnType`]) and whose geometry is either one column of
+//! little-endian ISO WKB or two columns of coordinates. Rows that cannot be
+//! taken come back beside the good ones; damage to the file is an error.
+//! [`writer`] returns a [`Writer`] for an output format.
+//!
+//! Memory is bounded by the batch, never by the file, and hostile input ends
+//! in an error.
+
+#![forbid(unsafe_code)]
+
+mod arrow_json;
+mod columnar;
+mod crs;
+mod csv;
+mod error;
+mod format;
+mod geometry;
+mod guess;
+mod input;
+mod json;
+mod layout;
+mod number;
+mod rows;
+mod source;
+mod temporal;
+mod types;
+mod wkb_transform;
+mod write;
+
+use std::path::Path;
+
+pub use error::{FormatError, Location, SUPPORTED_FORMATS};
+pub use format::{Format, detect};
+pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
+pub use input::Compression;
+pub use json::{JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};
+pub use source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, GeometryColumns, Header, ReadOptions, RejectedRow, Source};
+pub use types::ColumnType;
+pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// When the file cannot be read, is damaged as far as opening shows (text
+/// formats are checked whole), has a format or reference system that is not
+/// supported, or lacks what the options name.
+pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Source, FormatError> {
+    let path = path.as_ref();
+    let input = input::Input::new(path)?;
+    let format = match options.format {
+        Some(format) => format,
+        None => format::detect_input(&input)?,
+    };
+    let (format, opened) = match format {
+        Format::Csv => (format, csv::open(input, options)?),
+        Format::Ndjson | Format::GeoJson | Format::GeoJsonSeq => (format, json::open(input, format, options)?),
+        Format::Parquet | Format::GeoParquet => columnar::parquet::open(&input, options)?,
+        Format::ArrowFile | Format::ArrowStream => (format, columnar::ipc::open(&input, format, options)?),
+    };
+    Ok(Source::new(path.to_path_buf(), format, opened))
+}

@@ -6,10 +6,17 @@
 //! values; schemas, records, transactions and queries belong to the crate `terrane`.
 #![deny(unsafe_code)]
 
+pub mod disk;
 mod error;
+pub mod index;
 pub mod log;
+pub mod manifest;
 #[allow(unsafe_code, reason = "the concurrent trees; every block states its argument")]
 pub mod memory;
+pub mod operation;
+pub mod partition;
+pub mod policy;
+pub mod search;
 pub mod sync;
 
 pub use error::{Error, Result};

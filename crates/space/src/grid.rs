@@ -96,11 +96,7 @@ struct Square {
 }
 
 impl Square {
-    const DOMAIN: Square = Square {
-        x: 0,
-        y: 0,
-        depth: 0,
-    };
+    const DOMAIN: Square = Square { x: 0, y: 0, depth: 0 };
 }
 
 /// Columns and rows of lowest-level cells, all included.
@@ -121,21 +117,14 @@ impl Grid {
         let order = bits_per_level.checked_mul(levels);
         let fits = order.is_some_and(|order| (1..=ORDER_BITS_MAX).contains(&order));
         if !fits || bits_per_level > LEVEL_BITS_MAX {
-            return Err(GridError::Shape {
-                bits_per_level,
-                levels,
-            });
+            return Err(GridError::Shape { bits_per_level, levels });
         }
         let (width, height) = (domain.x1 - domain.x0, domain.y1 - domain.y0);
         let has_extent = |length: f64| length > 0.0 && length.is_finite();
         if !domain.is_finite() || !has_extent(width) || !has_extent(height) {
             return Err(GridError::Domain { domain });
         }
-        Ok(Self {
-            domain,
-            bits_per_level,
-            levels,
-        })
+        Ok(Self { domain, bits_per_level, levels })
     }
 
     /// Number of levels.
@@ -146,11 +135,7 @@ impl Grid {
     /// The lowest-level cell that holds `point`.
     pub fn cell_of(&self, point: Point) -> Cell {
         let (x, y) = self.column_and_row(point);
-        self.cell(Square {
-            x,
-            y,
-            depth: self.levels,
-        })
+        self.cell(Square { x, y, depth: self.levels })
     }
 
     /// The cells above `cell`, from the coarsest down; `cell` is not among them.
@@ -159,11 +144,7 @@ impl Grid {
         let (x, y) = coordinates_of_order(cell.0 >> LEVEL_BITS, grid.order());
         (1..=cell.level().min(grid.levels - 1)).map(move |depth| {
             let below = grid.bits_below(depth);
-            grid.cell(Square {
-                x: x >> below,
-                y: y >> below,
-                depth,
-            })
+            grid.cell(Square { x: x >> below, y: y >> below, depth })
         })
     }
 
@@ -191,10 +172,7 @@ impl Grid {
         let span = self.span(rect);
         let mut partial = vec![Square::DOMAIN];
         for depth in 1..=self.levels {
-            let children: u64 = partial
-                .iter()
-                .map(|square| self.child_count(*square, &span))
-                .sum();
+            let children: u64 = partial.iter().map(|square| self.child_count(*square, &span)).sum();
             if depth > 1 && children + covered.len() as u64 > cells_max as u64 {
                 break;
             }
@@ -219,12 +197,7 @@ impl Grid {
     /// (an index of points stores only those), consecutive cells joined.
     pub fn ranges(&self, rect: Rect, cells_max: usize) -> Vec<CellRange> {
         let cover = self.cover(rect, cells_max);
-        join(
-            cover
-                .into_iter()
-                .map(|cell| self.descendants(cell))
-                .collect(),
-        )
+        join(cover.into_iter().map(|cell| self.descendants(cell)).collect())
     }
 
     /// [`ranges`](Self::ranges) plus the ancestors of the cover, for an index
@@ -234,10 +207,7 @@ impl Grid {
         let cover = self.cover(rect, cells_max);
         let mut ranges: Vec<CellRange> = Vec::with_capacity(cover.len());
         for cell in cover {
-            let single = |cell: Cell| CellRange {
-                first: cell.0,
-                last: cell.0,
-            };
+            let single = |cell: Cell| CellRange { first: cell.0, last: cell.0 };
             ranges.extend(self.ancestors(cell).map(single));
             ranges.push(self.descendants(cell));
         }
@@ -250,8 +220,7 @@ impl Grid {
 
     /// Bits of a lowest-level column below a square at `depth`.
     fn bits_below(&self, depth: u32) -> u32 {
-        self.order()
-            .saturating_sub(self.bits_per_level.saturating_mul(depth))
+        self.order().saturating_sub(self.bits_per_level.saturating_mul(depth))
     }
 
     fn column_and_row(&self, point: Point) -> (u32, u32) {
@@ -297,8 +266,7 @@ impl Grid {
     fn children(&self, square: Square, span: &Span) -> impl Iterator<Item = Square> + use<> {
         let inner = self.child_span(square, span);
         let depth = square.depth + 1;
-        (inner.y0..=inner.y1)
-            .flat_map(move |y| (inner.x0..=inner.x1).map(move |x| Square { x, y, depth }))
+        (inner.y0..=inner.y1).flat_map(move |y| (inner.x0..=inner.x1).map(move |x| Square { x, y, depth }))
     }
 
     fn is_covered(&self, square: Square, span: &Span) -> bool {

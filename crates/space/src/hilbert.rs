@@ -137,10 +137,7 @@ pub fn compare(a: GridPoint, b: GridPoint) -> Ordering {
 /// the price of cells that grow with the magnitude (2^-20 of it).
 #[inline]
 pub fn grid_point(system: CoordinateSystem, point: Point) -> GridPoint {
-    GridPoint {
-        x: grid_coordinate(system, point.x, 180.0),
-        y: grid_coordinate(system, point.y, 90.0),
-    }
+    GridPoint { x: grid_coordinate(system, point.x, 180.0), y: grid_coordinate(system, point.y, 90.0) }
 }
 
 #[inline]
@@ -158,12 +155,7 @@ fn grid_coordinate(system: CoordinateSystem, coordinate: f64, limit: f64) -> u32
 pub fn grid_rect(system: CoordinateSystem, rect: Rect) -> GridRect {
     let low = grid_point(system, Point::new(rect.x0, rect.y0));
     let high = grid_point(system, Point::new(rect.x1, rect.y1));
-    GridRect {
-        x0: low.x,
-        y0: low.y,
-        x1: high.x,
-        y1: high.y,
-    }
+    GridRect { x0: low.x, y0: low.y, x1: high.x, y1: high.y }
 }
 
 /// The position along the curve of the cell that holds `point`.

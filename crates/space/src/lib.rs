@@ -17,6 +17,4 @@ mod system;
 
 pub use point::Point;
 pub use rect::{Rect, RectF32, f32_above, f32_below, from_ordered_bits, ordered_bits};
-pub use system::{
-    CoordinateError, CoordinateSystem, WindowError, Windows, check_coordinates, windows,
-};
+pub use system::{CoordinateError, CoordinateSystem, WindowError, Windows, check_coordinates, windows};

@@ -21,12 +21,7 @@ pub struct Rect {
 
 impl Rect {
     /// The rectangle without points: `union` with it changes nothing.
-    pub const EMPTY: Rect = Rect {
-        x0: f64::INFINITY,
-        y0: f64::INFINITY,
-        x1: f64::NEG_INFINITY,
-        y1: f64::NEG_INFINITY,
-    };
+    pub const EMPTY: Rect = Rect { x0: f64::INFINITY, y0: f64::INFINITY, x1: f64::NEG_INFINITY, y1: f64::NEG_INFINITY };
 
     /// The rectangle from (`x0`, `y0`) to (`x1`, `y1`).
     #[inline]
@@ -91,11 +86,7 @@ impl Rect {
     /// Whether every point of `other` lies in this rectangle; true for an empty `other`.
     #[inline]
     pub fn contains_rect(&self, other: &Rect) -> bool {
-        other.is_empty()
-            || (self.x0 <= other.x0
-                && self.y0 <= other.y0
-                && other.x1 <= self.x1
-                && other.y1 <= self.y1)
+        other.is_empty() || (self.x0 <= other.x0 && self.y0 <= other.y0 && other.x1 <= self.x1 && other.y1 <= self.y1)
     }
 
     /// Width times height; zero when empty.
@@ -106,11 +97,7 @@ impl Rect {
         }
         let (width, height) = (self.x1 - self.x0, self.y1 - self.y0);
         // An infinite side times a zero side would be NaN.
-        if width == 0.0 || height == 0.0 {
-            0.0
-        } else {
-            width * height
-        }
+        if width == 0.0 || height == 0.0 { 0.0 } else { width * height }
     }
 
     /// Width plus height; zero when empty.
@@ -139,11 +126,7 @@ impl Rect {
             return 0.0;
         }
         let growth = union.area() - self.area();
-        if growth.is_nan() {
-            f64::INFINITY
-        } else {
-            growth
-        }
+        if growth.is_nan() { f64::INFINITY } else { growth }
     }
 
     /// Squared Euclidean distance from `point`; zero inside, infinite when empty.
@@ -173,22 +156,13 @@ pub struct RectF32 {
 
 impl RectF32 {
     /// The rectangle without points.
-    pub const EMPTY: RectF32 = RectF32 {
-        x0: f32::INFINITY,
-        y0: f32::INFINITY,
-        x1: f32::NEG_INFINITY,
-        y1: f32::NEG_INFINITY,
-    };
+    pub const EMPTY: RectF32 =
+        RectF32 { x0: f32::INFINITY, y0: f32::INFINITY, x1: f32::NEG_INFINITY, y1: f32::NEG_INFINITY };
 
     /// The smallest single-precision rectangle around `rect`.
     #[inline]
     pub fn outward(rect: Rect) -> Self {
-        Self {
-            x0: f32_below(rect.x0),
-            y0: f32_below(rect.y0),
-            x1: f32_above(rect.x1),
-            y1: f32_above(rect.y1),
-        }
+        Self { x0: f32_below(rect.x0), y0: f32_below(rect.y0), x1: f32_above(rect.x1), y1: f32_above(rect.y1) }
     }
 
     /// Whether the two share a point, boundaries included.
@@ -218,12 +192,7 @@ impl RectF32 {
 
 impl From<RectF32> for Rect {
     fn from(rect: RectF32) -> Rect {
-        Rect::new(
-            f64::from(rect.x0),
-            f64::from(rect.y0),
-            f64::from(rect.x1),
-            f64::from(rect.y1),
-        )
+        Rect::new(f64::from(rect.x0), f64::from(rect.y0), f64::from(rect.x1), f64::from(rect.y1))
     }
 }
 
@@ -231,22 +200,14 @@ impl From<RectF32> for Rect {
 #[inline]
 pub fn f32_below(value: f64) -> f32 {
     let nearest = value as f32;
-    if f64::from(nearest) > value {
-        nearest.next_down()
-    } else {
-        nearest
-    }
+    if f64::from(nearest) > value { nearest.next_down() } else { nearest }
 }
 
 /// The smallest `f32` that is not below `value`; `inf` above the finite range.
 #[inline]
 pub fn f32_above(value: f64) -> f32 {
     let nearest = value as f32;
-    if f64::from(nearest) < value {
-        nearest.next_up()
-    } else {
-        nearest
-    }
+    if f64::from(nearest) < value { nearest.next_up() } else { nearest }
 }
 
 const SIGN: u64 = 1 << 63;

@@ -52,11 +52,7 @@ pub enum CoordinateError {
 }
 
 fn swap_hint(likely_swapped: bool) -> &'static str {
-    if likely_swapped {
-        "did you swap latitude and longitude?"
-    } else {
-        "planar data needs a planar dataset"
-    }
+    if likely_swapped { "did you swap latitude and longitude?" } else { "planar data needs a planar dataset" }
 }
 
 /// Accepts finite positions, in `lonlat` only those on the globe.
@@ -75,15 +71,9 @@ pub fn check_coordinates(system: CoordinateSystem, x: f64, y: f64) -> Result<(),
 #[cold]
 fn refusal(x: f64, y: f64) -> CoordinateError {
     if !x.is_finite() {
-        CoordinateError::NotFinite {
-            axis: 'x',
-            value: x,
-        }
+        CoordinateError::NotFinite { axis: 'x', value: x }
     } else if !y.is_finite() {
-        CoordinateError::NotFinite {
-            axis: 'y',
-            value: y,
-        }
+        CoordinateError::NotFinite { axis: 'y', value: y }
     } else if y.abs() > 90.0 {
         CoordinateError::LatitudeOutOfRange {
             longitude: x,
@@ -91,10 +81,7 @@ fn refusal(x: f64, y: f64) -> CoordinateError {
             likely_swapped: y.abs() <= 180.0 && x.abs() <= 90.0,
         }
     } else {
-        CoordinateError::LongitudeOutOfRange {
-            longitude: x,
-            latitude: y,
-        }
+        CoordinateError::LongitudeOutOfRange { longitude: x, latitude: y }
     }
 }
 
@@ -143,25 +130,16 @@ pub struct Windows {
 
 impl Windows {
     /// No rectangle: matches nothing.
-    pub const NONE: Windows = Windows {
-        rects: [Rect::EMPTY; 2],
-        count: 0,
-    };
+    pub const NONE: Windows = Windows { rects: [Rect::EMPTY; 2], count: 0 };
 
     /// The single rectangle `rect`.
     pub fn one(rect: Rect) -> Self {
-        Self {
-            rects: [rect, Rect::EMPTY],
-            count: 1,
-        }
+        Self { rects: [rect, Rect::EMPTY], count: 1 }
     }
 
     /// The two rectangles `first` and `second`.
     pub fn two(first: Rect, second: Rect) -> Self {
-        Self {
-            rects: [first, second],
-            count: 2,
-        }
+        Self { rects: [first, second], count: 2 }
     }
 
     /// Whether one of the rectangles holds `point`.
@@ -194,13 +172,7 @@ impl Deref for Windows {
 ///
 /// # Errors
 /// NaN, upside-down windows, reversed planar windows, corners off the globe.
-pub fn windows(
-    system: CoordinateSystem,
-    x0: f64,
-    y0: f64,
-    x1: f64,
-    y1: f64,
-) -> Result<Windows, WindowError> {
+pub fn windows(system: CoordinateSystem, x0: f64, y0: f64, x1: f64, y1: f64) -> Result<Windows, WindowError> {
     for (side, value) in [("x0", x0), ("y0", y0), ("x1", x1), ("y1", y1)] {
         if value.is_nan() {
             return Err(WindowError::NotANumber { side });

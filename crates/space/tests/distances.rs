@@ -10,10 +10,7 @@ const DEGREE_M: f64 = EARTH_RADIUS_M * std::f64::consts::PI / 180.0;
 fn measure(system: CoordinateSystem, x: f64, y: f64, text: &str) -> Option<f64> {
     let bytes = from_wkt(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let found = distance_bytes(system, Point::new(x, y), &bytes).unwrap();
-    assert_eq!(
-        distance(system, Point::new(x, y), &to_geo(&bytes).unwrap()).unwrap(),
-        found
-    );
+    assert_eq!(distance(system, Point::new(x, y), &to_geo(&bytes).unwrap()).unwrap(), found);
     found
 }
 
@@ -25,24 +22,10 @@ fn planar_distances_are_euclidean() {
         (12.0, 6.0, "LINESTRING (-9 2, 9 2)", 5.0),
         (2.0, 2.0, "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", 0.0),
         (4.0, 2.0, "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", 0.0),
-        (
-            2.0,
-            2.0,
-            "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0), (1 1, 3 1, 3 3, 1 3, 1 1))",
-            1.0,
-        ),
-        (
-            2.0,
-            2.0,
-            "GEOMETRYCOLLECTION (POINT EMPTY, MULTIPOINT (9 9, 2 5), LINESTRING (2 6, 3 7))",
-            3.0,
-        ),
+        (2.0, 2.0, "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0), (1 1, 3 1, 3 3, 1 3, 1 1))", 1.0),
+        (2.0, 2.0, "GEOMETRYCOLLECTION (POINT EMPTY, MULTIPOINT (9 9, 2 5), LINESTRING (2 6, 3 7))", 3.0),
     ] {
-        assert_eq!(
-            measure(CoordinateSystem::Planar, x, y, text),
-            Some(expected),
-            "{text}"
-        );
+        assert_eq!(measure(CoordinateSystem::Planar, x, y, text), Some(expected), "{text}");
     }
 }
 
@@ -52,12 +35,7 @@ fn lonlat_distances_are_metres_along_the_sphere() {
         (0.0, 0.0, "POINT (0 3)", 3.0),
         (0.0, 7.0, "LINESTRING (-10 0, 10 0)", 7.0),
         (-179.0, 0.0, "LINESTRING (179 -5, 179 5)", 2.0),
-        (
-            -179.0,
-            0.0,
-            "POLYGON ((170 -5, 180 -5, 180 5, 170 5, 170 -5))",
-            1.0,
-        ),
+        (-179.0, 0.0, "POLYGON ((170 -5, 180 -5, 180 5, 170 5, 170 -5))", 1.0),
         (10.0, 88.0, "LINESTRING (-170 88, -170 80)", 4.0),
     ] {
         let found = measure(CoordinateSystem::LonLat, x, y, text).unwrap();
@@ -68,44 +46,18 @@ fn lonlat_distances_are_metres_along_the_sphere() {
 #[test]
 fn a_point_in_a_polygon_is_at_distance_zero_under_both_names_of_the_antimeridian() {
     let polygon = "POLYGON ((170 -5, 180 -5, 180 5, 170 5, 170 -5))";
-    assert_eq!(
-        measure(CoordinateSystem::LonLat, 175.0, 0.0, polygon),
-        Some(0.0)
-    );
-    assert_eq!(
-        measure(CoordinateSystem::LonLat, -180.0, 0.0, polygon),
-        Some(0.0)
-    );
+    assert_eq!(measure(CoordinateSystem::LonLat, 175.0, 0.0, polygon), Some(0.0));
+    assert_eq!(measure(CoordinateSystem::LonLat, -180.0, 0.0, polygon), Some(0.0));
     // On the straight edge, although the arc between its ends runs further north.
-    assert_eq!(
-        measure(
-            CoordinateSystem::LonLat,
-            0.0,
-            60.0,
-            "LINESTRING (-45 60, 45 60)"
-        ),
-        Some(0.0)
-    );
+    assert_eq!(measure(CoordinateSystem::LonLat, 0.0, 60.0, "LINESTRING (-45 60, 45 60)"), Some(0.0));
     // North of the straight edge, but south of the arc: outside, and near the arc.
-    let found = measure(
-        CoordinateSystem::LonLat,
-        0.0,
-        67.0,
-        "POLYGON ((-45 60, 45 60, 0 50, -45 60))",
-    );
-    assert!(
-        found.is_some_and(|found| (0.0..100_000.0).contains(&found) && found > 0.0),
-        "{found:?}"
-    );
+    let found = measure(CoordinateSystem::LonLat, 0.0, 67.0, "POLYGON ((-45 60, 45 60, 0 50, -45 60))");
+    assert!(found.is_some_and(|found| (0.0..100_000.0).contains(&found) && found > 0.0), "{found:?}");
 }
 
 #[test]
 fn nothing_is_infinitely_far_away() {
-    for empty in [
-        "POINT EMPTY",
-        "MULTIPOLYGON EMPTY",
-        "GEOMETRYCOLLECTION (POINT EMPTY)",
-    ] {
+    for empty in ["POINT EMPTY", "MULTIPOLYGON EMPTY", "GEOMETRYCOLLECTION (POINT EMPTY)"] {
         for system in [CoordinateSystem::Planar, CoordinateSystem::LonLat] {
             assert_eq!(measure(system, 1.0, 1.0, empty), None, "{empty}");
         }

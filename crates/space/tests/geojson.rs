@@ -39,10 +39,7 @@ fn all_kinds_go_both_ways() {
 #[test]
 fn measures_are_dropped() {
     let value = to_geojson(&from_wkt("LINESTRING ZM (1 2 3 4, 5 6 7 8)").unwrap()).unwrap();
-    assert_eq!(
-        value,
-        json!({"type": "LineString", "coordinates": [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]})
-    );
+    assert_eq!(value, json!({"type": "LineString", "coordinates": [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]}));
     let value = to_geojson(&from_wkt("POINT M (1 2 3)").unwrap()).unwrap();
     assert_eq!(value["coordinates"], json!([1.0, 2.0]));
 }
@@ -59,10 +56,7 @@ fn empty_coordinates_are_empty_geometries() {
     ] {
         assert_eq!(wkt(&json!({"type": kind, "coordinates": []})), expected);
     }
-    assert_eq!(
-        wkt(&json!({"type": "MultiPolygon", "coordinates": [[]]})),
-        "MULTIPOLYGON (EMPTY)"
-    );
+    assert_eq!(wkt(&json!({"type": "MultiPolygon", "coordinates": [[]]})), "MULTIPOLYGON (EMPTY)");
 }
 
 #[test]
@@ -78,75 +72,26 @@ fn faults_are_named_with_their_path() {
         (json!([1, 2]), "", "found an array"),
         (json!({"coordinates": [1, 2]}), "", "\"type\" is missing"),
         (json!({"type": 3}), "type", "found a number"),
-        (
-            json!({"type": "point", "coordinates": [1, 2]}),
-            "type",
-            "case-sensitive",
-        ),
-        (
-            json!({"type": "Feature", "geometry": null}),
-            "type",
-            "inside of a feature",
-        ),
+        (json!({"type": "point", "coordinates": [1, 2]}), "type", "case-sensitive"),
+        (json!({"type": "Feature", "geometry": null}), "type", "inside of a feature"),
         (json!({"type": "Point"}), "", "\"coordinates\" is missing"),
-        (
-            json!({"type": "Point", "coordinates": null}),
-            "coordinates",
-            "found null",
-        ),
-        (
-            json!({"type": "Point", "coordinates": [1]}),
-            "coordinates",
-            "found 1",
-        ),
-        (
-            json!({"type": "Point", "coordinates": [1, 2, 3, 4]}),
-            "coordinates",
-            "found 4",
-        ),
-        (
-            json!({"type": "Point", "coordinates": ["1", 2]}),
-            "coordinates[0]",
-            "found a string",
-        ),
-        (
-            json!({"type": "Point", "coordinates": [1, null]}),
-            "coordinates[1]",
-            "found null",
-        ),
-        (
-            json!({"type": "Point", "coordinates": [[1, 2]]}),
-            "coordinates",
-            "found 1",
-        ),
-        (
-            json!({"type": "LineString", "coordinates": [1, 2]}),
-            "coordinates[0]",
-            "found a number",
-        ),
-        (
-            json!({"type": "LineString", "coordinates": [[1, 2], [1, 2, 3]]}),
-            "coordinates[1]",
-            "two and with three",
-        ),
-        (
-            json!({"type": "Polygon", "coordinates": [[1, 2], [3, 4]]}),
-            "coordinates[0][0]",
-            "found a number",
-        ),
+        (json!({"type": "Point", "coordinates": null}), "coordinates", "found null"),
+        (json!({"type": "Point", "coordinates": [1]}), "coordinates", "found 1"),
+        (json!({"type": "Point", "coordinates": [1, 2, 3, 4]}), "coordinates", "found 4"),
+        (json!({"type": "Point", "coordinates": ["1", 2]}), "coordinates[0]", "found a string"),
+        (json!({"type": "Point", "coordinates": [1, null]}), "coordinates[1]", "found null"),
+        (json!({"type": "Point", "coordinates": [[1, 2]]}), "coordinates", "found 1"),
+        (json!({"type": "LineString", "coordinates": [1, 2]}), "coordinates[0]", "found a number"),
+        (json!({"type": "LineString", "coordinates": [[1, 2], [1, 2, 3]]}), "coordinates[1]", "two and with three"),
+        (json!({"type": "Polygon", "coordinates": [[1, 2], [3, 4]]}), "coordinates[0][0]", "found a number"),
         (
             json!({"type": "GeometryCollection", "geometries": [{"type": "Point", "coordinates": [1, true]}]}),
             "geometries[0].coordinates[1]",
             "found a boolean",
         ),
     ] {
-        let error = from_geojson(&value)
-            .expect_err(&value.to_string())
-            .to_string();
-        assert!(
-            error.contains(&format!("at {path}: ")) && error.contains(reason),
-            "{value}: {error}"
-        );
+        let error = from_geojson(&value).expect_err(&value.to_string()).to_string();
+        assert!(error.contains(&format!("at {path}: ")) && error.contains(reason), "{value}: {error}");
     }
 }
 
@@ -159,8 +104,7 @@ fn faulty_rings_are_refused() {
     ] {
         // A second ring keeps the byte counts plausible.
         let square = [[0, 0], [9, 0], [9, 9], [0, 9], [0, 0]];
-        let error =
-            from_geojson(&json!({"type": "Polygon", "coordinates": [ring, square]})).unwrap_err();
+        let error = from_geojson(&json!({"type": "Polygon", "coordinates": [ring, square]})).unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
     }
 }
@@ -174,10 +118,5 @@ fn collections_nest_to_a_limit() {
         )
     };
     assert!(from_geojson(&nested(31)).is_ok());
-    assert!(
-        from_geojson(&nested(32))
-            .unwrap_err()
-            .to_string()
-            .contains("nested deeper")
-    );
+    assert!(from_geojson(&nested(32)).unwrap_err().to_string().contains("nested deeper"));
 }

@@ -55,9 +55,7 @@ fn json_value() -> impl Strategy<Value = Value> {
         1 => Just(Value::Null),
         1 => Just(Value::from("1")),
     ];
-    leaf.prop_recursive(5, 60, 5, |inner| {
-        prop::collection::vec(inner, 0..5).prop_map(Value::from)
-    })
+    leaf.prop_recursive(5, 60, 5, |inner| prop::collection::vec(inner, 0..5).prop_map(Value::from))
 }
 
 proptest! {

@@ -12,10 +12,7 @@ fn the_empty_rectangle_is_neutral() {
     assert!(rect.contains_rect(&Rect::EMPTY) && !Rect::EMPTY.contains_rect(&rect));
     assert_eq!((Rect::EMPTY.area(), Rect::EMPTY.margin()), (0.0, 0.0));
     assert!(!Rect::EMPTY.is_finite() && rect.is_finite());
-    assert_eq!(
-        (rect.area(), rect.margin(), rect.center()),
-        (6.0, 5.0, Point::new(2.0, 3.5))
-    );
+    assert_eq!((rect.area(), rect.margin(), rect.center()), (6.0, 5.0, Point::new(2.0, 3.5)));
     assert_eq!(rect.planar_distance_squared(Point::new(4.0, 7.0)), 5.0);
 }
 
@@ -24,16 +21,9 @@ fn rectangles_without_area_enlarge_others() {
     let mut rect = Rect::from_point(Point::new(1.0, 1.0));
     rect.extend(Point::new(4.0, 1.0));
     assert_eq!(rect, Rect::new(1.0, 1.0, 4.0, 1.0));
-    assert_eq!(
-        rect.enlargement(&Rect::from_point(Point::new(2.0, 3.0))),
-        6.0
-    );
+    assert_eq!(rect.enlargement(&Rect::from_point(Point::new(2.0, 3.0))), 6.0);
     let infinite = Rect::new(f64::NEG_INFINITY, 0.0, f64::INFINITY, 1.0);
-    assert!(
-        !infinite
-            .enlargement(&Rect::new(0.0, 0.0, 1.0, 2.0))
-            .is_nan()
-    );
+    assert!(!infinite.enlargement(&Rect::new(0.0, 0.0, 1.0, 2.0)).is_nan());
     assert_eq!(Rect::new(0.0, 3.0, f64::INFINITY, 3.0).area(), 0.0);
 }
 
@@ -70,21 +60,14 @@ fn coordinates_off_the_globe_are_refused_with_a_hint() {
         assert_eq!(check_coordinates(lonlat, x, y), Ok(()));
     }
     let swapped = check_coordinates(lonlat, 48.0, -122.0).unwrap_err();
-    assert!(
-        swapped
-            .to_string()
-            .contains("did you swap latitude and longitude?")
-    );
+    assert!(swapped.to_string().contains("did you swap latitude and longitude?"));
     let projected = check_coordinates(lonlat, 500_000.0, 4_649_776.0).unwrap_err();
     assert!(!projected.to_string().contains("swap"), "{projected}");
     assert!(check_coordinates(lonlat, 180.0f64.next_up(), 0.0).is_err());
     assert!(check_coordinates(CoordinateSystem::Planar, 1e12, -1e300).is_ok());
     for system in [lonlat, CoordinateSystem::Planar] {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let error = CoordinateError::NotFinite {
-                axis: 'y',
-                value: bad,
-            };
+            let error = CoordinateError::NotFinite { axis: 'y', value: bad };
             let refused = check_coordinates(system, 0.0, bad).unwrap_err();
             assert_eq!(refused.to_string(), error.to_string());
             assert!(check_coordinates(system, bad, 0.0).is_err());
@@ -95,31 +78,17 @@ fn coordinates_off_the_globe_are_refused_with_a_hint() {
 #[test]
 fn windows_cross_the_antimeridian() {
     let crossing = windows(CoordinateSystem::LonLat, 170.0, -10.0, -160.0, 10.0).unwrap();
-    assert_eq!(
-        *crossing,
-        [
-            Rect::new(170.0, -10.0, 180.0, 10.0),
-            Rect::new(-180.0, -10.0, -160.0, 10.0)
-        ]
-    );
+    assert_eq!(*crossing, [Rect::new(170.0, -10.0, 180.0, 10.0), Rect::new(-180.0, -10.0, -160.0, 10.0)]);
 }
 
 #[test]
 fn windows_that_touch_the_antimeridian_match_both_signs() {
-    for (x0, x1) in [
-        (170.0, 180.0),
-        (-180.0, -170.0),
-        (180.0, 180.0),
-        (-180.0, -180.0),
-        (180.0, -180.0),
-        (-180.0, 180.0),
-    ] {
+    for (x0, x1) in
+        [(170.0, 180.0), (-180.0, -170.0), (180.0, 180.0), (-180.0, -180.0), (180.0, -180.0), (-180.0, 180.0)]
+    {
         let found = windows(CoordinateSystem::LonLat, x0, 0.0, x1, 1.0).unwrap();
         for x in [-180.0, 180.0] {
-            assert!(
-                found.contains_point(Point::new(x, 0.5)),
-                "{x0}..{x1} lacks {x}"
-            );
+            assert!(found.contains_point(Point::new(x, 0.5)), "{x0}..{x1} lacks {x}");
             assert!(found.intersects(&Rect::new(x, 0.5, x, 0.7)));
         }
         assert!(!found.contains_point(Point::new(180.0, 1.5)));
@@ -133,23 +102,11 @@ fn impossible_windows_are_refused() {
     let lonlat = CoordinateSystem::LonLat;
     let planar = CoordinateSystem::Planar;
     for system in [lonlat, planar] {
-        assert!(matches!(
-            windows(system, 0.0, 2.0, 1.0, 1.0),
-            Err(WindowError::UpsideDown { .. })
-        ));
-        assert!(matches!(
-            windows(system, f64::NAN, 0.0, 1.0, 1.0),
-            Err(WindowError::NotANumber { side: "x0" })
-        ));
+        assert!(matches!(windows(system, 0.0, 2.0, 1.0, 1.0), Err(WindowError::UpsideDown { .. })));
+        assert!(matches!(windows(system, f64::NAN, 0.0, 1.0, 1.0), Err(WindowError::NotANumber { side: "x0" })));
     }
-    assert!(matches!(
-        windows(planar, 2.0, 0.0, 1.0, 1.0),
-        Err(WindowError::Reversed { .. })
-    ));
-    assert!(matches!(
-        windows(lonlat, 170.0, 0.0, 190.0, 1.0),
-        Err(WindowError::Corner(_))
-    ));
+    assert!(matches!(windows(planar, 2.0, 0.0, 1.0, 1.0), Err(WindowError::Reversed { .. })));
+    assert!(matches!(windows(lonlat, 170.0, 0.0, 190.0, 1.0), Err(WindowError::Corner(_))));
     let half_plane = windows(planar, f64::NEG_INFINITY, 0.0, f64::INFINITY, f64::INFINITY).unwrap();
     assert!(half_plane.contains_point(Point::new(-1e300, 1e300)));
 }

@@ -5,15 +5,12 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use terrane_space::CoordinateSystem;
-use terrane_space::geometry::{
-    IntersectionMatrix, QueryGeometry, check_valid, from_wkt, relate, to_geo, to_wkt,
-};
+use terrane_space::geometry::{IntersectionMatrix, QueryGeometry, check_valid, from_wkt, relate, to_geo, to_wkt};
 
 fn vectors() -> Option<Vec<Value>> {
     let data = std::env::var_os("TERRANE_DATA")?;
     let path = PathBuf::from(data).join("../cases/predicates.jsonl");
-    let text = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
     Some(text.lines().map(parse).collect())
 }
@@ -39,10 +36,7 @@ fn answer(op: &str, pattern: &str, matrix: &IntersectionMatrix) -> bool {
 /// line crosses itself, and has no answer for a closed multi-line and nothing.
 /// Prepared queries are right on the first.
 const MATRIX_DEVIATIONS: [(&str, &str); 2] = [
-    (
-        "contains",
-        "L/L - Line A contains Line B. Fails due to imprecision",
-    ),
+    ("contains", "L/L - Line A contains Line B. Fails due to imprecision"),
     ("relate", "LA - closed multiline / empty polygon"),
 ];
 
@@ -61,9 +55,7 @@ fn prepared_answer(op: &str, a: &[u8], b: &[u8]) -> Option<bool> {
 #[test]
 fn public_vectors_hold() {
     let Some(vectors) = vectors() else {
-        eprintln!(
-            "SKIPPED: set TERRANE_DATA to the data folder to run the public predicate vectors"
-        );
+        eprintln!("SKIPPED: set TERRANE_DATA to the data folder to run the public predicate vectors");
         return;
     };
     assert!(vectors.len() > 500);
@@ -72,26 +64,16 @@ fn public_vectors_hold() {
         let text = |name: &str| vector[name].as_str().unwrap_or_default();
         let (a, b) = (text("a_wkt"), text("b_wkt"));
         let (a_bytes, b_bytes) = (from_wkt(a).expect(a), from_wkt(b).expect(b));
-        assert_eq!(
-            from_wkt(&to_wkt(&a_bytes).unwrap()).unwrap(),
-            a_bytes,
-            "{a}"
-        );
+        assert_eq!(from_wkt(&to_wkt(&a_bytes).unwrap()).unwrap(), a_bytes, "{a}");
         let (a_geo, b_geo) = (to_geo(&a_bytes).unwrap(), to_geo(&b_bytes).unwrap());
         let op = text("op");
         let expected = vector["expected"].as_bool().expect("a truth value");
-        let label = format!(
-            "{} {} {op} {}\n  {a}\n  {b}",
-            text("file"),
-            text("desc"),
-            text("matrix")
-        );
+        let label = format!("{} {} {op} {}\n  {a}\n  {b}", text("file"), text("desc"), text("matrix"));
         match relate(&a_geo, &b_geo) {
             Ok(matrix) => {
                 related += 1;
-                let is_known = MATRIX_DEVIATIONS
-                    .iter()
-                    .any(|(known_op, desc)| *known_op == op && text("desc").starts_with(desc));
+                let is_known =
+                    MATRIX_DEVIATIONS.iter().any(|(known_op, desc)| *known_op == op && text("desc").starts_with(desc));
                 if (answer(op, text("matrix"), &matrix) == expected) == is_known {
                     failures.push(format!("relate: expected {expected}: {label}"));
                 }
@@ -109,10 +91,5 @@ fn public_vectors_hold() {
         }
     }
     eprintln!("{related} related, {prepared} prepared");
-    assert!(
-        failures.is_empty(),
-        "{} failures:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }

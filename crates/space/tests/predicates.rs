@@ -2,8 +2,8 @@
 //! grid, where contacts, shared edges and nested parts are common.
 
 use geo_types::{
-    Coord, Geometry, GeometryCollection, LineString, MultiLineString, MultiPoint, MultiPolygon,
-    Point as GeoPoint, Polygon,
+    Coord, Geometry, GeometryCollection, LineString, MultiLineString, MultiPoint, MultiPolygon, Point as GeoPoint,
+    Polygon,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,10 +14,7 @@ const PLANAR: CoordinateSystem = CoordinateSystem::Planar;
 const LONLAT: CoordinateSystem = CoordinateSystem::LonLat;
 
 fn coord(random: &mut SmallRng) -> Coord<f64> {
-    Coord {
-        x: f64::from(random.random_range(0..7)),
-        y: f64::from(random.random_range(0..7)),
-    }
+    Coord { x: f64::from(random.random_range(0..7)), y: f64::from(random.random_range(0..7)) }
 }
 
 fn line(random: &mut SmallRng) -> LineString<f64> {
@@ -36,9 +33,7 @@ fn polygon(random: &mut SmallRng) -> Polygon<f64> {
     let holes = random.random_range(0..2);
     let exterior = if random.random_bool(0.3) {
         let side = f64::from(random.random_range(4..7));
-        Polygon::from(geo_types::Rect::new((0.0, 0.0), (side, side)))
-            .exterior()
-            .clone()
+        Polygon::from(geo_types::Rect::new((0.0, 0.0), (side, side))).exterior().clone()
     } else {
         ring(random)
     };
@@ -50,9 +45,7 @@ fn geometry(random: &mut SmallRng) -> Geometry<f64> {
     match random.random_range(0..7) {
         0 => Geometry::Point(GeoPoint(coord(random))),
         1 => Geometry::LineString(line(random)),
-        2 => Geometry::MultiPoint(MultiPoint(
-            (0..count).map(|_| GeoPoint(coord(random))).collect(),
-        )),
+        2 => Geometry::MultiPoint(MultiPoint((0..count).map(|_| GeoPoint(coord(random))).collect())),
         3 => Geometry::MultiLineString(MultiLineString((0..count).map(|_| line(random)).collect())),
         4 => Geometry::MultiPolygon(MultiPolygon((0..count).map(|_| polygon(random)).collect())),
         _ => Geometry::Polygon(polygon(random)),
@@ -95,47 +88,17 @@ fn prepared_queries_agree_with_the_matrix() {
             )
         };
         let intersects = prepared.intersects(&b_bytes).unwrap();
-        assert_eq!(
-            intersects,
-            matrix.is_intersects(),
-            "intersects, {}",
-            context()
-        );
-        assert_eq!(
-            prepared.within(&b_bytes),
-            Ok(matrix.is_within()),
-            "within, {}",
-            context()
-        );
+        assert_eq!(intersects, matrix.is_intersects(), "intersects, {}", context());
+        assert_eq!(prepared.within(&b_bytes), Ok(matrix.is_within()), "within, {}", context());
         if let Some(point) = as_point(&b_bytes) {
-            assert_eq!(
-                prepared.intersects_point(point),
-                matrix.is_intersects(),
-                "{}",
-                context()
-            );
-            assert_eq!(
-                prepared.within_point(point),
-                Ok(matrix.is_within()),
-                "{}",
-                context()
-            );
+            assert_eq!(prepared.intersects_point(point), matrix.is_intersects(), "{}", context());
+            assert_eq!(prepared.within_point(point), Ok(matrix.is_within()), "{}", context());
         }
         let rect = summarise(&b_bytes, PLANAR).unwrap().index_rect;
-        let is_candidate = prepared
-            .rects()
-            .iter()
-            .any(|window| window.intersects(&rect));
-        assert!(
-            is_candidate || !intersects,
-            "not a candidate, {}",
-            context()
-        );
+        let is_candidate = prepared.rects().iter().any(|window| window.intersects(&rect));
+        assert!(is_candidate || !intersects, "not a candidate, {}", context());
         assert_eq!(terrane_space::geometry::intersects(&a, &b), Ok(intersects));
-        assert_eq!(
-            terrane_space::geometry::within(&b, &a),
-            Ok(matrix.is_within())
-        );
+        assert_eq!(terrane_space::geometry::within(&b, &a), Ok(matrix.is_within()));
     }
 }
 
@@ -147,10 +110,7 @@ fn invalid_geometries_give_an_answer_or_an_error() {
         let members = vec![geometry(&mut random), geometry(&mut random)];
         let stored = Geometry::GeometryCollection(GeometryCollection(members));
         let prepared = QueryGeometry::new(&from_geo(&geometry(&mut random)), PLANAR).unwrap();
-        assert!(
-            prepared.intersects(&from_geo(&stored)).is_ok(),
-            "seed {seed}"
-        );
+        assert!(prepared.intersects(&from_geo(&stored)).is_ok(), "seed {seed}");
         related += usize::from(prepared.within(&from_geo(&stored)).is_ok());
     }
     assert!(related > 19_000, "{related}");
@@ -158,10 +118,7 @@ fn invalid_geometries_give_an_answer_or_an_error() {
 
 #[test]
 fn the_boundary_of_a_polygon_intersects_but_is_not_within() {
-    let square = query(
-        "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0), (1 1, 2 1, 2 2, 1 2, 1 1))",
-        PLANAR,
-    );
+    let square = query("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0), (1 1, 2 1, 2 2, 1 2, 1 1))", PLANAR);
     for (x, y, intersects, within) in [
         (3.0, 3.0, true, true),
         (4.0, 2.0, true, false),
@@ -177,24 +134,14 @@ fn the_boundary_of_a_polygon_intersects_but_is_not_within() {
     assert_eq!(square.within(&wkt("LINESTRING (4 0, 4 4)")), Ok(false));
     assert_eq!(square.within(&wkt("LINESTRING (4 0, 4 4, 3 3)")), Ok(true));
     assert_eq!(square.within(&wkt("MULTIPOINT ((4 0), (3 3))")), Ok(true));
-    assert_eq!(
-        square.within(&wkt("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))")),
-        Ok(false)
-    );
-    assert_eq!(
-        square.within(&wkt("POLYGON ((2 2, 4 2, 4 4, 2 4, 2 2))")),
-        Ok(true)
-    );
+    assert_eq!(square.within(&wkt("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))")), Ok(false));
+    assert_eq!(square.within(&wkt("POLYGON ((2 2, 4 2, 4 4, 2 4, 2 2))")), Ok(true));
 }
 
 #[test]
 fn empty_geometries_meet_nothing() {
     let square = query("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", PLANAR);
-    for empty in [
-        "POINT EMPTY",
-        "POLYGON EMPTY",
-        "GEOMETRYCOLLECTION (POINT EMPTY)",
-    ] {
+    for empty in ["POINT EMPTY", "POLYGON EMPTY", "GEOMETRYCOLLECTION (POINT EMPTY)"] {
         assert_eq!(square.intersects(&wkt(empty)), Ok(false), "{empty}");
         assert_eq!(square.within(&wkt(empty)), Ok(false), "{empty}");
         let nothing = query(empty, LONLAT);
@@ -206,10 +153,8 @@ fn empty_geometries_meet_nothing() {
 
 #[test]
 fn collections_are_the_union_of_their_parts() {
-    let mixed = query(
-        "GEOMETRYCOLLECTION (POLYGON ((0 0, 2 0, 2 2, 0 2, 0 0)), LINESTRING (5 5, 9 9), POINT (20 0))",
-        PLANAR,
-    );
+    let mixed =
+        query("GEOMETRYCOLLECTION (POLYGON ((0 0, 2 0, 2 2, 0 2, 0 0)), LINESTRING (5 5, 9 9), POINT (20 0))", PLANAR);
     for (text, intersects, within) in [
         ("POINT (1 1)", true, true),
         ("POINT (7 7)", true, true),
@@ -237,32 +182,16 @@ fn lines_cover_lines_across_their_own_crossings() {
 
 #[test]
 fn the_antimeridian_has_two_names() {
-    let west = query(
-        "POLYGON ((-180 0, -170 0, -170 10, -180 10, -180 0))",
-        LONLAT,
-    );
+    let west = query("POLYGON ((-180 0, -170 0, -170 10, -180 10, -180 0))", LONLAT);
     let east_side = Point::new(180.0, 5.0);
     assert!(west.intersects_point(east_side));
-    assert!(
-        west.rects()
-            .iter()
-            .any(|rect| rect.contains_point(east_side))
-    );
+    assert!(west.rects().iter().any(|rect| rect.contains_point(east_side)));
     assert_eq!(west.intersects(&wkt("LINESTRING (170 5, 180 5)")), Ok(true));
-    assert_eq!(
-        west.intersects(&wkt("LINESTRING (170 15, 180 15)")),
-        Ok(false)
-    );
-    assert_eq!(
-        west.intersects(&wkt("POLYGON ((170 0, 180 0, 180 10, 170 10, 170 0))")),
-        Ok(true)
-    );
+    assert_eq!(west.intersects(&wkt("LINESTRING (170 15, 180 15)")), Ok(false));
+    assert_eq!(west.intersects(&wkt("POLYGON ((170 0, 180 0, 180 10, 170 10, 170 0))")), Ok(true));
     assert_eq!(west.within_point(east_side), Ok(false));
     let point = query("POINT (180 5)", LONLAT);
-    assert_eq!(
-        point.intersects(&wkt("POLYGON ((-180 0, -170 0, -170 10, -180 10, -180 0))")),
-        Ok(true)
-    );
+    assert_eq!(point.intersects(&wkt("POLYGON ((-180 0, -170 0, -170 10, -180 10, -180 0))")), Ok(true));
     assert_eq!(point.within_point(Point::new(-180.0, 5.0)), Ok(true));
     let meridian = query("LINESTRING (-180 0, -180 10)", LONLAT);
     assert_eq!(meridian.within(&wkt("LINESTRING (180 2, 180 3)")), Ok(true));
@@ -276,11 +205,7 @@ fn a_geometry_cut_at_the_antimeridian_has_a_window_on_each_side() {
         "MULTIPOLYGON (((177 -19, 180 -19, 180 -16, 177 -16, 177 -19)), ((-180 -19, -178 -19, -178 -16, -180 -16, -180 -19)))",
         LONLAT,
     );
-    let holds = |x: f64| {
-        fiji.rects()
-            .iter()
-            .any(|rect| rect.contains_point(Point::new(x, -17.0)))
-    };
+    let holds = |x: f64| fiji.rects().iter().any(|rect| rect.contains_point(Point::new(x, -17.0)));
     assert!(holds(178.0) && holds(-179.0) && holds(180.0) && holds(-180.0));
     assert!(!holds(0.0) && !holds(170.0));
 }
@@ -296,16 +221,9 @@ fn index_boxes_hold_the_arcs_of_edges() {
     // Points have no edges between them.
     let points = summarise(&wkt("MULTIPOINT ((-45 60), (45 60))"), LONLAT).unwrap();
     assert_eq!(points.index_rect, points.planar_rect);
-    assert_eq!(
-        (points.kind, points.vertex_count),
-        (GeometryKind::MultiPoint, 2)
-    );
+    assert_eq!((points.kind, points.vertex_count), (GeometryKind::MultiPoint, 2));
     // A new line does not begin at the end of the last.
-    let lines = summarise(
-        &wkt("MULTILINESTRING ((-45 60, -44 60), (44 60, 45 60))"),
-        LONLAT,
-    )
-    .unwrap();
+    let lines = summarise(&wkt("MULTILINESTRING ((-45 60, -44 60), (44 60, 45 60))"), LONLAT).unwrap();
     assert!(lines.index_rect.y1 < 60.01);
 }
 
@@ -320,11 +238,7 @@ fn positions_off_the_globe_are_refused_with_their_number() {
 
 #[test]
 fn summaries_count_what_is_there() {
-    let summary = summarise(
-        &wkt("GEOMETRYCOLLECTION (POINT Z (1 2 3), POINT M (1 2 3))"),
-        PLANAR,
-    )
-    .unwrap();
+    let summary = summarise(&wkt("GEOMETRYCOLLECTION (POINT Z (1 2 3), POINT M (1 2 3))"), PLANAR).unwrap();
     assert!(summary.has_z && summary.has_m && !summary.is_empty);
     let empty = summarise(&wkt("POLYGON EMPTY"), LONLAT).unwrap();
     assert!(empty.is_empty && empty.index_rect.is_empty() && empty.vertex_count == 0);

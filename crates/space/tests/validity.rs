@@ -13,51 +13,20 @@ fn check(text: &str) -> Result<(), InvalidGeometry> {
 #[test]
 fn invalid_polygons_are_named_with_their_reason() {
     let bowtie = check("POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))").unwrap_err();
-    assert!(matches!(
-        bowtie,
-        InvalidGeometry::SelfIntersection {
-            ring: Ring::Outer,
-            ..
-        }
-    ));
-    assert!(
-        bowtie
-            .to_string()
-            .starts_with("the outer ring intersects itself near (")
-    );
+    assert!(matches!(bowtie, InvalidGeometry::SelfIntersection { ring: Ring::Outer, .. }));
+    assert!(bowtie.to_string().starts_with("the outer ring intersects itself near ("));
     let hole = check("POLYGON ((0 0, 2 0, 2 2, 0 2, 0 0), (5 5, 6 5, 6 6, 5 5))").unwrap_err();
-    assert_eq!(
-        hole,
-        InvalidGeometry::HoleOutside {
-            hole: Ring::Hole(0)
-        }
-    );
+    assert_eq!(hole, InvalidGeometry::HoleOutside { hole: Ring::Hole(0) });
     let spike = check("POLYGON ((0 0, 4 0, 4 4, 2 4, 2 6, 2 4, 0 4, 0 0))");
-    assert!(matches!(
-        spike,
-        Err(InvalidGeometry::SelfIntersection { .. })
-    ));
+    assert!(matches!(spike, Err(InvalidGeometry::SelfIntersection { .. })));
     let flat = check("POLYGON ((0 0, 1 1, 2 2, 0 0))");
-    assert!(matches!(
-        flat,
-        Err(InvalidGeometry::SelfIntersection { .. })
-    ));
+    assert!(matches!(flat, Err(InvalidGeometry::SelfIntersection { .. })));
     let point = check("POLYGON ((1 1, 1 1, 1 1, 1 1))");
     assert!(matches!(point, Err(InvalidGeometry::DegenerateRing { .. })));
-    let holes = check(
-        "POLYGON ((0 0, 9 0, 9 9, 0 9, 0 0), (1 1, 4 1, 4 4, 1 1), (2 1.5, 5 1, 5 3, 2 1.5))",
-    );
+    let holes = check("POLYGON ((0 0, 9 0, 9 9, 0 9, 0 0), (1 1, 4 1, 4 4, 1 1), (2 1.5, 5 1, 5 3, 2 1.5))");
     assert!(matches!(holes, Err(InvalidGeometry::HolesOverlap { .. })));
-    let parts = check(
-        "MULTIPOLYGON (((0 0, 2 0, 2 2, 0 0)), ((5 5, 6 5, 6 6, 5 5)), ((1 0.2, 9 0, 9 1, 1 0.2)))",
-    );
-    assert_eq!(
-        parts,
-        Err(InvalidGeometry::PolygonsOverlap {
-            first: 0,
-            second: 2
-        })
-    );
+    let parts = check("MULTIPOLYGON (((0 0, 2 0, 2 2, 0 0)), ((5 5, 6 5, 6 6, 5 5)), ((1 0.2, 9 0, 9 1, 1 0.2)))");
+    assert_eq!(parts, Err(InvalidGeometry::PolygonsOverlap { first: 0, second: 2 }));
     let nested = check("GEOMETRYCOLLECTION (POINT (1 1), LINESTRING (1 1, 1 1))").unwrap_err();
     assert!(nested.to_string().contains("part 1"), "{nested}");
 }
@@ -82,15 +51,9 @@ fn a_polygon_of_many_vertices_is_checked_in_less_than_quadratic_work() {
     // A comb whose teeth span the whole width: 200,000 edges. Comparing all
     // pairs would take hours in a debug build.
     let teeth = 100_000;
-    let right = (0..teeth).map(|i| Coord {
-        x: if i % 2 == 0 { 1.0 } else { 1e6 },
-        y: f64::from(i),
-    });
+    let right = (0..teeth).map(|i| Coord { x: if i % 2 == 0 { 1.0 } else { 1e6 }, y: f64::from(i) });
     let mut coords: Vec<_> = right.collect();
-    coords.push(Coord {
-        x: 0.0,
-        y: f64::from(teeth),
-    });
+    coords.push(Coord { x: 0.0, y: f64::from(teeth) });
     coords.push(Coord { x: 0.0, y: -1.0 });
     coords.push(coords[0]);
     let polygon = Geometry::Polygon(Polygon::new(LineString(coords), vec![]));
@@ -100,9 +63,7 @@ fn a_polygon_of_many_vertices_is_checked_in_less_than_quadratic_work() {
 fn has_flat_ring(geometry: &Geometry<f64>) -> bool {
     let is_flat = |polygon: &Polygon<f64>| {
         let rings = std::iter::once(polygon.exterior()).chain(polygon.interiors());
-        rings
-            .map(|ring| Polygon::new(ring.clone(), vec![]))
-            .any(|ring| ring.unsigned_area() == 0.0)
+        rings.map(|ring| Polygon::new(ring.clone(), vec![])).any(|ring| ring.unsigned_area() == 0.0)
     };
     match geometry {
         Geometry::Polygon(polygon) => is_flat(polygon),
@@ -119,12 +80,7 @@ fn the_verdict_is_that_of_geo() {
         let mut ring = |low: i32, high: i32| {
             let count = random.random_range(3..7);
             let mut side = || f64::from(random.random_range(low..high));
-            let mut coords: Vec<_> = (0..count)
-                .map(|_| Coord {
-                    x: side(),
-                    y: side(),
-                })
-                .collect();
+            let mut coords: Vec<_> = (0..count).map(|_| Coord { x: side(), y: side() }).collect();
             coords.push(coords[0]);
             LineString(coords)
         };
@@ -132,10 +88,7 @@ fn the_verdict_is_that_of_geo() {
         let second = Polygon::new(ring(3, 9), vec![]);
         for geometry in [
             Geometry::Polygon(first.clone()),
-            Geometry::MultiPolygon(MultiPolygon(vec![
-                Polygon::new(first.exterior().clone(), vec![]),
-                second,
-            ])),
+            Geometry::MultiPolygon(MultiPolygon(vec![Polygon::new(first.exterior().clone(), vec![]), second])),
         ] {
             let expected = std::panic::catch_unwind(|| geometry.is_valid());
             let Ok(expected) = expected else { continue };
@@ -145,11 +98,7 @@ fn the_verdict_is_that_of_geo() {
                 // `geo` takes rings without area for valid.
                 continue;
             }
-            assert_eq!(
-                found.is_ok(),
-                expected,
-                "seed {seed}: {found:?} for {geometry:?}"
-            );
+            assert_eq!(found.is_ok(), expected, "seed {seed}: {found:?} for {geometry:?}");
         }
     }
     assert!(valid > 300, "{valid} valid ones are too few to tell");

@@ -44,11 +44,7 @@ fn big_endian_becomes_little_endian() {
 
 #[test]
 fn extended_flags_become_iso_codes_and_the_srid_is_reported() {
-    for (flags, iso) in [
-        (0x8000_0000, 1000),
-        (0x4000_0000, 2000),
-        (0xC000_0000, 3000),
-    ] {
+    for (flags, iso) in [(0x8000_0000, 1000), (0x4000_0000, 2000), (0xC000_0000, 3000)] {
         let count = if iso == 3000 { 4 } else { 3 };
         let numbers = &[1.0, 2.0, 3.0, 4.0][..count];
         let parsed = parse_wkb(&wkb(1 | flags, None, numbers)).unwrap();
@@ -102,47 +98,24 @@ fn only_empty_points_may_be_nan() {
 fn counts_are_checked_against_the_bytes_before_anything_is_made_of_them() {
     for code in 2..=7 {
         let error = parse_wkb(&wkb(code, Some(u32::MAX), &[0.0; 8])).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                GeometryError::Truncated {
-                    offset: 9,
-                    available: 64,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, GeometryError::Truncated { offset: 9, available: 64, .. }), "{error}");
     }
     let mut ring = polygon(&[&[0.0; 8]]);
     ring[9..13].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(matches!(
-        parse_wkb(&ring),
-        Err(GeometryError::Truncated { .. })
-    ));
+    assert!(matches!(parse_wkb(&ring), Err(GeometryError::Truncated { .. })));
 }
 
 #[test]
 fn every_truncation_and_every_extra_byte_is_refused() {
-    let whole =
-        from_wkt("GEOMETRYCOLLECTION (POLYGON ((0 0, 4 0, 4 4, 0 0)), MULTIPOINT (1 2))").unwrap();
+    let whole = from_wkt("GEOMETRYCOLLECTION (POLYGON ((0 0, 4 0, 4 4, 0 0)), MULTIPOINT (1 2))").unwrap();
     for length in 0..whole.len() {
         let error = parse_wkb(&whole[..length]).unwrap_err();
-        assert!(
-            matches!(error, GeometryError::Truncated { .. }),
-            "{length}: {error}"
-        );
+        assert!(matches!(error, GeometryError::Truncated { .. }), "{length}: {error}");
     }
     let mut longer = whole.clone();
     longer.push(0);
     let end = whole.len();
-    assert_eq!(
-        parse_wkb(&longer),
-        Err(GeometryError::TrailingBytes {
-            offset: end,
-            count: 1
-        })
-    );
+    assert_eq!(parse_wkb(&longer), Err(GeometryError::TrailingBytes { offset: end, count: 1 }));
 }
 
 #[test]
@@ -151,23 +124,11 @@ fn rings_must_be_closed_and_have_four_positions() {
     assert_eq!(parse_wkb(&open), Err(GeometryError::OpenRing { vertex: 0 }));
     let square: &[f64] = &[0.0, 0.0, 9.0, 0.0, 9.0, 9.0, 0.0, 0.0];
     let hole: &[f64] = &[1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 4.0];
-    assert_eq!(
-        parse_wkb(&polygon(&[square, hole])),
-        Err(GeometryError::OpenRing { vertex: 4 })
-    );
+    assert_eq!(parse_wkb(&polygon(&[square, hole])), Err(GeometryError::OpenRing { vertex: 4 }));
     let short = polygon(&[&[0.0, 0.0, 1.0, 0.0, 0.0, 0.0], square]);
-    assert_eq!(
-        parse_wkb(&short),
-        Err(GeometryError::ShortRing {
-            vertex: 0,
-            count: 3
-        })
-    );
+    assert_eq!(parse_wkb(&short), Err(GeometryError::ShortRing { vertex: 0, count: 3 }));
     let line = wkb(2, Some(1), &[0.0, 0.0]);
-    assert_eq!(
-        parse_wkb(&line),
-        Err(GeometryError::ShortLine { vertex: 0 })
-    );
+    assert_eq!(parse_wkb(&line), Err(GeometryError::ShortLine { vertex: 0 }));
 }
 
 #[test]
@@ -176,25 +137,13 @@ fn foreign_types_and_members_are_refused() {
         let error = parse_wkb(&wkb(code, None, &[0.0; 4])).unwrap_err();
         assert_eq!(error, GeometryError::UnsupportedType { offset: 1, code });
     }
-    assert_eq!(
-        parse_wkb(&[7; 30]),
-        Err(GeometryError::ByteOrder {
-            offset: 0,
-            value: 7
-        })
-    );
+    assert_eq!(parse_wkb(&[7; 30]), Err(GeometryError::ByteOrder { offset: 0, value: 7 }));
     let mut points = wkb(4, Some(1), &[]);
     points.extend(wkb(2, Some(2), &[0.0; 4]));
-    assert!(matches!(
-        parse_wkb(&points),
-        Err(GeometryError::Member { offset: 9, .. })
-    ));
+    assert!(matches!(parse_wkb(&points), Err(GeometryError::Member { offset: 9, .. })));
     let mut dimensions = wkb(4, Some(1), &[]);
     dimensions.extend(wkb(1001, None, &[0.0; 3]));
-    assert!(matches!(
-        parse_wkb(&dimensions),
-        Err(GeometryError::Member { .. })
-    ));
+    assert!(matches!(parse_wkb(&dimensions), Err(GeometryError::Member { .. })));
 }
 
 #[test]
@@ -206,28 +155,16 @@ fn nesting_is_limited() {
     };
     assert!(parse_wkb(&nested(NESTING_DEPTH_MAX)).is_ok());
     let limit = NESTING_DEPTH_MAX;
-    assert_eq!(
-        parse_wkb(&nested(limit + 1)),
-        Err(GeometryError::TooDeep { limit })
-    );
-    assert_eq!(
-        parse_wkb(&nested(1_000_000)),
-        Err(GeometryError::TooDeep { limit })
-    );
+    assert_eq!(parse_wkb(&nested(limit + 1)), Err(GeometryError::TooDeep { limit }));
+    assert_eq!(parse_wkb(&nested(1_000_000)), Err(GeometryError::TooDeep { limit }));
 }
 
 #[test]
 fn the_point_fast_path_takes_points_only() {
     let point = Point::new(-0.5, 1e300);
     assert_eq!(as_point(&point_wkb(point)), Some(point));
-    assert_eq!(
-        parse_wkb(&point_wkb(point)).unwrap().bytes,
-        point_wkb(point)
-    );
-    assert_eq!(
-        as_point(&from_wkt("POINT ZM (1 2 3 4)").unwrap()),
-        Some(Point::new(1.0, 2.0))
-    );
+    assert_eq!(parse_wkb(&point_wkb(point)).unwrap().bytes, point_wkb(point));
+    assert_eq!(as_point(&from_wkt("POINT ZM (1 2 3 4)").unwrap()), Some(Point::new(1.0, 2.0)));
     for other in ["POINT EMPTY", "MULTIPOINT (1 2)", "LINESTRING (1 2, 3 4)"] {
         assert_eq!(as_point(&from_wkt(other).unwrap()), None, "{other}");
     }

@@ -25,14 +25,8 @@ fn legal_variants_are_read() {
             "POLYGON((0 0,1 0,1 1,0 0),(0.2 0.1,0.3 0.1,0.3 0.2,0.2 0.1))",
             "POLYGON ((0 0, 1 0, 1 1, 0 0), (0.2 0.1, 0.3 0.1, 0.3 0.2, 0.2 0.1))",
         ),
-        (
-            "MULTILINESTRING((0 0,1 1),EMPTY)",
-            "MULTILINESTRING ((0 0, 1 1), EMPTY)",
-        ),
-        (
-            "MULTIPOLYGON(((0 0,1 0,1 1,0 0)),EMPTY)",
-            "MULTIPOLYGON (((0 0, 1 0, 1 1, 0 0)), EMPTY)",
-        ),
+        ("MULTILINESTRING((0 0,1 1),EMPTY)", "MULTILINESTRING ((0 0, 1 1), EMPTY)"),
+        ("MULTIPOLYGON(((0 0,1 0,1 1,0 0)),EMPTY)", "MULTIPOLYGON (((0 0, 1 0, 1 1, 0 0)), EMPTY)"),
         (
             "GEOMETRYCOLLECTION(POINT EMPTY,LINESTRING Z(0 0 1,1 1 1))",
             "GEOMETRYCOLLECTION (POINT EMPTY, LINESTRING Z (0 0 1, 1 1 1))",
@@ -51,10 +45,7 @@ fn numbers_beyond_two_need_no_tag() {
         ("POINT (1 2 3)", "POINT Z (1 2 3)"),
         ("POINT (1 2 3 4)", "POINT ZM (1 2 3 4)"),
         ("MULTIPOINT (EMPTY, 1 2 3)", "MULTIPOINT Z (EMPTY, (1 2 3))"),
-        (
-            "GEOMETRYCOLLECTION (POINT (1 2 3))",
-            "GEOMETRYCOLLECTION Z (POINT Z (1 2 3))",
-        ),
+        ("GEOMETRYCOLLECTION (POINT (1 2 3))", "GEOMETRYCOLLECTION Z (POINT Z (1 2 3))"),
     ] {
         assert_eq!(to_wkt(&from_wkt(text).unwrap()).unwrap(), normal);
     }
@@ -63,38 +54,17 @@ fn numbers_beyond_two_need_no_tag() {
 #[test]
 fn faults_are_named() {
     for (text, reason) in [
-        (
-            "",
-            "a type of geometry, such as POINT or POLYGON, is expected, found the end at character 0",
-        ),
-        (
-            "POINT",
-            "opening bracket or EMPTY is expected, found the end at character 5",
-        ),
-        (
-            "POINT (1)",
-            "a number is expected, found \")\" at character 8",
-        ),
+        ("", "a type of geometry, such as POINT or POLYGON, is expected, found the end at character 0"),
+        ("POINT", "opening bracket or EMPTY is expected, found the end at character 5"),
+        ("POINT (1)", "a number is expected, found \")\" at character 8"),
         ("POINT (1 2", "closing bracket is expected, found the end"),
-        (
-            "POINT 1 2)",
-            "opening bracket or EMPTY is expected, found \"1\" at character 6",
-        ),
-        (
-            "POINT (1 2) POINT (3 4)",
-            "text after the end of the geometry at character 12",
-        ),
+        ("POINT 1 2)", "opening bracket or EMPTY is expected, found \"1\" at character 6"),
+        ("POINT (1 2) POINT (3 4)", "text after the end of the geometry at character 12"),
         ("POINT (1 2);", "text after the end"),
         ("POINT EMPTY (1 2)", "text after the end"),
         ("POINT Z (1 2)", "a number is expected"),
-        (
-            "POINT (1 2 3 4 5)",
-            "closing bracket is expected, found \"5\"",
-        ),
-        (
-            "LINESTRING (1 2, 3 4 5)",
-            "closing bracket is expected, found \"5\"",
-        ),
+        ("POINT (1 2 3 4 5)", "closing bracket is expected, found \"5\""),
+        ("LINESTRING (1 2, 3 4 5)", "closing bracket is expected, found \"5\""),
         ("POINT (a b)", "a number is expected, found \"a\""),
         ("POINT (nan nan)", "a number is expected"),
         ("POINT (1 inf)", "a number is expected"),
@@ -134,38 +104,17 @@ fn the_wkt_crate_reads_the_same() {
 
 #[test]
 fn nesting_is_limited_without_exhausting_the_stack() {
-    let nested = |depth: usize| {
-        format!(
-            "{}POINT (1 2){}",
-            "GEOMETRYCOLLECTION (".repeat(depth),
-            ")".repeat(depth)
-        )
-    };
+    let nested = |depth: usize| format!("{}POINT (1 2){}", "GEOMETRYCOLLECTION (".repeat(depth), ")".repeat(depth));
     assert!(from_wkt(&nested(31)).is_ok());
     for depth in [32, 33, 100_000] {
-        assert!(
-            matches!(from_wkt(&nested(depth)), Err(GeometryError::TooDeep { .. })),
-            "{depth}"
-        );
+        assert!(matches!(from_wkt(&nested(depth)), Err(GeometryError::TooDeep { .. })), "{depth}");
     }
 }
 
 #[test]
 fn numbers_survive_the_round_trip() {
-    for number in [
-        0.1,
-        -0.0,
-        1e-300,
-        1.797e308,
-        5e-324,
-        0.30000000000000004,
-        -122.41941550000001,
-    ] {
+    for number in [0.1, -0.0, 1e-300, 1.797e308, 5e-324, 0.30000000000000004, -122.41941550000001] {
         let bytes = from_wkt(&format!("POINT ({number} {number:e})")).unwrap();
-        assert_eq!(
-            from_wkt(&to_wkt(&bytes).unwrap()).unwrap(),
-            bytes,
-            "{number}"
-        );
+        assert_eq!(from_wkt(&to_wkt(&bytes).unwrap()).unwrap(), bytes, "{number}");
     }
 }

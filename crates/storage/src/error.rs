@@ -85,11 +85,7 @@ struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.0.is_empty() {
-            "(the root)"
-        } else {
-            self.0
-        })
+        formatter.write_str(if self.0.is_empty() { "(the root)" } else { self.0 })
     }
 }
 
@@ -112,12 +108,7 @@ impl StorageError {
         offset: Option<u64>,
         cause: impl Into<io::Error>,
     ) -> Self {
-        Self(Box::new(Failure {
-            operation,
-            name: name.into(),
-            offset,
-            cause: cause.into(),
-        }))
+        Self(Box::new(Failure { operation, name: name.into(), offset, cause: cause.into() }))
     }
 
     /// What was being done.
@@ -147,10 +138,7 @@ impl StorageError {
 
     /// Whether the disk or the user's quota is full.
     pub fn is_storage_full(&self) -> bool {
-        matches!(
-            self.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
+        matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
     /// Whether the name, or a directory on the way to it, does not exist.
@@ -172,21 +160,11 @@ impl StorageError {
 /// Adds what was done, and to what, to a reason.
 pub(crate) trait Context<T> {
     /// Names the operation and the file.
-    fn context(
-        self,
-        operation: Operation,
-        name: &str,
-        offset: Option<u64>,
-    ) -> Result<T, StorageError>;
+    fn context(self, operation: Operation, name: &str, offset: Option<u64>) -> Result<T, StorageError>;
 }
 
 impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
-    fn context(
-        self,
-        operation: Operation,
-        name: &str,
-        offset: Option<u64>,
-    ) -> Result<T, StorageError> {
+    fn context(self, operation: Operation, name: &str, offset: Option<u64>) -> Result<T, StorageError> {
         self.map_err(|cause| StorageError::new(operation, name, offset, cause))
     }
 }
@@ -198,26 +176,14 @@ mod tests {
 
     #[test]
     fn message_says_what_where_and_why() {
-        let error = StorageError::new(
-            Operation::Write,
-            "components/12.tc",
-            Some(4096),
-            Errno::NOSPC,
-        );
+        let error = StorageError::new(Operation::Write, "components/12.tc", Some(4096), Errno::NOSPC);
         assert!(
-            error
-                .to_string()
-                .starts_with("cannot write components/12.tc at byte 4096: No space left on device"),
+            error.to_string().starts_with("cannot write components/12.tc at byte 4096: No space left on device"),
             "{error}"
         );
         assert!(error.is_storage_full());
         let error = StorageError::new(Operation::List, "", None, Errno::NOENT);
-        assert!(
-            error
-                .to_string()
-                .starts_with("cannot list directory (the root): No such file"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("cannot list directory (the root): No such file"), "{error}");
         assert!(error.is_not_found());
     }
 

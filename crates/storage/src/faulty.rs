@@ -104,10 +104,7 @@ pub struct FaultyStorage {
 impl FaultyStorage {
     /// Counts calls to `inner`; nothing fails until a plan is armed.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        Self {
-            inner,
-            state: Arc::default(),
-        }
+        Self { inner, state: Arc::default() }
     }
 
     /// Counts calls to `inner` and follows a plan from the first.
@@ -129,23 +126,13 @@ impl FaultyStorage {
 
     /// Number of calls of one kind so far, failed ones included.
     pub fn calls(&self, operation: Operation) -> u64 {
-        self.state
-            .lock()
-            .calls
-            .get(&operation)
-            .copied()
-            .unwrap_or(0)
+        self.state.lock().calls.get(&operation).copied().unwrap_or(0)
     }
 
     /// Number of calls so far to which a fault applies: the largest useful [`FaultPlan::at`].
     pub fn calls_open_to(&self, fault: Fault) -> u64 {
         let state = self.state.lock();
-        state
-            .calls
-            .iter()
-            .filter(|(operation, _)| fault.applies_to(**operation))
-            .map(|(_, calls)| calls)
-            .sum()
+        state.calls.iter().filter(|(operation, _)| fault.applies_to(**operation)).map(|(_, calls)| calls).sum()
     }
 
     /// Number of calls that were made to fail.
@@ -166,26 +153,12 @@ impl FaultyStorage {
 
 impl State {
     /// Counts a call; the fault that it shall meet, if any.
-    fn enter(
-        &mut self,
-        operation: Operation,
-        name: &str,
-        offset: Option<u64>,
-        length: Option<u64>,
-    ) -> Option<Fault> {
+    fn enter(&mut self, operation: Operation, name: &str, offset: Option<u64>, length: Option<u64>) -> Option<Fault> {
         *self.calls.entry(operation).or_default() += 1;
         if let Some(log) = &mut self.log {
-            log.push(Call {
-                operation,
-                name: name.to_owned(),
-                offset,
-                length,
-            });
+            log.push(Call { operation, name: name.to_owned(), offset, length });
         }
-        let armed = self
-            .armed
-            .as_mut()
-            .filter(|armed| armed.plan.fault.applies_to(operation))?;
+        let armed = self.armed.as_mut().filter(|armed| armed.plan.fault.applies_to(operation))?;
         armed.calls += 1;
         let plan = armed.plan;
         let hit = armed.calls == plan.at || (plan.persistent && armed.calls > plan.at);
@@ -211,17 +184,10 @@ fn pass(
 
 impl Storage for FaultyStorage {
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let operation = if mode == OpenMode::CreateNew {
-            Operation::Create
-        } else {
-            Operation::Open
-        };
+        let operation = if mode == OpenMode::CreateNew { Operation::Create } else { Operation::Open };
         pass(&self.state, operation, name, None, None)?;
         let inner = self.inner.open(name, mode)?;
-        Ok(Arc::new(FaultyFile {
-            inner,
-            state: self.state.clone(),
-        }))
+        Ok(Arc::new(FaultyFile { inner, state: self.state.clone() }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -230,13 +196,7 @@ impl Storage for FaultyStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        pass(
-            &self.state,
-            Operation::Rename,
-            &format!("{from} to {to}"),
-            None,
-            None,
-        )?;
+        pass(&self.state, Operation::Rename, &format!("{from} to {to}"), None, None)?;
         self.inner.rename(from, to)
     }
 
@@ -293,10 +253,7 @@ impl File for FaultyFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let length = Some(bytes.len() as u64);
-        let fault =
-            self.state
-                .lock()
-                .enter(Operation::Write, self.inner.name(), Some(offset), length);
+        let fault = self.state.lock().enter(Operation::Write, self.inner.name(), Some(offset), length);
         match fault {
             None => self.inner.write_all_at(bytes, offset),
             Some(fault) => {

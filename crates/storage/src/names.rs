@@ -4,9 +4,8 @@ use std::io;
 
 /// Refuses names that are empty, absolute or could leave the root.
 pub(crate) fn check_file(name: &str) -> io::Result<()> {
-    let well_formed = name.split('/').all(|part| {
-        !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\'])
-    });
+    let well_formed =
+        name.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']));
     if well_formed {
         Ok(())
     } else {
@@ -19,11 +18,7 @@ pub(crate) fn check_file(name: &str) -> io::Result<()> {
 
 /// Like [`check_file`], but allows `""`, the root.
 pub(crate) fn check_directory(name: &str) -> io::Result<()> {
-    if name.is_empty() {
-        Ok(())
-    } else {
-        check_file(name)
-    }
+    if name.is_empty() { Ok(()) } else { check_file(name) }
 }
 
 /// The directory that holds a name (`""` is the root).
@@ -42,18 +37,7 @@ mod tests {
 
     #[test]
     fn names_that_leave_the_root_are_refused() {
-        for name in [
-            "",
-            "/",
-            "/etc/passwd",
-            "..",
-            "a/../../b",
-            "a//b",
-            "a/",
-            "./a",
-            "a\0b",
-            "a\\b",
-        ] {
+        for name in ["", "/", "/etc/passwd", "..", "a/../../b", "a//b", "a/", "./a", "a\0b", "a\\b"] {
             assert!(check_file(name).is_err(), "{name:?}");
         }
         for name in ["a", "a/b", "a/..b", ".hidden", "ä/1.tc"] {

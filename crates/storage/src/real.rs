@@ -44,21 +44,13 @@ impl RealStorage {
 
     fn directory_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
         names::check_directory(name).context(operation, name, None)?;
-        Ok(if name.is_empty() {
-            self.root.clone()
-        } else {
-            self.root.join(name)
-        })
+        Ok(if name.is_empty() { self.root.clone() } else { self.root.join(name) })
     }
 }
 
 impl Storage for RealStorage {
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let operation = if mode == OpenMode::CreateNew {
-            Operation::Create
-        } else {
-            Operation::Open
-        };
+        let operation = if mode == OpenMode::CreateNew { Operation::Create } else { Operation::Open };
         let path = self.file_path(operation, name)?;
         let mut options = OpenOptions::new();
         options.read(true).mode(0o644);
@@ -76,24 +68,14 @@ impl Storage for RealStorage {
         if mode == OpenMode::Read && file.metadata().context(operation, name, None)?.is_dir() {
             return Err(Errno::ISDIR).context(operation, name, None);
         }
-        Ok(Arc::new(RealFile {
-            file,
-            name: name.to_owned(),
-        }))
+        Ok(Arc::new(RealFile { file, name: name.to_owned() }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
         let path = self.directory_path(Operation::Exists, name)?;
         match fs::metadata(path) {
             Ok(_) => Ok(true),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(false)
-            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error).context(Operation::Exists, name, None),
         }
     }
@@ -102,8 +84,7 @@ impl Storage for RealStorage {
         let from_path = self.file_path(Operation::Rename, from)?;
         let to_path = self.file_path(Operation::Rename, to)?;
         let both = || format!("{from} to {to}");
-        let from_metadata =
-            fs::symlink_metadata(&from_path).context(Operation::Rename, &both(), None)?;
+        let from_metadata = fs::symlink_metadata(&from_path).context(Operation::Rename, &both(), None)?;
         let is_directory = |metadata: fs::Metadata| metadata.is_dir();
         if is_directory(from_metadata) || fs::symlink_metadata(&to_path).is_ok_and(is_directory) {
             return Err(Errno::ISDIR).context(Operation::Rename, &both(), None);
@@ -126,15 +107,9 @@ impl Storage for RealStorage {
         let mut found = Vec::new();
         for entry in fs::read_dir(path).context(Operation::List, directory, None)? {
             let entry = entry.context(Operation::List, directory, None)?;
-            let kind = entry
-                .file_type()
-                .context(Operation::List, directory, None)?;
+            let kind = entry.file_type().context(Operation::List, directory, None)?;
             // A symbolic link counts as what it leads to; a name that is not UTF-8 cannot be ours.
-            let is_file = if kind.is_symlink() {
-                entry.path().is_file()
-            } else {
-                kind.is_file()
-            };
+            let is_file = if kind.is_symlink() { entry.path().is_file() } else { kind.is_file() };
             if let (true, Ok(name)) = (is_file, entry.file_name().into_string()) {
                 found.push(name);
             }
@@ -156,18 +131,14 @@ impl Storage for RealStorage {
     fn unix_time_ns(&self) -> u64 {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-            })
+            .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn monotonic_ns(&self) -> u64 {
         let time = rustix::time::clock_gettime(ClockId::Monotonic);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
-        seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(nanoseconds)
+        seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
     }
 
     fn describe(&self) -> String {
@@ -183,32 +154,22 @@ struct RealFile {
 
 impl File for RealFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.file
-            .read_exact_at(buffer, offset)
-            .context(Operation::Read, &self.name, Some(offset))
+        self.file.read_exact_at(buffer, offset).context(Operation::Read, &self.name, Some(offset))
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.file
-            .write_all_at(bytes, offset)
-            .context(Operation::Write, &self.name, Some(offset))
+        self.file.write_all_at(bytes, offset).context(Operation::Write, &self.name, Some(offset))
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self
-            .file
-            .metadata()
-            .context(Operation::Length, &self.name, None)?
-            .len())
+        Ok(self.file.metadata().context(Operation::Length, &self.name, None)?.len())
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
         if i64::try_from(length).is_err() {
             return Err(Errno::INVAL).context(Operation::SetLength, &self.name, None);
         }
-        self.file
-            .set_len(length)
-            .context(Operation::SetLength, &self.name, None)
+        self.file.set_len(length).context(Operation::SetLength, &self.name, None)
     }
 
     fn allocate(&self, length: u64) -> Result<()> {
@@ -228,9 +189,7 @@ impl File for RealFile {
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.file
-            .sync_data()
-            .context(Operation::Sync, &self.name, None)
+        self.file.sync_data().context(Operation::Sync, &self.name, None)
     }
 
     fn try_lock(&self, kind: LockKind) -> Result<bool> {
@@ -241,16 +200,12 @@ impl File for RealFile {
         match taken {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => {
-                Err(error).context(Operation::Lock, &self.name, None)
-            }
+            Err(TryLockError::Error(error)) => Err(error).context(Operation::Lock, &self.name, None),
         }
     }
 
     fn unlock(&self) -> Result<()> {
-        self.file
-            .unlock()
-            .context(Operation::Unlock, &self.name, None)
+        self.file.unlock().context(Operation::Unlock, &self.name, None)
     }
 
     fn name(&self) -> &str {

@@ -21,19 +21,14 @@ fn with_file() -> (Arc<Controller>, Arc<dyn File>) {
 type Runs = Vec<(u8, usize)>;
 
 fn runs(bytes: &[u8]) -> Runs {
-    bytes
-        .chunk_by(|left, right| left == right)
-        .map(|run| (run[0], run.len()))
-        .collect()
+    bytes.chunk_by(|left, right| left == right).map(|run| (run[0], run.len())).collect()
 }
 
 /// Every content that the file can have after a power loss now.
 fn contents(controller: &Controller) -> BTreeSet<Runs> {
     let images = controller.images(controller.events(), &Budget::default(), 1);
     assert!(images.is_exhaustive());
-    images
-        .map(|image| runs(&image.read("a").expect("the name is durable")))
-        .collect()
+    images.map(|image| runs(&image.read("a").expect("the name is durable"))).collect()
 }
 
 fn set<const N: usize>(contents: [Vec<u8>; N]) -> BTreeSet<Runs> {
@@ -52,10 +47,7 @@ fn an_unsynced_overwrite_is_lost_kept_or_torn_at_sectors() {
         bytes[512..700].fill(second);
         bytes
     };
-    assert_eq!(
-        contents(&controller),
-        set([mix(0, 0), mix(0, 1), mix(1, 0), mix(1, 1)])
-    );
+    assert_eq!(contents(&controller), set([mix(0, 0), mix(0, 1), mix(1, 0), mix(1, 1)]));
 }
 
 #[test]
@@ -74,10 +66,7 @@ fn of_two_writes_to_a_sector_either_may_be_the_last_on_disk() {
     file.sync_data().unwrap();
     file.write_all_at(&[1; 512], 0).unwrap();
     file.write_all_at(&[2; 512], 0).unwrap();
-    assert_eq!(
-        contents(&controller),
-        set([vec![0; 512], vec![1; 512], vec![2; 512]])
-    );
+    assert_eq!(contents(&controller), set([vec![0; 512], vec![1; 512], vec![2; 512]]));
 }
 
 #[test]
@@ -88,10 +77,7 @@ fn a_later_write_may_be_on_disk_without_an_earlier_one() {
     file.write_all_at(&[1; 512], 0).unwrap();
     file.write_all_at(&[2; 512], 512).unwrap();
     let mix = |first: u8, second: u8| [vec![first; 512], vec![second; 512]].concat();
-    assert_eq!(
-        contents(&controller),
-        set([mix(0, 0), mix(1, 0), mix(0, 2), mix(1, 2)])
-    );
+    assert_eq!(contents(&controller), set([mix(0, 0), mix(1, 0), mix(0, 2), mix(1, 2)]));
 }
 
 #[test]
@@ -107,10 +93,7 @@ fn a_sector_on_disk_has_all_that_was_written_to_it_before() {
         bytes[20..30].fill(second);
         bytes
     };
-    assert_eq!(
-        contents(&controller),
-        set([mix(0, 0), mix(1, 0), mix(1, 2)])
-    );
+    assert_eq!(contents(&controller), set([mix(0, 0), mix(1, 0), mix(1, 2)]));
 }
 
 #[test]
@@ -141,10 +124,7 @@ fn bytes_that_were_cut_off_do_not_come_back_with_a_later_length() {
     file.set_len(100).unwrap();
     file.set_len(1024).unwrap();
     let cut = [vec![1; 100], vec![0; 924]].concat();
-    assert_eq!(
-        contents(&controller),
-        set([vec![1; 1024], vec![1; 100], cut.clone()])
-    );
+    assert_eq!(contents(&controller), set([vec![1; 1024], vec![1; 100], cut.clone()]));
     file.sync_data().unwrap();
     assert_eq!(contents(&controller), set([cut]));
 }
@@ -158,12 +138,7 @@ fn a_sector_written_after_a_cut_may_be_on_disk_without_the_cut() {
     file.write_all_at(&[2; 10], 0).unwrap();
     let start = |byte: u8| [vec![byte; 10], vec![1; 90]].concat();
     let uncut = |first: Vec<u8>| [first, vec![1; 512]].concat();
-    let expected = set([
-        uncut(vec![1; 512]),
-        uncut([start(2), vec![0; 412]].concat()),
-        start(1),
-        start(2),
-    ]);
+    let expected = set([uncut(vec![1; 512]), uncut([start(2), vec![0; 412]].concat()), start(1), start(2)]);
     assert_eq!(contents(&controller), expected);
 }
 
@@ -203,55 +178,30 @@ fn images_hold_only_what_was_in_a_sector_since_the_last_sync() {
                     since_sync.clear();
                 }
                 _ => {
-                    file.write_all_at(&vec![step; length], offset as u64)
-                        .unwrap();
+                    file.write_all_at(&vec![step; length], offset as u64).unwrap();
                     model.resize(model.len().max(offset + length), 0);
                     model[offset..offset + length].fill(step);
                 }
             }
             since_sync.push(model.clone());
-            let budget = Budget {
-                samples: 20,
-                ..Budget::default()
-            };
+            let budget = Budget { samples: 20, ..Budget::default() };
             let mut found = Vec::new();
             for image in controller.images(controller.events(), &budget, seed) {
                 let bytes = image.read("a").unwrap();
                 let lengths: Vec<usize> = since_sync.iter().map(Vec::len).collect();
-                assert!(
-                    lengths.contains(&bytes.len()),
-                    "length {} with seed {seed}: {image:?}",
-                    bytes.len()
-                );
+                assert!(lengths.contains(&bytes.len()), "length {} with seed {seed}: {image:?}", bytes.len());
                 for (number, sector) in bytes.chunks(512).enumerate() {
                     let seen = |copy: &Vec<u8>| {
-                        let byte =
-                            |index: usize| copy.get(number * 512 + index).copied().unwrap_or(0);
-                        sector
-                            .iter()
-                            .enumerate()
-                            .all(|(index, &found)| found == 0 || found == byte(index))
+                        let byte = |index: usize| copy.get(number * 512 + index).copied().unwrap_or(0);
+                        sector.iter().enumerate().all(|(index, &found)| found == 0 || found == byte(index))
                     };
-                    assert!(
-                        since_sync.iter().any(seen),
-                        "sector {number} with seed {seed}: {image:?}"
-                    );
+                    assert!(since_sync.iter().any(seen), "sector {number} with seed {seed}: {image:?}");
                 }
                 found.push(bytes);
             }
-            assert!(
-                found.contains(&model),
-                "everything kept, seed {seed}, step {step}"
-            );
-            assert!(
-                found.contains(&since_sync[0]),
-                "nothing kept, seed {seed}, step {step}"
-            );
-            assert_eq!(
-                controller.process_kill(usize::MAX).read("a").unwrap(),
-                model,
-                "seed {seed}"
-            );
+            assert!(found.contains(&model), "everything kept, seed {seed}, step {step}");
+            assert!(found.contains(&since_sync[0]), "nothing kept, seed {seed}, step {step}");
+            assert_eq!(controller.process_kill(usize::MAX).read("a").unwrap(), model, "seed {seed}");
         }
     }
 }

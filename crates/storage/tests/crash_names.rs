@@ -16,10 +16,7 @@ fn listing(image: &Image) -> String {
 }
 
 fn listings_in_order(controller: &Controller, name_order: NameOrder) -> BTreeSet<String> {
-    let budget = Budget {
-        name_order,
-        ..Budget::default()
-    };
+    let budget = Budget { name_order, ..Budget::default() };
     let images = controller.images(controller.events(), &budget, 1);
     assert!(images.is_exhaustive());
     images.map(|image| listing(&image)).collect()
@@ -53,11 +50,7 @@ fn a_synced_file_is_gone_if_its_name_was_not_synced() {
 fn a_synced_name_says_nothing_of_the_contents() {
     let controller = Controller::new();
     let storage = controller.storage();
-    storage
-        .open("a", OpenMode::CreateNew)
-        .unwrap()
-        .write_all_at(b"1", 0)
-        .unwrap();
+    storage.open("a", OpenMode::CreateNew).unwrap().write_all_at(b"1", 0).unwrap();
     storage.sync_directory("").unwrap();
     assert_eq!(listings(&controller), set(["a=", "a=\0", "a=1"]));
 }
@@ -94,10 +87,7 @@ fn later_changes_may_be_kept_without_earlier_ones_unless_a_journal_orders_them()
     write_synced(&storage, "a", "1");
     write_synced(&storage, "b", "2");
     assert_eq!(listings(&controller), set(["", "a=1", "b=2", "a=1 b=2"]));
-    assert_eq!(
-        listings_in_order(&controller, NameOrder::Prefix),
-        set(["", "a=1", "a=1 b=2"])
-    );
+    assert_eq!(listings_in_order(&controller, NameOrder::Prefix), set(["", "a=1", "a=1 b=2"]));
 }
 
 #[test]

@@ -51,9 +51,7 @@ fn violation(image: &Image, acknowledged: u8, attempted: u8) -> Option<String> {
             if bytes != [version; VERSION_LENGTH] || version == 0 {
                 Some("the file is torn".to_owned())
             } else if version < acknowledged || version > attempted {
-                Some(format!(
-                    "version {version} after acknowledgement {acknowledged}"
-                ))
+                Some(format!("version {version} after acknowledgement {acknowledged}"))
             } else {
                 None
             }
@@ -62,10 +60,7 @@ fn violation(image: &Image, acknowledged: u8, attempted: u8) -> Option<String> {
 }
 
 fn acknowledged(controller: &Controller, cut: usize) -> u8 {
-    controller
-        .marks(cut)
-        .last()
-        .map_or(0, |&version| version as u8)
+    controller.marks(cut).last().map_or(0, |&version| version as u8)
 }
 
 /// The first image of any cut that breaks the rule, shrunk.
@@ -74,8 +69,7 @@ fn first_violation(controller: &Controller, versions: u8) -> Option<(String, Ima
         let acknowledged = acknowledged(controller, cut);
         for image in controller.images(cut, &Budget::default(), 1) {
             if let Some(found) = violation(&image, acknowledged, versions) {
-                let shrunk =
-                    image.shrink(|image| violation(image, acknowledged, versions).is_some());
+                let shrunk = image.shrink(|image| violation(image, acknowledged, versions).is_some());
                 return Some((found, shrunk));
             }
         }
@@ -105,12 +99,7 @@ fn recovery_from_every_crash_can_be_cut_again() {
                 let acknowledged = before.max(acknowledged(&again, second_cut));
                 for second in again.images(second_cut, &Budget::default(), 1) {
                     let found = violation(&second, acknowledged, 3);
-                    assert!(
-                        found.is_none(),
-                        "{found:?}: {}, then {}",
-                        image.describe(),
-                        second.describe()
-                    );
+                    assert!(found.is_none(), "{found:?}: {}, then {}", image.describe(), second.describe());
                 }
             }
         }
@@ -123,10 +112,7 @@ fn a_rename_of_a_file_that_was_not_synced_is_caught() {
     let (found, image) = first_violation(&controller, 2).expect("the canary must be caught");
     assert_eq!(found, "the file is torn");
     let text = image.describe();
-    assert!(
-        text.contains("write of 1300 bytes to new at byte 0"),
-        "{text}"
-    );
+    assert!(text.contains("write of 1300 bytes to new at byte 0"), "{text}");
 }
 
 #[test]

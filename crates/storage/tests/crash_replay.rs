@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use terrane_storage::crash::{
-    Budget, Choice, Controller, DiskEvent, Event, FileId, ForeignChoice, Image,
-};
+use terrane_storage::crash::{Budget, Choice, Controller, DiskEvent, Event, FileId, ForeignChoice, Image};
 use terrane_storage::{File, OpenMode};
 
 const LETTERS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -22,16 +20,11 @@ fn many_pending() -> Arc<Controller> {
 }
 
 fn whole(image: &Image) -> Vec<(String, Option<Vec<u8>>)> {
-    image
-        .files()
-        .map(|name| (name.to_owned(), image.read(name)))
-        .collect()
+    image.files().map(|name| (name.to_owned(), image.read(name))).collect()
 }
 
 fn last(controller: &Controller, budget: &Budget, seed: u64) -> Vec<Image> {
-    controller
-        .images(controller.events(), budget, seed)
-        .collect()
+    controller.images(controller.events(), budget, seed).collect()
 }
 
 #[test]
@@ -46,16 +39,9 @@ fn events_and_marks_are_in_one_order() {
     controller.mark(8);
     let file = FileId(0);
     let expected = [
-        Event::Disk(DiskEvent::Create {
-            file,
-            name: "a".into(),
-        }),
+        Event::Disk(DiskEvent::Create { file, name: "a".into() }),
         Event::Mark(7),
-        Event::Disk(DiskEvent::Write {
-            file,
-            offset: 3,
-            bytes: (*b"xy").into(),
-        }),
+        Event::Disk(DiskEvent::Write { file, offset: 3, bytes: (*b"xy").into() }),
         Event::Disk(DiskEvent::Sync { file }),
         Event::Mark(8),
     ];
@@ -69,59 +55,33 @@ fn events_and_marks_are_in_one_order() {
 #[test]
 fn images_differ_from_each_other_and_include_nothing_and_everything() {
     let controller = many_pending();
-    let budget = Budget {
-        samples: 200,
-        ..Budget::default()
-    };
+    let budget = Budget { samples: 200, ..Budget::default() };
     let images = last(&controller, &budget, 3);
     let distinct: HashSet<_> = images.iter().map(whole).collect();
     assert_eq!(distinct.len(), images.len());
     // The sample, and three of the four extremes: bytes alone are the same as nothing, as no name is there.
     assert_eq!(images.len(), 3 + budget.samples);
-    assert!(
-        images.iter().any(|image| image.files().next().is_none()),
-        "nothing kept"
-    );
+    assert!(images.iter().any(|image| image.files().next().is_none()), "nothing kept");
     let everything = whole(&controller.process_kill(controller.events()));
-    assert!(
-        images.iter().any(|image| whole(image) == everything),
-        "everything kept"
-    );
+    assert!(images.iter().any(|image| whole(image) == everything), "everything kept");
     for lost in LETTERS {
-        let only = |image: &&Image| {
-            image.read(lost).is_none() && image.files().count() == LETTERS.len() - 1
-        };
-        assert!(
-            images.iter().any(|image| only(&image)),
-            "the name {lost} alone is lost"
-        );
+        let only = |image: &&Image| image.read(lost).is_none() && image.files().count() == LETTERS.len() - 1;
+        assert!(images.iter().any(|image| only(&image)), "the name {lost} alone is lost");
     }
     let torn = |bytes: Vec<u8>| bytes.len() == 1024 && bytes[0] != bytes[1023];
     let is_torn = |image: &&Image| LETTERS.iter().filter_map(|name| image.read(name)).any(torn);
-    assert!(
-        images.iter().any(|image| is_torn(&image)),
-        "torn between sectors"
-    );
+    assert!(images.iter().any(|image| is_torn(&image)), "torn between sectors");
 }
 
 #[test]
 fn a_seed_gives_the_same_images_whatever_was_asked_before() {
     let budget = Budget::default();
     let controller = many_pending();
-    let first: Vec<String> = last(&controller, &budget, 5)
-        .iter()
-        .map(Image::describe)
-        .collect();
+    let first: Vec<String> = last(&controller, &budget, 5).iter().map(Image::describe).collect();
     controller.images(3, &budget, 99).for_each(drop);
-    let second: Vec<String> = last(&controller, &budget, 5)
-        .iter()
-        .map(Image::describe)
-        .collect();
+    let second: Vec<String> = last(&controller, &budget, 5).iter().map(Image::describe).collect();
     assert_eq!(first, second);
-    let other: Vec<String> = last(&controller, &budget, 6)
-        .iter()
-        .map(Image::describe)
-        .collect();
+    let other: Vec<String> = last(&controller, &budget, 6).iter().map(Image::describe).collect();
     assert_ne!(first, other);
 }
 
@@ -141,14 +101,7 @@ fn a_choice_of_another_history_is_refused() {
     let controller = many_pending();
     let choice: Choice = "3:5".parse().unwrap();
     let error = controller.image_with(1, &choice).unwrap_err();
-    assert_eq!(
-        error,
-        ForeignChoice {
-            cut: 1,
-            found: 3,
-            expected: 1
-        }
-    );
+    assert_eq!(error, ForeignChoice { cut: 1, found: 3, expected: 1 });
 }
 
 #[test]
@@ -156,26 +109,15 @@ fn shrinking_leaves_only_what_is_needed_to_fail() {
     let controller = many_pending();
     // Fails where the last sector of "c" is lost although "h" is there.
     let fails = |image: &Image| {
-        image.read("h").is_some()
-            && image
-                .read("c")
-                .is_some_and(|bytes| bytes.last().is_none_or(|&byte| byte == 0))
+        image.read("h").is_some() && image.read("c").is_some_and(|bytes| bytes.last().is_none_or(|&byte| byte == 0))
     };
-    let nothing_but_names = last(&controller, &Budget::default(), 1)
-        .into_iter()
-        .find(fails)
-        .expect("an image fails");
+    let nothing_but_names = last(&controller, &Budget::default(), 1).into_iter().find(fails).expect("an image fails");
     let shrunk = nothing_but_names.shrink(fails);
     assert!(fails(&shrunk));
-    let lost: Vec<usize> = (0..shrunk.choice().len())
-        .filter(|&bit| !shrunk.choice().keeps(bit))
-        .collect();
+    let lost: Vec<usize> = (0..shrunk.choice().len()).filter(|&bit| !shrunk.choice().keeps(bit)).collect();
     assert_eq!(lost.len(), 1, "{}", shrunk.describe());
     let text = shrunk.describe();
-    assert!(
-        text.contains("write of 1024 bytes to c at byte 0"),
-        "{text}"
-    );
+    assert!(text.contains("write of 1024 bytes to c at byte 0"), "{text}");
 
     let never = nothing_but_names.shrink(|_| false);
     assert_eq!(never.choice(), nothing_but_names.choice());
@@ -206,21 +148,13 @@ fn what_was_not_synced_before_a_process_kill_can_be_lost_after_it() {
     file.read_exact_at(&mut byte, 0).unwrap();
     assert_eq!(byte, *b"1");
     let images = last(&again, &Budget::default(), 1);
-    let lost = images
-        .iter()
-        .find(|image| image.read("a").is_some_and(|bytes| bytes.is_empty()));
+    let lost = images.iter().find(|image| image.read("a").is_some_and(|bytes| bytes.is_empty()));
     let text = lost.expect("the write can be lost").describe();
     assert!(text.contains("before the restart"), "{text}");
 
     file.sync_data().unwrap();
     let images = last(&again, &Budget::default(), 1);
-    assert_eq!(
-        images
-            .iter()
-            .map(|image| image.read("a"))
-            .collect::<Vec<_>>(),
-        [Some(b"1".to_vec())]
-    );
+    assert_eq!(images.iter().map(|image| image.read("a")).collect::<Vec<_>>(), [Some(b"1".to_vec())]);
 }
 
 #[test]
@@ -232,10 +166,7 @@ fn a_name_that_was_not_synced_before_a_process_kill_can_be_lost_after_it() {
     let images = last(&again, &Budget::default(), 1);
     let only_b = images.iter().find(|image| image.files().eq(["b"]));
     let text = only_b.expect("the older name alone can be lost").describe();
-    assert!(
-        text.contains("lost: before the restart: create a (replay"),
-        "{text}"
-    );
+    assert!(text.contains("lost: before the restart: create a (replay"), "{text}");
     let only_a = images.iter().find(|image| image.files().eq(["a"]));
     let text = only_a.expect("the newer name alone can be lost").describe();
     assert!(text.contains("lost: event 0: create b (replay"), "{text}");
@@ -249,11 +180,7 @@ fn storage_of_an_image_does_not_change_the_image() {
     let image = controller.process_kill(controller.events());
     let before = whole(&image);
     let storage = image.storage();
-    storage
-        .open("a", OpenMode::Write)
-        .unwrap()
-        .write_all_at(b"changed", 0)
-        .unwrap();
+    storage.open("a", OpenMode::Write).unwrap().write_all_at(b"changed", 0).unwrap();
     storage.remove("b").unwrap();
     assert_eq!(whole(&image), before);
     assert_eq!(whole(&controller.process_kill(controller.events())), before);
@@ -269,16 +196,13 @@ fn a_long_history_is_cut_after_every_event() {
     for number in 0..1000u64 {
         let offset = number * 700 % 64_400;
         if offset < 700 {
-            let new = storage
-                .open(&format!("log-{number}"), OpenMode::CreateNew)
-                .unwrap();
+            let new = storage.open(&format!("log-{number}"), OpenMode::CreateNew).unwrap();
             new.allocate(64 * 1024).unwrap();
             storage.sync_directory("").unwrap();
             segment = Some(new);
         }
         let file = segment.as_ref().expect("the first number starts a segment");
-        file.write_all_at(&[number as u8 % 250 + 1; 700], offset)
-            .unwrap();
+        file.write_all_at(&[number as u8 % 250 + 1; 700], offset).unwrap();
         file.sync_data().unwrap();
         controller.mark(number);
     }
@@ -291,16 +215,9 @@ fn a_long_history_is_cut_after_every_event() {
                 continue;
             };
             let start = last - last % 92;
-            let bytes = image
-                .read(&format!("log-{start}"))
-                .expect("the segment's name is durable");
+            let bytes = image.read(&format!("log-{start}")).expect("the segment's name is durable");
             let offset = (last * 700 % 64_400) as usize;
-            assert_eq!(
-                bytes[offset..offset + 700],
-                [last as u8 % 250 + 1; 700],
-                "{}",
-                image.describe()
-            );
+            assert_eq!(bytes[offset..offset + 700], [last as u8 % 250 + 1; 700], "{}", image.describe());
         }
     }
     assert!(images > controller.events());

@@ -8,11 +8,7 @@ fn growth_beyond_the_capacity_is_refused_and_changes_nothing() {
     storage.set_capacity(1000);
     let file = storage.open("a", OpenMode::CreateNew).unwrap();
     file.write_all_at(&[1; 600], 0).unwrap();
-    assert!(
-        file.write_all_at(&[2; 500], 501)
-            .unwrap_err()
-            .is_storage_full()
-    );
+    assert!(file.write_all_at(&[2; 500], 501).unwrap_err().is_storage_full());
     assert!(file.set_len(1001).unwrap_err().is_storage_full());
     assert!(file.allocate(1001).unwrap_err().is_storage_full());
     assert_eq!(file.len().unwrap(), 600);
@@ -21,12 +17,7 @@ fn growth_beyond_the_capacity_is_refused_and_changes_nothing() {
     assert_eq!(bytes, [1; 600]);
 
     let other = storage.open("b", OpenMode::CreateNew).unwrap();
-    assert!(
-        other
-            .write_all_at(&[3; 401], 0)
-            .unwrap_err()
-            .is_storage_full()
-    );
+    assert!(other.write_all_at(&[3; 401], 0).unwrap_err().is_storage_full());
     other.write_all_at(&[3; 400], 0).unwrap();
     assert_eq!(storage.used_bytes(), 1000);
 }
@@ -49,12 +40,7 @@ fn a_removed_file_gives_its_space_back_with_its_last_handle() {
     let file = storage.open("a", OpenMode::CreateNew).unwrap();
     file.write_all_at(b"still here", 0).unwrap();
     storage.remove("a").unwrap();
-    assert!(
-        storage
-            .open("a", OpenMode::Read)
-            .unwrap_err()
-            .is_not_found()
-    );
+    assert!(storage.open("a", OpenMode::Read).unwrap_err().is_not_found());
     let mut bytes = [0; 10];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"still here");
@@ -78,15 +64,9 @@ fn a_dropped_handle_gives_its_lock_back() {
 fn the_clock_moves_only_when_told() {
     let storage = MemoryStorage::new();
     let (unix, monotonic) = (storage.unix_time_ns(), storage.monotonic_ns());
-    assert_eq!(
-        (storage.unix_time_ns(), storage.monotonic_ns()),
-        (unix, monotonic)
-    );
+    assert_eq!((storage.unix_time_ns(), storage.monotonic_ns()), (unix, monotonic));
     storage.clone().advance(7);
-    assert_eq!(
-        (storage.unix_time_ns(), storage.monotonic_ns()),
-        (unix + 7, monotonic + 7)
-    );
+    assert_eq!((storage.unix_time_ns(), storage.monotonic_ns()), (unix + 7, monotonic + 7));
 }
 
 #[test]

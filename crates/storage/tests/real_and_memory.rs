@@ -5,9 +5,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use terrane_storage::{
-    File, LockKind, MemoryStorage, OpenMode, RealStorage, Result, Storage, StorageError,
-};
+use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, RealStorage, Result, Storage, StorageError};
 
 const NAMES: [&str; 9] = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "a/x", "../out"];
 
@@ -15,12 +13,8 @@ const NAMES: [&str; 9] = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "a/x", ".
 fn outcome<T: PartialEq + std::fmt::Debug>(result: Result<T>) -> std::result::Result<T, String> {
     result.map_err(|error: StorageError| {
         let number = error.io_error().raw_os_error();
-        let (operation, name, offset) =
-            (error.operation(), error.name().to_owned(), error.offset());
-        format!(
-            "{operation:?} {name:?} {offset:?} {:?} {number:?}",
-            error.kind()
-        )
+        let (operation, name, offset) = (error.operation(), error.name().to_owned(), error.offset());
+        format!("{operation:?} {name:?} {offset:?} {:?} {number:?}", error.kind())
     })
 }
 
@@ -33,12 +27,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn same<T: PartialEq + std::fmt::Debug>(
-        &mut self,
-        call: String,
-        real: Result<T>,
-        memory: Result<T>,
-    ) {
+    fn same<T: PartialEq + std::fmt::Debug>(&mut self, call: String, real: Result<T>, memory: Result<T>) {
         self.history.push(call);
         let (real, memory) = (outcome(real), outcome(memory));
         assert_eq!(
@@ -57,11 +46,7 @@ impl Pair {
             (Ok(real), Ok(memory)) => Some((real.clone(), memory.clone())),
             _ => None,
         };
-        self.same(
-            format!("open {name} {mode:?}"),
-            real.map(|_| ()),
-            memory.map(|_| ()),
-        );
+        self.same(format!("open {name} {mode:?}"), real.map(|_| ()), memory.map(|_| ()));
         self.handles.extend(handles);
     }
 
@@ -73,28 +58,12 @@ impl Pair {
             0..=2 => self.open(name, OpenMode::CreateNew),
             3 => self.open(name, OpenMode::Write),
             4 => self.open(name, OpenMode::Read),
-            5 => self.same(
-                format!("exists {name}"),
-                real.exists(name),
-                memory.exists(name),
-            ),
-            6 => self.same(
-                format!("rename {name} {other}"),
-                real.rename(name, other),
-                memory.rename(name, other),
-            ),
-            7 => self.same(
-                format!("remove {name}"),
-                real.remove(name),
-                memory.remove(name),
-            ),
+            5 => self.same(format!("exists {name}"), real.exists(name), memory.exists(name)),
+            6 => self.same(format!("rename {name} {other}"), real.rename(name, other), memory.rename(name, other)),
+            7 => self.same(format!("remove {name}"), real.remove(name), memory.remove(name)),
             8 => {
                 let call = format!("create directory {name}");
-                self.same(
-                    call,
-                    real.create_directory(name),
-                    memory.create_directory(name),
-                );
+                self.same(call, real.create_directory(name), memory.create_directory(name));
             }
             9 => {
                 let name = *["", name].choose(random).unwrap();
@@ -102,11 +71,7 @@ impl Pair {
             }
             10 => {
                 let name = *["", name].choose(random).unwrap();
-                self.same(
-                    format!("sync directory {name}"),
-                    real.sync_directory(name),
-                    memory.sync_directory(name),
-                );
+                self.same(format!("sync directory {name}"), real.sync_directory(name), memory.sync_directory(name));
             }
             11 => {
                 if !self.handles.is_empty() {
@@ -136,22 +101,14 @@ impl Pair {
                 // Where the limit of a file's length lies is the file system's own affair.
                 let offset = offset.min(100_000);
                 let call = format!("write {index} {length} bytes at {offset}");
-                self.same(
-                    call,
-                    real.write_all_at(&bytes, offset),
-                    memory.write_all_at(&bytes, offset),
-                );
+                self.same(call, real.write_all_at(&bytes, offset), memory.write_all_at(&bytes, offset));
             }
             2 => {
                 let read = |file: &Arc<dyn File>| {
                     let mut buffer = vec![0; length];
                     file.read_exact_at(&mut buffer, offset).map(|()| buffer)
                 };
-                self.same(
-                    format!("read {index} {length} bytes at {offset}"),
-                    read(&real),
-                    read(&memory),
-                );
+                self.same(format!("read {index} {length} bytes at {offset}"), read(&real), read(&memory));
             }
             3 => self.same(format!("length {index}"), real.len(), memory.len()),
             4 => {
@@ -162,24 +119,12 @@ impl Pair {
                 let call = format!("allocate {index} {offset}");
                 self.same(call, real.allocate(offset), memory.allocate(offset));
             }
-            6 => self.same(
-                format!("sync {index}"),
-                real.sync_data(),
-                memory.sync_data(),
-            ),
+            6 => self.same(format!("sync {index}"), real.sync_data(), memory.sync_data()),
             _ => match random.random_range(0..3) {
                 0 => self.same(format!("unlock {index}"), real.unlock(), memory.unlock()),
                 number => {
-                    let kind = if number == 1 {
-                        LockKind::Shared
-                    } else {
-                        LockKind::Exclusive
-                    };
-                    self.same(
-                        format!("lock {index} {kind:?}"),
-                        real.try_lock(kind),
-                        memory.try_lock(kind),
-                    );
+                    let kind = if number == 1 { LockKind::Shared } else { LockKind::Exclusive };
+                    self.same(format!("lock {index} {kind:?}"), real.try_lock(kind), memory.try_lock(kind));
                 }
             },
         }
@@ -222,12 +167,7 @@ fn the_root_is_created_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let storage = RealStorage::new(directory.path().join("deep/store"));
     assert!(!storage.exists("").unwrap());
-    assert!(
-        storage
-            .open("file", OpenMode::CreateNew)
-            .unwrap_err()
-            .is_not_found()
-    );
+    assert!(storage.open("file", OpenMode::CreateNew).unwrap_err().is_not_found());
     storage.create_directory("").unwrap();
     storage.create_directory("").unwrap();
     storage.open("file", OpenMode::CreateNew).unwrap();

@@ -1,1 +1,64 @@
-//! Stub.
+//! An embeddable, crash-consistent spatial database for fast-arriving geotagged data.
+//!
+//! A [`Store`] is a directory; in it are datasets of records. A record has a key, one geometry
+//! and typed attributes. It is durable and visible to every index when its insert returns, or
+//! absent; queries read from a [`Snapshot`] and never wait for writers.
+//!
+//! ```
+//! use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
+//! use terrane::{CoordinateSystem, Options, Query, Record, Store, Value};
+//!
+//! # fn main() -> terrane::Result<()> {
+//! # let directory = std::env::temp_dir().join(format!("terrane-doc-{}", std::process::id()));
+//! let store = Store::open(&directory, Options::default())?;
+//! let schema = Schema::new(
+//!     KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false },
+//!     GeometryColumn::Point { x: "lon".into(), y: "lat".into() },
+//!     CoordinateSystem::LonLat,
+//!     vec![Column::new("name", ColumnType::Utf8)],
+//! )?;
+//! let places = store.create_dataset("places", schema)?;
+//! places.insert(&Record::at(1, -122.4194, 37.7749, vec![Value::Utf8("San Francisco".into())]))?;
+//!
+//! // Everything within 5 km of the ferry building.
+//! let near = Query::new().circle(-122.3937, 37.7955, 5_000.0);
+//! assert_eq!(places.snapshot().count(&near)?, 1);
+//! store.close()?;
+//! # std::fs::remove_dir_all(&directory).ok();
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod check;
+mod dataset;
+mod engine;
+mod error;
+mod info;
+pub mod key;
+mod load;
+pub mod locks;
+mod options;
+mod query;
+pub mod record;
+pub mod schema;
+mod snapshot;
+mod store;
+pub mod value;
+
+pub use check::{CheckReport, Finding};
+pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};
+pub use engine::MaintenanceCounters;
+pub use error::{Error, Result};
+pub use info::{DatasetInfo, IndexInfo, StoreInfo};
+pub use key::Key;
+pub use options::{Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
+pub use query::{Explanation, Filter, Nearest, Query, Rows, Stage};
+pub use record::{Geometry, Record};
+pub use snapshot::{KeyRef, Snapshot};
+pub use store::Store;
+pub use terrane_lsm::log::LogOptions;
+pub use terrane_lsm::policy::MergePolicy;
+pub use terrane_space::CoordinateSystem;
+pub use value::Value;

@@ -1,1 +1,111 @@
-//! Write-ahead log.
+//! Write-ahead log: an endless sequence of entries in preallocated, recycled segments.
+//!
+//! An *LSN* is a byte position in one space shared by all segments. Entries wait in
+//! memory and reach the disk in *groups*, each written once and synced once for all
+//! threads that wait. The log does not know what its entries mean. [`Log`] is the only
+//! writer of a store; [`replay_read_only`] reads the log beside a writer of another process.
+//! Any thread may call any method; none may be called from `on_entry` or `fill`.
+
+// Assumed of the medium: a synced byte stays, also when its sector is written anew with the same
+// byte. A write that is not synced may be kept, lost or torn anywhere.
+//
+// I1  Before a file gets its name `N.log` its full length is written and durable; its header
+//     is written only after the directory is synced.
+//     Crash: before the rename, an unfinished file that opening removes; after it, a file
+//     that was never begun. A `.log` file that is too short is damage.
+// I2  A group is written only after its segment's header is durable, and acknowledged only
+//     after a sync that follows its write.
+//     Crash between: a segment without groups, or groups that nobody was told of, which are
+//     replayed if they are whole and contiguous, else cut. Groups of number N in a file N
+//     without a header of number N are damage.
+// I3  The header of a segment is written only after everything below its base LSN is durable,
+//     so a header proves what lies before it, and whatever lies behind its base LSN in older
+//     segments counts no more, also where it looks valid.
+//     Crash before the header is durable: the old segment is the last again and ends where
+//     it did, because nothing in it was changed.
+// I4  A group stores the LSN below which everything was durable when it was written, and the
+//     mark of a clean close (two copies, either counts) stores the end. A bad group below such an LSN, or below a
+//     later segment's base, is damage; any other is the torn tail, which nobody was
+//     told of: the next segment's base LSN cuts it off.
+// I5  Numbers of segments are never used twice and groups carry theirs, so the groups of a
+//     recycled file are not taken for groups of its new number.
+//     Crash around the renaming of a retired segment: the old name, which is before the low-water
+//     mark, or the new name with the old header, which is a file that was never begun.
+// I6  A segment is retired only after the caller's manifest that names a later low-water
+//     position is durable.
+//     Crash before the file is reused or removed: it is found before the mark and retired.
+// I7  A file is recycled only under its exclusive lock, which is held until the new header is
+//     durable. A reader holds shared locks on what it reads, so nothing it sees is overwritten.
+// I8  Before the first segment of a new writer begins, the replayed part of the last segment that
+//     is not proven durable is written anew and synced: after a failed sync it may have been
+//     in the page cache only, marked as clean.
+
+mod commit;
+mod group;
+mod layout;
+mod options;
+mod read_only;
+mod recovery;
+mod scan;
+mod segment;
+mod table;
+mod writer;
+
+pub use options::LogOptions;
+pub use read_only::{ReadOnlyTail, replay_read_only};
+pub use recovery::OnEntry;
+pub use table::HoldGuard;
+pub use writer::Log;
+
+/// Byte position in the log; grows forever.
+pub type Lsn = u64;
+
+/// An LSN and the segment that holds it: what a manifest stores as the low-water mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct LogPosition {
+    /// Number of the segment, 0 before the first.
+    pub segment: u64,
+    /// Byte position.
+    pub lsn: Lsn,
+}
+
+impl LogPosition {
+    /// Where the log of a new store begins.
+    pub const START: Self = Self { segment: 0, lsn: 0 };
+}
+
+/// Where an entry lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// First byte of the entry; replay reports the entry under this LSN, and a low-water mark at
+    /// or below it keeps the entry.
+    pub start_lsn: Lsn,
+    /// The entry is durable when the durable LSN has reached this.
+    pub end_lsn: Lsn,
+}
+
+/// What opening found in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// What was written behind the end of the log and never acknowledged.
+    pub torn_tail: Option<TornTail>,
+    /// Whole groups read.
+    pub groups: u64,
+    /// Entries replayed.
+    pub entries: u64,
+    /// Bytes of the entries replayed.
+    pub bytes: u64,
+    /// Whether the last writer closed the log, or there was none.
+    pub clean_close: bool,
+}
+
+/// A write that a crash interrupted. It is cut off, nothing of it was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Where the log ends now.
+    pub lsn: Lsn,
+    /// Bytes cut off, as far as they can be told from what was in the file before.
+    pub bytes: u64,
+}

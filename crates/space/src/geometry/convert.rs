@@ -1,8 +1,7 @@
 //! To and from the types of the `geo` crates, which know neither Z nor M.
 
 use geo_types::{
-    Coord, Geometry, GeometryCollection, LineString, MultiLineString, MultiPoint, MultiPolygon,
-    Point, Polygon,
+    Coord, Geometry, GeometryCollection, LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon,
 };
 
 use super::error::GeometryError;
@@ -20,9 +19,7 @@ use super::write::Writer;
 pub fn to_geo(bytes: &[u8]) -> Result<Geometry<f64>, GeometryError> {
     let mut builder = Builder::default();
     walk(bytes, &mut builder)?;
-    Ok(builder
-        .finished
-        .unwrap_or_else(|| Geometry::MultiPoint(MultiPoint::new(Vec::new()))))
+    Ok(builder.finished.unwrap_or_else(|| Geometry::MultiPoint(MultiPoint::new(Vec::new()))))
 }
 
 /// A geometry that has begun and not ended.
@@ -46,11 +43,7 @@ impl Visitor for Builder {
             GeometryKind::LineString => vec![Vec::with_capacity(count as usize)],
             _ => Vec::new(),
         };
-        self.frames.push(Frame {
-            kind,
-            sequences,
-            members: Vec::new(),
-        });
+        self.frames.push(Frame { kind, sequences, members: Vec::new() });
     }
 
     fn ring(&mut self, count: u32) {
@@ -60,15 +53,8 @@ impl Visitor for Builder {
     }
 
     fn position(&mut self, position: Position) -> Result<(), GeometryError> {
-        if let Some(sequence) = self
-            .frames
-            .last_mut()
-            .and_then(|frame| frame.sequences.last_mut())
-        {
-            sequence.push(Coord {
-                x: position.values[0],
-                y: position.values[1],
-            });
+        if let Some(sequence) = self.frames.last_mut().and_then(|frame| frame.sequences.last_mut()) {
+            sequence.push(Coord { x: position.values[0], y: position.values[1] });
         }
         Ok(())
     }
@@ -96,25 +82,16 @@ impl Frame {
                 Geometry::Polygon(Polygon::new(exterior, sequences.map(LineString).collect()))
             }
             GeometryKind::MultiPoint => Geometry::MultiPoint(MultiPoint(members(self.members))),
-            GeometryKind::MultiLineString => {
-                Geometry::MultiLineString(MultiLineString(members(self.members)))
-            }
-            GeometryKind::MultiPolygon => {
-                Geometry::MultiPolygon(MultiPolygon(members(self.members)))
-            }
-            GeometryKind::GeometryCollection => {
-                Geometry::GeometryCollection(GeometryCollection(self.members))
-            }
+            GeometryKind::MultiLineString => Geometry::MultiLineString(MultiLineString(members(self.members))),
+            GeometryKind::MultiPolygon => Geometry::MultiPolygon(MultiPolygon(members(self.members))),
+            GeometryKind::GeometryCollection => Geometry::GeometryCollection(GeometryCollection(self.members)),
         })
     }
 }
 
 /// The members as their own type; the walk has made sure that all are of it.
 fn members<T: TryFrom<Geometry<f64>>>(members: Vec<Geometry<f64>>) -> Vec<T> {
-    members
-        .into_iter()
-        .filter_map(|member| T::try_from(member).ok())
-        .collect()
+    members.into_iter().filter_map(|member| T::try_from(member).ok()).collect()
 }
 
 /// The stored form of a `geo` geometry.
@@ -150,17 +127,11 @@ fn write_geometry(writer: &mut Writer, geometry: &Geometry<f64>) {
         }
         Geometry::MultiPolygon(polygons) => {
             begin(writer, GeometryKind::MultiPolygon, polygons.0.len());
-            polygons
-                .0
-                .iter()
-                .for_each(|polygon| write_polygon(writer, polygon));
+            polygons.0.iter().for_each(|polygon| write_polygon(writer, polygon));
         }
         Geometry::GeometryCollection(collection) => {
             begin(writer, GeometryKind::GeometryCollection, collection.0.len());
-            collection
-                .0
-                .iter()
-                .for_each(|member| write_geometry(writer, member));
+            collection.0.iter().for_each(|member| write_geometry(writer, member));
         }
     }
 }
@@ -183,15 +154,10 @@ fn write_polygon(writer: &mut Writer, polygon: &Polygon<f64>) {
     }
     writer.count(1 + polygon.interiors().len());
     write_sequence(writer, polygon.exterior());
-    polygon
-        .interiors()
-        .iter()
-        .for_each(|ring| write_sequence(writer, ring));
+    polygon.interiors().iter().for_each(|ring| write_sequence(writer, ring));
 }
 
 fn write_sequence(writer: &mut Writer, line: &LineString<f64>) {
     writer.count(line.0.len());
-    line.0
-        .iter()
-        .for_each(|coord| writer.numbers(&[coord.x, coord.y]));
+    line.0.iter().for_each(|coord| writer.numbers(&[coord.x, coord.y]));
 }

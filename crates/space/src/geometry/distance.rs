@@ -31,11 +31,7 @@ pub fn distance(
 ///
 /// # Errors
 /// Bytes that are not a geometry.
-pub fn distance_bytes(
-    system: CoordinateSystem,
-    point: Point,
-    bytes: &[u8],
-) -> Result<Option<f64>, GeometryError> {
+pub fn distance_bytes(system: CoordinateSystem, point: Point, bytes: &[u8]) -> Result<Option<f64>, GeometryError> {
     let mut meter = Meter {
         system,
         from: PreparedPoint::new(point),
@@ -120,10 +116,7 @@ impl Visitor for Meter {
         if self.kind == GeometryKind::Point {
             self.nearest = self.nearest.min(self.to_point(next));
         } else if let Some(previous) = self.previous.replace(next) {
-            let edge = Segment {
-                a: previous,
-                b: next,
-            };
+            let edge = Segment { a: previous, b: next };
             self.edge(&edge);
             if self.kind == GeometryKind::Polygon {
                 self.is_inside[0] ^= edge.is_right_of(self.point);

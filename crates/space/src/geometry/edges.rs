@@ -21,14 +21,10 @@ fn union(rects: impl Iterator<Item = Rect>) -> Rect {
 
 impl EdgeTree {
     pub fn new(edges: Vec<Segment>) -> Self {
-        let groups = edges
-            .chunks(FANOUT)
-            .map(|group| union(group.iter().map(Segment::rect)));
+        let groups = edges.chunks(FANOUT).map(|group| union(group.iter().map(Segment::rect)));
         let mut levels: Vec<Vec<Rect>> = vec![groups.collect()];
         while let Some(last) = levels.last().filter(|last| last.len() > 1) {
-            let groups = last
-                .chunks(FANOUT)
-                .map(|group| union(group.iter().copied()));
+            let groups = last.chunks(FANOUT).map(|group| union(group.iter().copied()));
             let next = groups.collect();
             levels.push(next);
         }
@@ -46,11 +42,7 @@ impl EdgeTree {
     }
 
     /// Whether `test` holds for an edge whose groups all satisfy `may_hold`.
-    pub fn any(
-        &self,
-        may_hold: &impl Fn(&Rect) -> bool,
-        test: &mut impl FnMut(usize, &Segment) -> bool,
-    ) -> bool {
+    pub fn any(&self, may_hold: &impl Fn(&Rect) -> bool, test: &mut impl FnMut(usize, &Segment) -> bool) -> bool {
         !self.edges.is_empty() && self.any_below(self.levels.len(), 0, may_hold, test)
     }
 
@@ -68,21 +60,14 @@ impl EdgeTree {
         if !self.levels[below].get(index).is_some_and(may_hold) {
             return false;
         }
-        let count = if below == 0 {
-            self.edges.len()
-        } else {
-            self.levels[below - 1].len()
-        };
-        (index * FANOUT..count.min((index + 1) * FANOUT))
-            .any(|child| self.any_below(below, child, may_hold, test))
+        let count = if below == 0 { self.edges.len() } else { self.levels[below - 1].len() };
+        (index * FANOUT..count.min((index + 1) * FANOUT)).any(|child| self.any_below(below, child, may_hold, test))
     }
 
     /// Whether `segment` meets one of the edges.
     pub fn meets(&self, segment: &Segment) -> bool {
         let rect = segment.rect();
-        self.any(&|group| group.intersects(&rect), &mut |_, edge| {
-            edge.contact(segment) != Contact::None
-        })
+        self.any(&|group| group.intersects(&rect), &mut |_, edge| edge.contact(segment) != Contact::None)
     }
 
     /// The closest way in which `segment` meets one of the edges.
@@ -98,16 +83,13 @@ impl EdgeTree {
 
     /// Whether `point` lies on one of the edges.
     pub fn holds(&self, point: Point) -> bool {
-        self.any(&|group| group.contains_point(point), &mut |_, edge| {
-            edge.contains(point)
-        })
+        self.any(&|group| group.contains_point(point), &mut |_, edge| edge.contains(point))
     }
 
     /// Locates `point` in the area that the edges bound (even-odd rule).
     pub fn locate(&self, point: Point) -> Location {
         let mut is_inside = false;
-        let reaches =
-            |group: &Rect| group.y0 <= point.y && point.y <= group.y1 && point.x <= group.x1;
+        let reaches = |group: &Rect| group.y0 <= point.y && point.y <= group.y1 && point.x <= group.x1;
         let is_on_boundary = self.any(&reaches, &mut |_, edge| {
             if edge.contains(point) {
                 return true;

@@ -25,9 +25,7 @@ pub enum GeometryError {
         count: usize,
     },
     /// The byte order mark is neither 0 nor 1.
-    #[error(
-        "WKB byte order at byte {offset} is {value}; 0 (big-endian) or 1 (little-endian) is expected"
-    )]
+    #[error("WKB byte order at byte {offset} is {value}; 0 (big-endian) or 1 (little-endian) is expected")]
     ByteOrder {
         /// Where the mark is.
         offset: usize,

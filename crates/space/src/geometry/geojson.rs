@@ -34,10 +34,7 @@ struct Failure {
 
 impl Failure {
     fn new(reason: impl Into<String>) -> Self {
-        Self {
-            path: String::new(),
-            reason: reason.into(),
-        }
+        Self { path: String::new(), reason: reason.into() }
     }
 
     fn under(mut self, step: impl std::fmt::Display) -> Self {
@@ -60,18 +57,12 @@ fn type_name(value: &Value) -> &'static str {
 fn array(value: &Value) -> Result<&[Value], Failure> {
     match value {
         Value::Array(items) => Ok(items),
-        other => Err(Failure::new(format!(
-            "an array is expected, found {}",
-            type_name(other)
-        ))),
+        other => Err(Failure::new(format!("an array is expected, found {}", type_name(other)))),
     }
 }
 
 /// Calls `write` for each item of the array `value` and names the one that fails.
-fn each(
-    value: &Value,
-    mut write: impl FnMut(&Value) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+fn each(value: &Value, mut write: impl FnMut(&Value) -> Result<(), Failure>) -> Result<(), Failure> {
     for (index, item) in array(value)?.iter().enumerate() {
         write(item).map_err(|failure| failure.under(format_args!("[{index}]")))?;
     }
@@ -80,15 +71,11 @@ fn each(
 
 fn write_geometry(writer: &mut Writer, value: &Value, depth: u32) -> Result<(), Failure> {
     if depth > NESTING_DEPTH_MAX {
-        return Err(Failure::new(format!(
-            "nested deeper than {NESTING_DEPTH_MAX} levels"
-        )));
+        return Err(Failure::new(format!("nested deeper than {NESTING_DEPTH_MAX} levels")));
     }
     let Value::Object(object) = value else {
         let found = type_name(value);
-        return Err(Failure::new(format!(
-            "a geometry object is expected, found {found}"
-        )));
+        return Err(Failure::new(format!("a geometry object is expected, found {found}")));
     };
     let name = match object.get("type") {
         Some(Value::String(name)) => name,
@@ -106,24 +93,12 @@ fn write_geometry(writer: &mut Writer, value: &Value, depth: u32) -> Result<(), 
         };
         return Err(Failure::new(reason).under(".type"));
     };
-    let member = if kind == GeometryKind::GeometryCollection {
-        "geometries"
-    } else {
-        "coordinates"
-    };
-    let content = object
-        .get(member)
-        .ok_or_else(|| Failure::new(format!("the member \"{member}\" is missing")))?;
-    write_content(writer, kind, content, depth)
-        .map_err(|failure| failure.under(format_args!(".{member}")))
+    let member = if kind == GeometryKind::GeometryCollection { "geometries" } else { "coordinates" };
+    let content = object.get(member).ok_or_else(|| Failure::new(format!("the member \"{member}\" is missing")))?;
+    write_content(writer, kind, content, depth).map_err(|failure| failure.under(format_args!(".{member}")))
 }
 
-fn write_content(
-    writer: &mut Writer,
-    kind: GeometryKind,
-    content: &Value,
-    depth: u32,
-) -> Result<(), Failure> {
+fn write_content(writer: &mut Writer, kind: GeometryKind, content: &Value, depth: u32) -> Result<(), Failure> {
     if kind == GeometryKind::GeometryCollection {
         let start = writer.bytes.len();
         writer.header(kind, Dimensions::XY);
@@ -138,10 +113,7 @@ fn write_content(
         writer.rewrite_header(start, kind, common.get());
         return Ok(());
     }
-    let dimensions = Dimensions {
-        has_z: first_position_length(content) >= 3,
-        has_m: false,
-    };
+    let dimensions = Dimensions { has_z: first_position_length(content) >= 3, has_m: false };
     write_coordinates(writer, kind, content, dimensions)
 }
 
@@ -180,50 +152,31 @@ fn write_coordinates(
         _ => {
             writer.count(array(content)?.len());
             let member = kind.member().unwrap_or(kind);
-            each(content, |item| {
-                write_coordinates(writer, member, item, dimensions)
-            })
+            each(content, |item| write_coordinates(writer, member, item, dimensions))
         }
     }
 }
 
-fn write_sequence(
-    writer: &mut Writer,
-    value: &Value,
-    dimensions: Dimensions,
-) -> Result<(), Failure> {
+fn write_sequence(writer: &mut Writer, value: &Value, dimensions: Dimensions) -> Result<(), Failure> {
     writer.count(array(value)?.len());
-    each(value, |position| {
-        write_position(writer, position, dimensions)
-    })
+    each(value, |position| write_position(writer, position, dimensions))
 }
 
-fn write_position(
-    writer: &mut Writer,
-    value: &Value,
-    dimensions: Dimensions,
-) -> Result<(), Failure> {
+fn write_position(writer: &mut Writer, value: &Value, dimensions: Dimensions) -> Result<(), Failure> {
     let items = array(value)?;
     if !(2..=3).contains(&items.len()) {
         let count = items.len();
-        return Err(Failure::new(format!(
-            "a position has two or three numbers, found {count}"
-        )));
+        return Err(Failure::new(format!("a position has two or three numbers, found {count}")));
     }
     if items.len() != dimensions.count() {
-        return Err(Failure::new(
-            "positions with two and with three numbers in one geometry",
-        ));
+        return Err(Failure::new("positions with two and with three numbers in one geometry"));
     }
     each(value, |item| match item.as_f64() {
         Some(number) => {
             writer.numbers(&[number]);
             Ok(())
         }
-        None => Err(Failure::new(format!(
-            "a number is expected, found {}",
-            type_name(item)
-        ))),
+        None => Err(Failure::new(format!("a number is expected, found {}", type_name(item)))),
     })
 }
 
@@ -256,12 +209,7 @@ struct Builder {
 
 impl Visitor for Builder {
     fn begin(&mut self, kind: GeometryKind, _dimensions: Dimensions, _count: u32) {
-        self.frames.push(Frame {
-            kind,
-            positions: Vec::new(),
-            parts: Vec::new(),
-            ring_left: 0,
-        });
+        self.frames.push(Frame { kind, positions: Vec::new(), parts: Vec::new(), ring_left: 0 });
     }
 
     fn ring(&mut self, count: u32) {
@@ -292,11 +240,7 @@ impl Visitor for Builder {
         };
         let kind = frame.kind;
         let content = match kind {
-            GeometryKind::Point => frame
-                .positions
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| Value::Array(Vec::new())),
+            GeometryKind::Point => frame.positions.into_iter().next().unwrap_or_else(|| Value::Array(Vec::new())),
             GeometryKind::LineString => Value::Array(frame.positions),
             _ => Value::Array(frame.parts),
         };
@@ -311,11 +255,7 @@ impl Visitor for Builder {
 }
 
 fn object(kind: GeometryKind, content: Value) -> Value {
-    let member = if kind == GeometryKind::GeometryCollection {
-        "geometries"
-    } else {
-        "coordinates"
-    };
+    let member = if kind == GeometryKind::GeometryCollection { "geometries" } else { "coordinates" };
     let mut object = Map::new();
     object.insert("type".to_owned(), Value::from(kind.name()));
     object.insert(member.to_owned(), content);

@@ -80,9 +80,7 @@ impl GeometryKind {
 
     /// The kind of a GeoJSON name.
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        (1..=7)
-            .filter_map(Self::from_code)
-            .find(|kind| kind.name() == name)
+        (1..=7).filter_map(Self::from_code).find(|kind| kind.name() == name)
     }
 }
 
@@ -103,10 +101,7 @@ pub struct Dimensions {
 
 impl Dimensions {
     /// x and y alone.
-    pub const XY: Dimensions = Dimensions {
-        has_z: false,
-        has_m: false,
-    };
+    pub const XY: Dimensions = Dimensions { has_z: false, has_m: false };
 
     /// Numbers in a position, 2 to 4.
     pub fn count(self) -> usize {

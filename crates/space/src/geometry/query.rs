@@ -74,11 +74,7 @@ impl QueryGeometry {
         let areas: Vec<Area> = if shape.polygons.is_empty() {
             Vec::new()
         } else if is_collection {
-            shape
-                .polygons
-                .iter()
-                .map(|polygon| Area::new(polygon.iter()))
-                .collect()
+            shape.polygons.iter().map(|polygon| Area::new(polygon.iter())).collect()
         } else {
             // The parts of a valid multi-polygon are disjoint: one even-odd area.
             vec![Area::new(shape.polygons.iter().flatten())]
@@ -122,8 +118,7 @@ impl QueryGeometry {
         if self.is_within_at(point)? {
             return Ok(true);
         }
-        self.mirrored(point)
-            .map_or(Ok(false), |other| self.is_within_at(other))
+        self.mirrored(point).map_or(Ok(false), |other| self.is_within_at(other))
     }
 
     /// Whether the stored geometry `bytes` shares a point with this one.
@@ -135,10 +130,7 @@ impl QueryGeometry {
             return Ok(self.intersects_point(point));
         }
         let shape = Shape::decode(bytes)?;
-        Ok(self.meets(&shape)
-            || self
-                .shifts(&shape.rect)
-                .any(|degrees| self.meets(&shape.shifted(degrees))))
+        Ok(self.meets(&shape) || self.shifts(&shape.rect).any(|degrees| self.meets(&shape.shifted(degrees))))
     }
 
     /// Whether the stored geometry `bytes` is within this one (OGC).
@@ -174,17 +166,12 @@ impl QueryGeometry {
         let is_lonlat = self.system == CoordinateSystem::LonLat;
         let west = is_lonlat && rect.x1 == 180.0 && self.rect.x0 == -180.0;
         let east = is_lonlat && rect.x0 == -180.0 && self.rect.x1 == 180.0;
-        west.then_some(-360.0)
-            .into_iter()
-            .chain(east.then_some(360.0))
+        west.then_some(-360.0).into_iter().chain(east.then_some(360.0))
     }
 
     fn holds(&self, point: Point) -> bool {
         self.rect.contains_point(point)
-            && (self
-                .areas
-                .iter()
-                .any(|area| area.tree.locate(point) != Location::Outside)
+            && (self.areas.iter().any(|area| area.tree.locate(point) != Location::Outside)
                 || self.lines.tree.holds(point)
                 || self.points.contains(&point))
     }
@@ -213,19 +200,15 @@ impl QueryGeometry {
 
     /// Whether an edge of `path` meets an edge or a point, or the path starts in an area.
     fn meets_path(&self, path: &[Point]) -> bool {
-        let starts_inside = path.first().is_some_and(|start| {
-            self.areas
-                .iter()
-                .any(|area| area.tree.locate(*start) != Location::Outside)
-        });
+        let starts_inside = path
+            .first()
+            .is_some_and(|start| self.areas.iter().any(|area| area.tree.locate(*start) != Location::Outside));
         starts_inside
-            || edges(path)
-                .filter(|edge| edge.rect().intersects(&self.rect))
-                .any(|edge| {
-                    self.areas.iter().any(|area| area.tree.meets(&edge))
-                        || self.lines.tree.meets(&edge)
-                        || self.points.iter().any(|point| edge.contains(*point))
-                })
+            || edges(path).filter(|edge| edge.rect().intersects(&self.rect)).any(|edge| {
+                self.areas.iter().any(|area| area.tree.meets(&edge))
+                    || self.lines.tree.meets(&edge)
+                    || self.points.iter().any(|point| edge.contains(*point))
+            })
     }
 
     /// If no edges meet, each part of this geometry is either outside of the
@@ -234,24 +217,13 @@ impl QueryGeometry {
         rings.iter().any(|ring| self.meets_path(ring)) || {
             let rect = path_rect(rings.first().map_or(&[], Vec::as_slice));
             let ring_starts = self.areas.iter().flat_map(|area| &area.ring_starts);
-            let mut starts = self
-                .points
-                .iter()
-                .chain(&self.lines.starts)
-                .chain(ring_starts);
-            starts.any(|start| {
-                rect.contains_point(*start) && locate_in_rings(rings, *start) != Location::Outside
-            })
+            let mut starts = self.points.iter().chain(&self.lines.starts).chain(ring_starts);
+            starts.any(|start| rect.contains_point(*start) && locate_in_rings(rings, *start) != Location::Outside)
         }
     }
 
     /// Whether `shape` is within this geometry; `bytes` hold it unshifted.
-    fn covers_shape(
-        &self,
-        shape: &Shape,
-        bytes: &[u8],
-        shift_degrees: f64,
-    ) -> Result<bool, PredicateError> {
+    fn covers_shape(&self, shape: &Shape, bytes: &[u8], shift_degrees: f64) -> Result<bool, PredicateError> {
         if shape.is_empty() || !self.rect.contains_rect(&shape.rect) {
             return Ok(false);
         }
@@ -268,10 +240,7 @@ impl QueryGeometry {
         let mut stored = to_geo(bytes)?;
         if shift_degrees != 0.0 {
             use geo::MapCoordsInPlace;
-            stored.map_coords_in_place(|coord| geo_types::Coord {
-                x: coord.x + shift_degrees,
-                y: coord.y,
-            });
+            stored.map_coords_in_place(|coord| geo_types::Coord { x: coord.x + shift_degrees, y: coord.y });
         }
         Ok(relate(&stored, &self.geometry)?.is_within())
     }
@@ -282,10 +251,7 @@ impl QueryGeometry {
     fn lines_cover(&self, shape: &Shape) -> bool {
         let is_interior = |point: &Point| !self.lines.is_boundary(*point);
         shape.polygons.is_empty()
-            && shape
-                .points
-                .iter()
-                .all(|point| self.lines.tree.holds(*point))
+            && shape.points.iter().all(|point| self.lines.tree.holds(*point))
             && shape.lines.iter().all(|line| self.lines.cover_path(line))
             && (!shape.lines.is_empty() || shape.points.iter().any(is_interior))
     }
@@ -304,17 +270,10 @@ impl Area {
             }
         }
         if shape.lines.is_empty() && shape.polygons.is_empty() {
-            return if any_point_inside {
-                Place::Inside
-            } else {
-                Place::NotWithin
-            };
+            return if any_point_inside { Place::Inside } else { Place::NotWithin };
         }
         let lines = shape.lines.iter().map(|line| self.place_of_path(line));
-        let polygons = shape
-            .polygons
-            .iter()
-            .map(|rings| self.place_of_polygon(rings));
+        let polygons = shape.polygons.iter().map(|rings| self.place_of_polygon(rings));
         for place in lines.chain(polygons) {
             match place {
                 Place::NotWithin => return Place::NotWithin,
@@ -322,18 +281,11 @@ impl Area {
                 Place::Inside => {}
             }
         }
-        if all_inside {
-            Place::Inside
-        } else {
-            Place::OnBoundary
-        }
+        if all_inside { Place::Inside } else { Place::OnBoundary }
     }
 
     fn place_of_path(&self, path: &[Point]) -> Place {
-        if path
-            .first()
-            .is_some_and(|start| self.tree.locate(*start) == Location::Outside)
-        {
+        if path.first().is_some_and(|start| self.tree.locate(*start) == Location::Outside) {
             return Place::NotWithin;
         }
         let mut closest = Contact::None;
@@ -345,12 +297,7 @@ impl Area {
         }
         match closest {
             Contact::None => Place::Inside,
-            _ if path
-                .iter()
-                .any(|point| self.tree.locate(*point) == Location::Outside) =>
-            {
-                Place::NotWithin
-            }
+            _ if path.iter().any(|point| self.tree.locate(*point) == Location::Outside) => Place::NotWithin,
             _ => Place::OnBoundary,
         }
     }
@@ -366,17 +313,16 @@ impl Area {
         }
         // A hole of this area that lies inside of the polygon.
         let rect = path_rect(rings.first().map_or(&[], Vec::as_slice));
-        let has_hole = self.ring_starts.iter().any(|start| {
-            rect.contains_point(*start) && locate_in_rings(rings, *start) == Location::Inside
-        });
+        let has_hole = self
+            .ring_starts
+            .iter()
+            .any(|start| rect.contains_point(*start) && locate_in_rings(rings, *start) == Location::Inside);
         if has_hole { Place::NotWithin } else { place }
     }
 }
 
 fn path_rect(path: &[Point]) -> Rect {
-    path.iter().fold(Rect::EMPTY, |rect, point| {
-        rect.union(&Rect::from_point(*point))
-    })
+    path.iter().fold(Rect::EMPTY, |rect, point| rect.union(&Rect::from_point(*point)))
 }
 
 /// Boxes of the parts: one, or in `lonlat` one for each side of a geometry
@@ -391,9 +337,7 @@ fn index_windows(shape: &Shape, system: CoordinateSystem) -> Vec<Rect> {
     let points = shape.points.iter().map(|point| Rect::from_point(*point));
     let lines = shape.lines.iter().map(|line| path_rect(line));
     let outer_rings = shape.polygons.iter().filter_map(|rings| rings.first());
-    let parts = points
-        .chain(lines)
-        .chain(outer_rings.map(|ring| path_rect(ring)));
+    let parts = points.chain(lines).chain(outer_rings.map(|ring| path_rect(ring)));
     let is_cut = shape.rect.x0 == -180.0 && shape.rect.x1 == 180.0;
     let mut sides = [Rect::EMPTY; 2];
     for part in parts {

@@ -7,10 +7,7 @@ use crate::{Point, Rect};
 
 /// On which side of the line from `a` to `b` the point `c` lies, decided exactly.
 pub(super) fn orientation(a: Point, b: Point, c: Point) -> Orientation {
-    let coord = |point: Point| Coord {
-        x: point.x,
-        y: point.y,
-    };
+    let coord = |point: Point| Coord { x: point.x, y: point.y };
     RobustKernel::orient2d(coord(a), coord(b), coord(c))
 }
 
@@ -39,8 +36,7 @@ impl Segment {
 
     /// Whether `point` lies on the segment.
     pub fn contains(&self, point: Point) -> bool {
-        self.rect().contains_point(point)
-            && orientation(self.a, self.b, point) == Orientation::Collinear
+        self.rect().contains_point(point) && orientation(self.a, self.b, point) == Orientation::Collinear
     }
 
     pub fn contact(&self, other: &Segment) -> Contact {
@@ -58,11 +54,7 @@ impl Segment {
             return Contact::None;
         }
         // Collinear segments whose boxes intersect overlap.
-        if [a, b, c, d].contains(&Orientation::Collinear) {
-            Contact::Touch
-        } else {
-            Contact::Cross
-        }
+        if [a, b, c, d].contains(&Orientation::Collinear) { Contact::Touch } else { Contact::Cross }
     }
 
     /// Whether a ray from `point` to the right passes through the segment; of
@@ -72,11 +64,7 @@ impl Segment {
             return false;
         }
         let rising = self.b.y > self.a.y;
-        let expected = if rising {
-            Orientation::CounterClockwise
-        } else {
-            Orientation::Clockwise
-        };
+        let expected = if rising { Orientation::CounterClockwise } else { Orientation::Clockwise };
         orientation(self.a, self.b, point) == expected
     }
 
@@ -85,10 +73,7 @@ impl Segment {
         let (dx, dy) = (self.b.x - self.a.x, self.b.y - self.a.y);
         let length_squared = dx * dx + dy * dy;
         if length_squared == 0.0 || !length_squared.is_finite() {
-            return self
-                .a
-                .planar_distance(point)
-                .min(self.b.planar_distance(point));
+            return self.a.planar_distance(point).min(self.b.planar_distance(point));
         }
         let share = ((point.x - self.a.x) * dx + (point.y - self.a.y) * dy) / length_squared;
         if share <= 0.0 {
@@ -119,11 +104,7 @@ pub(super) fn locate_in_rings(rings: &[Vec<Point>], point: Point) -> Location {
         }
         is_inside ^= edge.is_right_of(point);
     }
-    if is_inside {
-        Location::Inside
-    } else {
-        Location::Outside
-    }
+    if is_inside { Location::Inside } else { Location::Outside }
 }
 
 /// The edges of a path of positions.

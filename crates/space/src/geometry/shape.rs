@@ -19,12 +19,7 @@ impl Shape {
     pub fn decode(bytes: &[u8]) -> Result<Self, GeometryError> {
         let mut decoder = Decoder {
             kind: GeometryKind::Point,
-            shape: Shape {
-                rect: Rect::EMPTY,
-                points: Vec::new(),
-                lines: Vec::new(),
-                polygons: Vec::new(),
-            },
+            shape: Shape { rect: Rect::EMPTY, points: Vec::new(), lines: Vec::new(), polygons: Vec::new() },
         };
         walk(bytes, &mut decoder)?;
         Ok(decoder.shape)
@@ -40,10 +35,7 @@ impl Shape {
         let mut shape = self.clone();
         shape.rect.x0 += degrees;
         shape.rect.x1 += degrees;
-        let paths = shape
-            .lines
-            .iter_mut()
-            .chain(shape.polygons.iter_mut().flatten());
+        let paths = shape.lines.iter_mut().chain(shape.polygons.iter_mut().flatten());
         let positions = paths.flatten().chain(shape.points.iter_mut());
         positions.for_each(|point| point.x += degrees);
         shape
@@ -78,11 +70,7 @@ impl Visitor for Decoder {
         self.shape.rect.extend(point);
         let sequence = match self.kind {
             GeometryKind::LineString => self.shape.lines.last_mut(),
-            GeometryKind::Polygon => self
-                .shape
-                .polygons
-                .last_mut()
-                .and_then(|polygon| polygon.last_mut()),
+            GeometryKind::Polygon => self.shape.polygons.last_mut().and_then(|polygon| polygon.last_mut()),
             _ => Some(&mut self.shape.points),
         };
         if let Some(sequence) = sequence {

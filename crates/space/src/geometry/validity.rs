@@ -52,9 +52,7 @@ pub enum InvalidGeometry {
         second: Ring,
     },
     /// Two parts of a multi-polygon that overlap or share a piece of their boundary.
-    #[error(
-        "polygons {first} and {second} of the multi-polygon (counted from 0) overlap or share an edge"
-    )]
+    #[error("polygons {first} and {second} of the multi-polygon (counted from 0) overlap or share an edge")]
     PolygonsOverlap {
         /// Index of the one.
         first: usize,
@@ -101,9 +99,7 @@ pub fn check_valid(geometry: &Geometry<f64>) -> Result<(), InvalidGeometry> {
         Geometry::Polygon(polygon) => check_polygon(polygon),
         Geometry::Rect(rect) => check_polygon(&rect.to_polygon()),
         Geometry::Triangle(triangle) => check_polygon(&triangle.to_polygon()),
-        Geometry::MultiPoint(points) => {
-            check_finite(points.iter().map(|p| Point::new(p.x(), p.y())))
-        }
+        Geometry::MultiPoint(points) => check_finite(points.iter().map(|p| Point::new(p.x(), p.y()))),
         Geometry::MultiLineString(lines) => each(&lines.0, check_line),
         Geometry::MultiPolygon(polygons) => {
             each(&polygons.0, check_polygon)?;
@@ -113,34 +109,20 @@ pub fn check_valid(geometry: &Geometry<f64>) -> Result<(), InvalidGeometry> {
     }
 }
 
-fn each<T>(
-    parts: &[T],
-    check: impl Fn(&T) -> Result<(), InvalidGeometry>,
-) -> Result<(), InvalidGeometry> {
+fn each<T>(parts: &[T], check: impl Fn(&T) -> Result<(), InvalidGeometry>) -> Result<(), InvalidGeometry> {
     parts.iter().enumerate().try_for_each(|(index, part)| {
-        check(part).map_err(|source| InvalidGeometry::Part {
-            index,
-            source: Box::new(source),
-        })
+        check(part).map_err(|source| InvalidGeometry::Part { index, source: Box::new(source) })
     })
 }
 
 fn check_finite(points: impl IntoIterator<Item = Point>) -> Result<(), InvalidGeometry> {
     let is_finite = points.into_iter().all(Point::is_finite);
-    if is_finite {
-        Ok(())
-    } else {
-        Err(InvalidGeometry::NotFinite)
-    }
+    if is_finite { Ok(()) } else { Err(InvalidGeometry::NotFinite) }
 }
 
 /// The positions of a line without consecutive repetitions.
 fn distinct(line: &LineString<f64>) -> Vec<Point> {
-    let mut points: Vec<Point> = line
-        .0
-        .iter()
-        .map(|coord| Point::new(coord.x, coord.y))
-        .collect();
+    let mut points: Vec<Point> = line.0.iter().map(|coord| Point::new(coord.x, coord.y)).collect();
     points.dedup();
     points
 }
@@ -148,11 +130,7 @@ fn distinct(line: &LineString<f64>) -> Vec<Point> {
 fn check_line(line: &LineString<f64>) -> Result<(), InvalidGeometry> {
     let points = distinct(line);
     check_finite(points.iter().copied())?;
-    if points.len() == 1 {
-        Err(InvalidGeometry::DegenerateLine)
-    } else {
-        Ok(())
-    }
+    if points.len() == 1 { Err(InvalidGeometry::DegenerateLine) } else { Ok(()) }
 }
 
 fn check_polygon(polygon: &Polygon<f64>) -> Result<(), InvalidGeometry> {
@@ -169,14 +147,7 @@ fn check_polygon(polygon: &Polygon<f64>) -> Result<(), InvalidGeometry> {
         }
         let tree = EdgeTree::new(edges(&points).collect());
         check_simple(ring, &tree)?;
-        areas.push((
-            ring,
-            Area {
-                start: points[0],
-                tree,
-                polygon: Polygon::new(line.clone(), Vec::new()),
-            },
-        ));
+        areas.push((ring, Area { start: points[0], tree, polygon: Polygon::new(line.clone(), Vec::new()) }));
     }
     let Some(((_, shell), holes)) = areas.split_first() else {
         return Ok(());
@@ -187,10 +158,7 @@ fn check_polygon(polygon: &Polygon<f64>) -> Result<(), InvalidGeometry> {
         }
         for (other, other_area) in &holes[index + 1..] {
             if area.overlaps(other_area) {
-                return Err(InvalidGeometry::HolesOverlap {
-                    first: *hole,
-                    second: *other,
-                });
+                return Err(InvalidGeometry::HolesOverlap { first: *hole, second: *other });
             }
         }
     }
@@ -201,27 +169,20 @@ fn check_simple(ring: Ring, tree: &EdgeTree) -> Result<(), InvalidGeometry> {
     let count = tree.edges().len();
     for (index, edge) in tree.edges().iter().enumerate() {
         let rect = edge.rect();
-        let is_bad = tree.any(
-            &|group| group.intersects(&rect),
-            &mut |other_index, other| {
-                if other_index <= index {
-                    return false;
-                }
-                if other_index == index + 1 {
-                    turns_back(edge, other)
-                } else if index == 0 && other_index == count - 1 {
-                    turns_back(other, edge)
-                } else {
-                    edge.contact(other) != Contact::None
-                }
-            },
-        );
+        let is_bad = tree.any(&|group| group.intersects(&rect), &mut |other_index, other| {
+            if other_index <= index {
+                return false;
+            }
+            if other_index == index + 1 {
+                turns_back(edge, other)
+            } else if index == 0 && other_index == count - 1 {
+                turns_back(other, edge)
+            } else {
+                edge.contact(other) != Contact::None
+            }
+        });
         if is_bad {
-            return Err(InvalidGeometry::SelfIntersection {
-                ring,
-                x: edge.a.x,
-                y: edge.a.y,
-            });
+            return Err(InvalidGeometry::SelfIntersection { ring, x: edge.a.x, y: edge.a.y });
         }
     }
     Ok(())
@@ -231,24 +192,17 @@ fn check_simple(ring: Ring, tree: &EdgeTree) -> Result<(), InvalidGeometry> {
 fn turns_back(edge: &Segment, next: &Segment) -> bool {
     use geo::kernels::Orientation;
     let (corner, before, after) = (edge.b, edge.a, next.b);
-    let dot =
-        (before.x - corner.x) * (after.x - corner.x) + (before.y - corner.y) * (after.y - corner.y);
+    let dot = (before.x - corner.x) * (after.x - corner.x) + (before.y - corner.y) * (after.y - corner.y);
     dot > 0.0 && orientation(before, corner, after) == Orientation::Collinear
 }
 
 fn check_disjoint(polygons: &[Polygon<f64>]) -> Result<(), InvalidGeometry> {
-    let areas: Vec<(usize, Area)> = polygons
-        .iter()
-        .enumerate()
-        .filter_map(|(index, polygon)| Some((index, Area::new(polygon)?)))
-        .collect();
+    let areas: Vec<(usize, Area)> =
+        polygons.iter().enumerate().filter_map(|(index, polygon)| Some((index, Area::new(polygon)?))).collect();
     for (place, (first, area)) in areas.iter().enumerate() {
         for (second, other) in &areas[place + 1..] {
             if area.overlaps(other) {
-                return Err(InvalidGeometry::PolygonsOverlap {
-                    first: *first,
-                    second: *second,
-                });
+                return Err(InvalidGeometry::PolygonsOverlap { first: *first, second: *second });
             }
         }
     }
@@ -266,15 +220,9 @@ struct Area {
 impl Area {
     fn new(polygon: &Polygon<f64>) -> Option<Self> {
         let rings = std::iter::once(polygon.exterior()).chain(polygon.interiors());
-        let all: Vec<Segment> = rings
-            .flat_map(|ring| edges(&distinct(ring)).collect::<Vec<_>>())
-            .collect();
+        let all: Vec<Segment> = rings.flat_map(|ring| edges(&distinct(ring)).collect::<Vec<_>>()).collect();
         let start = all.first()?.a;
-        Some(Self {
-            start,
-            tree: EdgeTree::new(all),
-            polygon: polygon.clone(),
-        })
+        Some(Self { start, tree: EdgeTree::new(all), polygon: polygon.clone() })
     }
 
     fn rect(&self) -> Rect {
@@ -285,12 +233,10 @@ impl Area {
     fn contact(&self, other: &Area) -> Contact {
         let rect = self.rect();
         let mut closest = Contact::None;
-        other
-            .tree
-            .any(&|group| group.intersects(&rect), &mut |_, edge| {
-                closest = closest.max(self.tree.contact(edge));
-                closest == Contact::Cross
-            });
+        other.tree.any(&|group| group.intersects(&rect), &mut |_, edge| {
+            closest = closest.max(self.tree.contact(edge));
+            closest == Contact::Cross
+        });
         closest
     }
 
@@ -299,9 +245,7 @@ impl Area {
         match self.contact(hole) {
             Contact::Cross => false,
             Contact::None => self.tree.locate(hole.start) == Location::Inside,
-            Contact::Touch => {
-                self.relates(hole, |matrix| matrix.is_contains() && !shares_line(matrix))
-            }
+            Contact::Touch => self.relates(hole, |matrix| matrix.is_contains() && !shares_line(matrix)),
         }
     }
 
@@ -313,22 +257,16 @@ impl Area {
         match self.contact(other) {
             Contact::Cross => true,
             Contact::None => {
-                self.tree.locate(other.start) == Location::Inside
-                    || other.tree.locate(self.start) == Location::Inside
+                self.tree.locate(other.start) == Location::Inside || other.tree.locate(self.start) == Location::Inside
             }
             Contact::Touch => !self.relates(other, |matrix| {
-                matrix.get(CoordPos::Inside, CoordPos::Inside) == Dimensions::Empty
-                    && !shares_line(matrix)
+                matrix.get(CoordPos::Inside, CoordPos::Inside) == Dimensions::Empty && !shares_line(matrix)
             }),
         }
     }
 
     /// Whether `holds` is true of the DE-9IM matrix; not if there is none.
-    fn relates(
-        &self,
-        other: &Area,
-        holds: impl Fn(&geo::relate::IntersectionMatrix) -> bool,
-    ) -> bool {
+    fn relates(&self, other: &Area, holds: impl Fn(&geo::relate::IntersectionMatrix) -> bool) -> bool {
         let geometry = |area: &Area| Geometry::Polygon(area.polygon.clone());
         relate(&geometry(self), &geometry(other)).is_ok_and(|matrix| holds(&matrix))
     }

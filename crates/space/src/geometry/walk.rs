@@ -37,19 +37,11 @@ pub(super) struct Header {
 
 /// Walks all of `bytes`, which must hold exactly one geometry.
 pub(super) fn walk(bytes: &[u8], visitor: &mut impl Visitor) -> Result<Header, GeometryError> {
-    let mut walker = Walker {
-        bytes,
-        offset: 0,
-        vertex: 0,
-        is_little_endian: true,
-    };
+    let mut walker = Walker { bytes, offset: 0, vertex: 0, is_little_endian: true };
     let header = walker.geometry(visitor, None, 1)?;
     match bytes.len() - walker.offset {
         0 => Ok(header),
-        count => Err(GeometryError::TrailingBytes {
-            offset: walker.offset,
-            count,
-        }),
+        count => Err(GeometryError::TrailingBytes { offset: walker.offset, count }),
     }
 }
 
@@ -65,11 +57,7 @@ impl Walker<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], GeometryError> {
         let rest = &self.bytes[self.offset..];
         let Some(taken) = rest.first_chunk::<N>() else {
-            return Err(GeometryError::Truncated {
-                offset: self.offset,
-                needed: N as u64,
-                available: rest.len(),
-            });
+            return Err(GeometryError::Truncated { offset: self.offset, needed: N as u64, available: rest.len() });
         };
         self.offset += N;
         Ok(*taken)
@@ -78,21 +66,13 @@ impl Walker<'_> {
     fn u32(&mut self) -> Result<u32, GeometryError> {
         let bytes = self.take()?;
         let little = self.is_little_endian;
-        Ok(if little {
-            u32::from_le_bytes(bytes)
-        } else {
-            u32::from_be_bytes(bytes)
-        })
+        Ok(if little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
     }
 
     fn f64(&mut self) -> Result<f64, GeometryError> {
         let bytes = self.take()?;
         let little = self.is_little_endian;
-        Ok(if little {
-            f64::from_le_bytes(bytes)
-        } else {
-            f64::from_be_bytes(bytes)
-        })
+        Ok(if little { f64::from_le_bytes(bytes) } else { f64::from_be_bytes(bytes) })
     }
 
     /// A count of elements of at least `size_min` bytes, all of which must fit.
@@ -101,11 +81,7 @@ impl Walker<'_> {
         let needed = u64::from(count) * size_min as u64;
         let available = self.bytes.len() - self.offset;
         if needed > available as u64 {
-            return Err(GeometryError::Truncated {
-                offset: self.offset,
-                needed,
-                available,
-            });
+            return Err(GeometryError::Truncated { offset: self.offset, needed, available });
         }
         Ok(count)
     }
@@ -129,20 +105,9 @@ impl Walker<'_> {
             _ => return Err(unsupported),
         };
         let kind = GeometryKind::from_code(base % 1000).ok_or(unsupported)?;
-        let dimensions = Dimensions {
-            has_z: iso_z || code & FLAG_Z != 0,
-            has_m: iso_m || code & FLAG_M != 0,
-        };
-        let srid = if code & FLAG_SRID != 0 {
-            Some(self.u32()?)
-        } else {
-            None
-        };
-        Ok(Header {
-            kind,
-            dimensions,
-            srid,
-        })
+        let dimensions = Dimensions { has_z: iso_z || code & FLAG_Z != 0, has_m: iso_m || code & FLAG_M != 0 };
+        let srid = if code & FLAG_SRID != 0 { Some(self.u32()?) } else { None };
+        Ok(Header { kind, dimensions, srid })
     }
 
     fn geometry(
@@ -152,9 +117,7 @@ impl Walker<'_> {
         depth: u32,
     ) -> Result<Header, GeometryError> {
         if depth > NESTING_DEPTH_MAX {
-            return Err(GeometryError::TooDeep {
-                limit: NESTING_DEPTH_MAX,
-            });
+            return Err(GeometryError::TooDeep { limit: NESTING_DEPTH_MAX });
         }
         let offset = self.offset;
         let header = self.header()?;
@@ -163,11 +126,7 @@ impl Walker<'_> {
             && (header.kind != member || header.dimensions != parent.dimensions)
         {
             let (parent, found) = (parent.kind, header.kind);
-            return Err(GeometryError::Member {
-                offset,
-                parent,
-                found,
-            });
+            return Err(GeometryError::Member { offset, parent, found });
         }
         let position_size = 8 * header.dimensions.count();
         match header.kind {
@@ -175,9 +134,7 @@ impl Walker<'_> {
             GeometryKind::LineString => {
                 let count = self.count(position_size)?;
                 if count == 1 {
-                    return Err(GeometryError::ShortLine {
-                        vertex: self.vertex,
-                    });
+                    return Err(GeometryError::ShortLine { vertex: self.vertex });
                 }
                 visitor.begin(header.kind, header.dimensions, count);
                 for _ in 0..count {
@@ -208,11 +165,7 @@ impl Walker<'_> {
         Ok(header)
     }
 
-    fn point(
-        &mut self,
-        visitor: &mut impl Visitor,
-        dimensions: Dimensions,
-    ) -> Result<(), GeometryError> {
+    fn point(&mut self, visitor: &mut impl Visitor, dimensions: Dimensions) -> Result<(), GeometryError> {
         let position = self.numbers(dimensions)?;
         let is_empty = position.numbers().iter().all(|value| value.is_nan());
         visitor.begin(GeometryKind::Point, dimensions, u32::from(!is_empty));
@@ -223,11 +176,7 @@ impl Walker<'_> {
         visitor.position(position)
     }
 
-    fn ring(
-        &mut self,
-        visitor: &mut impl Visitor,
-        dimensions: Dimensions,
-    ) -> Result<(), GeometryError> {
+    fn ring(&mut self, visitor: &mut impl Visitor, dimensions: Dimensions) -> Result<(), GeometryError> {
         let vertex = self.vertex;
         let count = self.count(8 * dimensions.count())?;
         if count < 4 {
@@ -241,11 +190,7 @@ impl Walker<'_> {
             last = self.position(dimensions)?;
             visitor.position(last)?;
         }
-        if last.point() == first.point() {
-            Ok(())
-        } else {
-            Err(GeometryError::OpenRing { vertex })
-        }
+        if last.point() == first.point() { Ok(()) } else { Err(GeometryError::OpenRing { vertex }) }
     }
 
     fn position(&mut self, dimensions: Dimensions) -> Result<Position, GeometryError> {

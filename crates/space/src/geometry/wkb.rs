@@ -24,16 +24,9 @@ pub struct ParsedWkb {
 /// Names the byte or the vertex at which the bytes are not a geometry.
 pub fn parse_wkb(bytes: &[u8]) -> Result<ParsedWkb, GeometryError> {
     // The stored form is never larger: it only drops SRIDs.
-    let mut writer = Writer {
-        bytes: Vec::with_capacity(bytes.len()),
-    };
+    let mut writer = Writer { bytes: Vec::with_capacity(bytes.len()) };
     let header = walk(bytes, &mut writer)?;
-    Ok(ParsedWkb {
-        kind: header.kind,
-        dimensions: header.dimensions,
-        srid: header.srid,
-        bytes: writer.bytes,
-    })
+    Ok(ParsedWkb { kind: header.kind, dimensions: header.dimensions, srid: header.srid, bytes: writer.bytes })
 }
 
 /// The stored form of well-known binary of any flavour.

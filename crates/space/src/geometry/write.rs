@@ -13,21 +13,14 @@ pub(super) struct Writer {
 impl Writer {
     pub fn header(&mut self, kind: GeometryKind, dimensions: Dimensions) {
         self.bytes.push(1);
-        self.bytes
-            .extend_from_slice(&(kind.code() + dimensions.code()).to_le_bytes());
+        self.bytes.extend_from_slice(&(kind.code() + dimensions.code()).to_le_bytes());
     }
 
     /// The dimensions in the header that was written at `offset`.
     pub fn dimensions_at(&self, offset: usize) -> Dimensions {
-        let code = self
-            .bytes
-            .get(offset + 1..)
-            .and_then(|rest| rest.first_chunk::<4>());
+        let code = self.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk::<4>());
         let thousands = code.map_or(0, |code| u32::from_le_bytes(*code) / 1000);
-        Dimensions {
-            has_z: thousands & 1 == 1,
-            has_m: thousands & 2 == 2,
-        }
+        Dimensions { has_z: thousands & 1 == 1, has_m: thousands & 2 == 2 }
     }
 
     /// Replaces the header that was written at `offset`.

@@ -7,9 +7,7 @@ use super::*;
 const DOMAIN: Rect = Rect::new(-180.0, -90.0, 180.0, 90.0);
 
 fn holds(ranges: &[CellRange], number: u64) -> bool {
-    ranges
-        .iter()
-        .any(|range| range.first <= number && number <= range.last)
+    ranges.iter().any(|range| range.first <= number && number <= range.last)
 }
 
 fn rect_strategy() -> impl Strategy<Value = Rect> {
@@ -33,20 +31,10 @@ fn the_papers_example_is_one_range() {
 #[test]
 fn impossible_grids_are_refused() {
     for (bits, levels) in [(0, 3), (3, 0), (1, 29), (15, 2), (9, 1), (u32::MAX, 2)] {
-        assert!(matches!(
-            Grid::new(DOMAIN, bits, levels),
-            Err(GridError::Shape { .. })
-        ));
+        assert!(matches!(Grid::new(DOMAIN, bits, levels), Err(GridError::Shape { .. })));
     }
-    for domain in [
-        Rect::EMPTY,
-        Rect::new(0.0, 0.0, 0.0, 1.0),
-        Rect::new(0.0, 0.0, f64::NAN, 1.0),
-    ] {
-        assert!(matches!(
-            Grid::new(domain, 2, 2),
-            Err(GridError::Domain { .. })
-        ));
+    for domain in [Rect::EMPTY, Rect::new(0.0, 0.0, 0.0, 1.0), Rect::new(0.0, 0.0, f64::NAN, 1.0)] {
+        assert!(matches!(Grid::new(domain, 2, 2), Err(GridError::Domain { .. })));
     }
 }
 
@@ -54,11 +42,7 @@ fn impossible_grids_are_refused() {
 fn a_cover_stays_near_its_limit() {
     let grid = Grid::new(DOMAIN, 4, 7).unwrap();
     let cover = grid.cover(Rect::new(-170.3, -80.1, 171.7, 83.3), 1000);
-    assert!(
-        !cover.is_empty() && cover.len() <= 1000,
-        "{} cells",
-        cover.len()
-    );
+    assert!(!cover.is_empty() && cover.len() <= 1000, "{} cells", cover.len());
 }
 
 proptest! {

@@ -18,11 +18,7 @@ fn the_curve_visits_every_cell_once_and_moves_one_cell_at_a_time() {
             let (x, y) = coordinates_of_order(value, order);
             assert_eq!(value_of_order(x, y, order), value, "order {order}");
             if let Some((px, py)) = previous {
-                assert_eq!(
-                    px.abs_diff(x) + py.abs_diff(y),
-                    1,
-                    "order {order}, value {value}"
-                );
+                assert_eq!(px.abs_diff(x) + py.abs_diff(y), 1, "order {order}, value {value}");
             }
             previous = Some((x, y));
         }
@@ -61,45 +57,21 @@ fn next_in_window_agrees_with_a_scan_for_every_window_of_a_small_curve() {
 
 #[test]
 fn next_in_window_handles_the_ends_of_the_full_curve() {
-    let all = GridRect {
-        x0: 0,
-        y0: 0,
-        x1: u32::MAX,
-        y1: u32::MAX,
-    };
+    let all = GridRect { x0: 0, y0: 0, x1: u32::MAX, y1: u32::MAX };
     assert_eq!(next_in_window(0, all), Some(0));
     assert_eq!(next_in_window(u64::MAX, all), Some(u64::MAX));
-    let origin = GridRect {
-        x0: 0,
-        y0: 0,
-        x1: 0,
-        y1: 0,
-    };
+    let origin = GridRect { x0: 0, y0: 0, x1: 0, y1: 0 };
     assert_eq!(next_in_window(0, origin), Some(0));
     assert_eq!(next_in_window(1, origin), None);
-    let end = GridRect {
-        x0: u32::MAX,
-        y0: 0,
-        x1: u32::MAX,
-        y1: 0,
-    };
+    let end = GridRect { x0: u32::MAX, y0: 0, x1: u32::MAX, y1: 0 };
     assert_eq!(next_in_window(1, end), Some(u64::MAX));
 }
 
 #[test]
 fn the_limits_of_the_globe_fall_into_the_outer_cells() {
     let system = CoordinateSystem::LonLat;
-    assert_eq!(
-        grid_point(system, Point::new(-180.0, -90.0)),
-        GridPoint { x: 0, y: 0 }
-    );
-    assert_eq!(
-        grid_point(system, Point::new(180.0, 90.0)),
-        GridPoint {
-            x: u32::MAX,
-            y: u32::MAX
-        }
-    );
+    assert_eq!(grid_point(system, Point::new(-180.0, -90.0)), GridPoint { x: 0, y: 0 });
+    assert_eq!(grid_point(system, Point::new(180.0, 90.0)), GridPoint { x: u32::MAX, y: u32::MAX });
 }
 
 proptest! {

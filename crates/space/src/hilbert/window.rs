@@ -58,13 +58,7 @@ impl Square {
 }
 
 pub(super) fn next_in_window_of_order(value: u64, window: GridRect, order: u32) -> Option<u64> {
-    let mut square = Square {
-        prefix: 0,
-        x: 0,
-        y: 0,
-        level: order,
-        state: 0,
-    };
+    let mut square = Square { prefix: 0, x: 0, y: 0, level: order, state: 0 };
     if !square.intersects(&window) {
         return None;
     }
@@ -78,10 +72,8 @@ pub(super) fn next_in_window_of_order(value: u64, window: GridRect, order: u32) 
             break;
         }
         let digit = (value >> (2 * (square.level - 1)) & 3) as u32;
-        later = (digit + 1..4)
-            .map(|sibling| square.child(sibling))
-            .find(|sibling| sibling.intersects(&window))
-            .or(later);
+        later =
+            (digit + 1..4).map(|sibling| square.child(sibling)).find(|sibling| sibling.intersects(&window)).or(later);
         square = square.child(digit);
         if !square.intersects(&window) {
             break;
@@ -94,10 +86,7 @@ pub(super) fn next_in_window_of_order(value: u64, window: GridRect, order: u32) 
 fn first_in_window(mut square: Square, window: &GridRect) -> u64 {
     while square.level > 0 && !square.is_within(window) {
         // A square that intersects the window has a quadrant that does.
-        let Some(child) = (0..4)
-            .map(|digit| square.child(digit))
-            .find(|child| child.intersects(window))
-        else {
+        let Some(child) = (0..4).map(|digit| square.child(digit)).find(|child| child.intersects(window)) else {
             break;
         };
         square = child;

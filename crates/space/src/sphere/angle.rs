@@ -19,11 +19,7 @@ pub(super) fn sin_cos_latitude(latitude: f64) -> (f64, f64) {
 #[inline]
 pub(super) fn longitude_difference(a: f64, b: f64) -> f64 {
     let difference = (a - b).abs();
-    if difference > 180.0 {
-        (360.0 - difference).max(0.0)
-    } else {
-        difference
-    }
+    if difference > 180.0 { (360.0 - difference).max(0.0) } else { difference }
 }
 
 /// A direction from the centre of the sphere.
@@ -37,11 +33,7 @@ pub(super) fn unit_vector(point: Point) -> Vector {
         90.0 => (1f64.copysign(point.x), 0.0),
         _ => point.x.to_radians().sin_cos(),
     };
-    [
-        cos_latitude * cos_longitude,
-        cos_latitude * sin_longitude,
-        sin_latitude,
-    ]
+    [cos_latitude * cos_longitude, cos_latitude * sin_longitude, sin_latitude]
 }
 
 pub(super) fn dot(a: Vector, b: Vector) -> f64 {
@@ -49,11 +41,7 @@ pub(super) fn dot(a: Vector, b: Vector) -> f64 {
 }
 
 pub(super) fn cross(a: Vector, b: Vector) -> Vector {
-    [
-        a[1] * b[2] - a[2] * b[1],
-        a[2] * b[0] - a[0] * b[2],
-        a[0] * b[1] - a[1] * b[0],
-    ]
+    [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 }
 
 pub(super) fn add(a: Vector, b: Vector) -> Vector {

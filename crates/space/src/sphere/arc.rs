@@ -1,8 +1,6 @@
 //! Great-circle arcs: the shorter way between two points.
 
-use super::angle::{
-    add, cross, dot, longitude_difference, norm, sin_cos_latitude, subtract, unit_vector,
-};
+use super::angle::{add, cross, dot, longitude_difference, norm, sin_cos_latitude, subtract, unit_vector};
 use super::{EARTH_RADIUS_M, distance_m};
 use crate::{Point, Rect};
 
@@ -92,12 +90,8 @@ pub fn distance_to_arc_m(point: Point, a: Point, b: Point) -> f64 {
         return ends_m;
     }
     // From the nearer end, so that small offsets keep their digits.
-    let near = if dot(subtract(p, from), subtract(p, from)) < dot(subtract(p, to), subtract(p, to))
-    {
-        from
-    } else {
-        to
-    };
+    let near =
+        if dot(subtract(p, from), subtract(p, from)) < dot(subtract(p, to), subtract(p, to)) { from } else { to };
     let off = dot(subtract(p, near), normal).abs() / length;
     let along = norm(cross(p, normal)) / length;
     ends_m.min(off.atan2(along) * EARTH_RADIUS_M)

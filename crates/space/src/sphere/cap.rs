@@ -29,11 +29,7 @@ pub fn cap_windows(center: Point, radius_m: f64) -> Windows {
     // Where a meridian touches the cap. Near 1 the arcsine loses digits; the
     // cap has no pole, so a quarter turn is then a bound.
     let ratio = radius_degrees.to_radians().sin() / sin_cos_latitude(center.y).1;
-    let half_width = if ratio < 1.0 - 1e-10 {
-        ratio.asin().to_degrees()
-    } else {
-        90.0
-    };
+    let half_width = if ratio < 1.0 - 1e-10 { ratio.asin().to_degrees() } else { 90.0 };
     let half_width = half_width + MARGIN_DEGREES;
     let (x0, x1) = (center.x - half_width, center.x + half_width);
     if x0 < -180.0 {

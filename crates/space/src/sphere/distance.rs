@@ -20,10 +20,7 @@ pub struct PreparedPoint {
 impl PreparedPoint {
     /// Prepares `point`.
     pub fn new(point: Point) -> Self {
-        Self {
-            point,
-            cos_latitude: sin_cos_latitude(point.y).1,
-        }
+        Self { point, cos_latitude: sin_cos_latitude(point.y).1 }
     }
 
     /// The prepared point.
@@ -52,8 +49,7 @@ impl PreparedPoint {
         let half_latitude = ((self.point.y - other.y) * 0.5).to_radians();
         let mean_latitude = ((self.point.y + other.y) * 0.5).to_radians();
         let (sin_longitude, cos_longitude) = half_longitude.sin_cos();
-        let cos_squared = (half_latitude.cos() * cos_longitude).powi(2)
-            + (mean_latitude.sin() * sin_longitude).powi(2);
+        let cos_squared = (half_latitude.cos() * cos_longitude).powi(2) + (mean_latitude.sin() * sin_longitude).powi(2);
         2.0 * EARTH_RADIUS_M * sin_squared.sqrt().atan2(cos_squared.sqrt())
     }
 
@@ -62,8 +58,7 @@ impl PreparedPoint {
         let half_longitude = (longitude_difference(self.point.x, other.x) * 0.5).to_radians();
         let half_latitude = ((self.point.y - other.y) * 0.5).to_radians();
         let cos_latitude = sin_cos_latitude(other.y).1;
-        half_latitude.sin().powi(2)
-            + self.cos_latitude * cos_latitude * half_longitude.sin().powi(2)
+        half_latitude.sin().powi(2) + self.cos_latitude * cos_latitude * half_longitude.sin().powi(2)
     }
 }
 

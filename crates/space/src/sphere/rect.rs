@@ -44,9 +44,5 @@ fn distance_to_meridian_m(point: Point, side: f64, difference: f64, y0: f64, y1:
     let (sin_latitude, cos_latitude) = sin_cos_latitude(point.y);
     let towards = cos_latitude * difference.to_radians().cos();
     let peak = sin_latitude.atan2(towards).to_degrees();
-    if y0 < peak && peak < y1 {
-        ends_m.min(to(peak))
-    } else {
-        ends_m
-    }
+    if y0 < peak && peak < y1 { ends_m.min(to(peak)) } else { ends_m }
 }

@@ -32,40 +32,17 @@ fn along_arc(a: Point, b: Point, share: f64) -> Option<Point> {
     }
     let (s, t) = (((1.0 - share) * angle).sin(), (share * angle).sin());
     let [x, y, z]: [f64; 3] = std::array::from_fn(|i| (s * u[i] + t * v[i]) / angle.sin());
-    Some(Point::new(
-        y.atan2(x).to_degrees(),
-        z.atan2(x.hypot(y)).to_degrees(),
-    ))
+    Some(Point::new(y.atan2(x).to_degrees(), z.atan2(x.hypot(y)).to_degrees()))
 }
 
 #[test]
 fn known_distances() {
     let quarter = HALF_TURN_M / 2.0;
     let origin = Point::new(0.0, 0.0);
-    assert!(close(
-        distance_m(origin, Point::new(90.0, 0.0)),
-        quarter,
-        1e-15,
-        0.0
-    ));
-    assert!(close(
-        distance_m(origin, Point::new(12.0, 90.0)),
-        quarter,
-        1e-15,
-        0.0
-    ));
-    assert!(close(
-        distance_m(origin, Point::new(180.0, 0.0)),
-        HALF_TURN_M,
-        1e-15,
-        0.0
-    ));
-    assert!(close(
-        distance_m(Point::new(30.0, 40.0), Point::new(-150.0, -40.0)),
-        HALF_TURN_M,
-        1e-15,
-        0.0
-    ));
+    assert!(close(distance_m(origin, Point::new(90.0, 0.0)), quarter, 1e-15, 0.0));
+    assert!(close(distance_m(origin, Point::new(12.0, 90.0)), quarter, 1e-15, 0.0));
+    assert!(close(distance_m(origin, Point::new(180.0, 0.0)), HALF_TURN_M, 1e-15, 0.0));
+    assert!(close(distance_m(Point::new(30.0, 40.0), Point::new(-150.0, -40.0)), HALF_TURN_M, 1e-15, 0.0));
     // Paris to New York.
     let paris = Point::new(2.3522, 48.8566);
     let new_york = Point::new(-74.0060, 40.7128);
@@ -74,18 +51,9 @@ fn known_distances() {
 
 #[test]
 fn both_signs_of_the_antimeridian_and_all_longitudes_of_a_pole_are_one_place() {
-    assert_eq!(
-        distance_m(Point::new(-180.0, 12.0), Point::new(180.0, 12.0)),
-        0.0
-    );
-    assert_eq!(
-        distance_m(Point::new(-77.0, 90.0), Point::new(103.0, 90.0)),
-        0.0
-    );
-    assert_eq!(
-        distance_m(Point::new(-77.0, -90.0), Point::new(20.0, -90.0)),
-        0.0
-    );
+    assert_eq!(distance_m(Point::new(-180.0, 12.0), Point::new(180.0, 12.0)), 0.0);
+    assert_eq!(distance_m(Point::new(-77.0, 90.0), Point::new(103.0, 90.0)), 0.0);
+    assert_eq!(distance_m(Point::new(-77.0, -90.0), Point::new(20.0, -90.0)), 0.0);
 }
 
 #[test]
@@ -93,23 +61,10 @@ fn tiny_distances_keep_their_digits() {
     let degree_m = HALF_TURN_M / 180.0;
     for step in [1e-6, 1e-9, 1e-12] {
         let a = Point::new(0.0, 0.0);
-        assert!(close(
-            distance_m(a, Point::new(step, 0.0)),
-            degree_m * step,
-            1e-14,
-            0.0
-        ));
-        assert!(close(
-            distance_m(a, Point::new(0.0, step)),
-            degree_m * step,
-            1e-14,
-            0.0
-        ));
+        assert!(close(distance_m(a, Point::new(step, 0.0)), degree_m * step, 1e-14, 0.0));
+        assert!(close(distance_m(a, Point::new(0.0, step)), degree_m * step, 1e-14, 0.0));
         let north = distance_m(Point::new(0.0, 60.0), Point::new(step, 60.0));
-        assert!(
-            close(north, degree_m * step * 0.5, 1e-12, 0.0),
-            "{north} for {step}"
-        );
+        assert!(close(north, degree_m * step * 0.5, 1e-12, 0.0), "{north} for {step}");
     }
 }
 
@@ -124,31 +79,18 @@ fn nearly_antipodal_distances_keep_their_digits() {
 fn boxes_over_the_antimeridian_are_reached_the_shorter_way() {
     let rect = Rect::new(170.0, -1.0, 180.0, 1.0);
     let expected_m = HALF_TURN_M / 180.0;
-    assert!(close(
-        distance_to_rect_m(Point::new(-179.0, 0.0), rect),
-        expected_m,
-        1e-9,
-        0.0
-    ));
+    assert!(close(distance_to_rect_m(Point::new(-179.0, 0.0), rect), expected_m, 1e-9, 0.0));
     assert_eq!(distance_to_rect_m(Point::new(-180.0, 0.5), rect), 0.0);
     // Over the pole: the box is on the opposite meridian.
     let beyond = Rect::new(179.0, 80.0, 180.0, 85.0);
-    assert!(close(
-        distance_to_rect_m(Point::new(0.0, 80.0), beyond),
-        15.0 * expected_m,
-        1e-3,
-        0.0
-    ));
+    assert!(close(distance_to_rect_m(Point::new(0.0, 80.0), beyond), 15.0 * expected_m, 1e-3, 0.0));
 }
 
 #[test]
 fn caps_over_a_pole_have_all_longitudes() {
     let windows = cap_windows(Point::new(10.0, 89.0), 200_000.0);
     assert_eq!(windows.len(), 1);
-    assert_eq!(
-        (windows[0].x0, windows[0].x1, windows[0].y1),
-        (-180.0, 180.0, 90.0)
-    );
+    assert_eq!((windows[0].x0, windows[0].x1, windows[0].y1), (-180.0, 180.0, 90.0));
     let whole = cap_windows(Point::new(10.0, 5.0), HALF_TURN_M);
     assert_eq!(*whole, [Rect::new(-180.0, -90.0, 180.0, 90.0)]);
     assert_eq!(cap_windows(Point::new(179.99, 0.0), 10_000.0).len(), 2);
@@ -160,22 +102,14 @@ fn caps_over_a_pole_have_all_longitudes() {
 fn a_cap_is_not_much_larger_than_needed() {
     let windows = cap_windows(Point::new(0.0, 60.0), 111_195.0);
     let rect = windows[0];
-    assert!(
-        (rect.y1 - 61.0).abs() < 1e-4 && (rect.x1 - 2.0004).abs() < 1e-3,
-        "{rect:?}"
-    );
+    assert!((rect.y1 - 61.0).abs() < 1e-4 && (rect.x1 - 2.0004).abs() < 1e-3, "{rect:?}");
 }
 
 #[test]
 fn arcs_bulge_poleward() {
     let rect = arc_rect(Point::new(-45.0, 60.0), Point::new(45.0, 60.0));
-    let top = (60f64.to_radians().tan() / 45f64.to_radians().cos())
-        .atan()
-        .to_degrees();
-    assert!(
-        close(rect.y1, top, 1e-12, 0.0) && rect.y0 == 60.0,
-        "{rect:?}"
-    );
+    let top = (60f64.to_radians().tan() / 45f64.to_radians().cos()).atan().to_degrees();
+    assert!(close(rect.y1, top, 1e-12, 0.0) && rect.y0 == 60.0, "{rect:?}");
     let south = arc_rect(Point::new(-45.0, -60.0), Point::new(45.0, -60.0));
     assert_eq!((south.y0, south.y1), (-rect.y1, -rect.y0));
     // The highest point is an end: no bulge.
@@ -193,29 +127,14 @@ fn arcs_bulge_poleward() {
 fn distances_to_arcs_in_closed_form() {
     let degree_m = HALF_TURN_M / 180.0;
     let (a, b) = (Point::new(-10.0, 0.0), Point::new(10.0, 0.0));
-    assert!(close(
-        distance_to_arc_m(Point::new(3.0, 7.0), a, b),
-        7.0 * degree_m,
-        1e-14,
-        0.0
-    ));
-    assert!(close(
-        distance_to_arc_m(Point::new(13.0, 0.0), a, b),
-        3.0 * degree_m,
-        1e-14,
-        0.0
-    ));
+    assert!(close(distance_to_arc_m(Point::new(3.0, 7.0), a, b), 7.0 * degree_m, 1e-14, 0.0));
+    assert!(close(distance_to_arc_m(Point::new(13.0, 0.0), a, b), 3.0 * degree_m, 1e-14, 0.0));
     assert!(distance_to_arc_m(Point::new(3.0, 0.0), a, b) < 1e-9);
     // A metre-long edge seen from a millimetre beside it.
     let (c, d) = (Point::new(10.0, 50.0), Point::new(10.0, 50.00001));
     let beside = Point::new(10.00000001, 50.000005);
     let expected_m = degree_m * 1e-8 * 50f64.to_radians().cos();
-    assert!(close(
-        distance_to_arc_m(beside, c, d),
-        expected_m,
-        1e-4,
-        0.0
-    ));
+    assert!(close(distance_to_arc_m(beside, c, d), expected_m, 1e-4, 0.0));
     assert_eq!(distance_to_arc_m(c, c, c), 0.0);
 }
 

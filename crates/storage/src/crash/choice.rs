@@ -14,9 +14,7 @@ pub struct Choice {
 
 /// A text that is not a [`Choice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is not a choice: it takes a decimal count, a colon, and as many bits in hexadecimal"
-)]
+#[error("{text:?} is not a choice: it takes a decimal count, a colon, and as many bits in hexadecimal")]
 pub struct ParseChoiceError {
     text: String,
 }
@@ -28,10 +26,7 @@ const LENGTH_MAX: usize = 1 << 32;
 
 impl Choice {
     pub(super) fn nothing(length: usize) -> Self {
-        Self {
-            length,
-            words: vec![0; length.div_ceil(WORD_BITS)],
-        }
+        Self { length, words: vec![0; length.div_ceil(WORD_BITS)] }
     }
 
     pub(super) fn everything(length: usize) -> Self {
@@ -61,17 +56,11 @@ impl Choice {
 
     /// Whether a bit is set: kept. Bits beyond the end are lost.
     pub fn keeps(&self, index: usize) -> bool {
-        self.words
-            .get(index / WORD_BITS)
-            .is_some_and(|word| word >> (index % WORD_BITS) & 1 == 1)
+        self.words.get(index / WORD_BITS).is_some_and(|word| word >> (index % WORD_BITS) & 1 == 1)
     }
 
     pub(super) fn set(&mut self, range: Range<usize>, kept: bool) {
-        debug_assert!(
-            range.end <= self.length,
-            "bits {range:?} of {}",
-            self.length
-        );
+        debug_assert!(range.end <= self.length, "bits {range:?} of {}", self.length);
         for index in range {
             let bit = 1 << (index % WORD_BITS);
             let word = &mut self.words[index / WORD_BITS];
@@ -88,9 +77,7 @@ impl fmt::Display for Choice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:", self.length)?;
         for digit in (0..self.length.div_ceil(4)).rev() {
-            let value = (0..4)
-                .filter(|bit| self.keeps(digit * 4 + bit))
-                .fold(0, |value, bit| value | 1 << bit);
+            let value = (0..4).filter(|bit| self.keeps(digit * 4 + bit)).fold(0, |value, bit| value | 1 << bit);
             write!(formatter, "{value:x}")?;
         }
         Ok(())
@@ -126,9 +113,7 @@ impl FromStr for Choice {
             }
             Some(choice)
         };
-        parse().ok_or_else(|| ParseChoiceError {
-            text: text.to_owned(),
-        })
+        parse().ok_or_else(|| ParseChoiceError { text: text.to_owned() })
     }
 }
 
@@ -152,17 +137,7 @@ mod tests {
 
     #[test]
     fn other_text_is_refused() {
-        for text in [
-            "",
-            "3",
-            "3:",
-            ":1",
-            "3:8",
-            "3:01",
-            "4:g",
-            "99999999999999999999:0",
-            "18446744073709551615:",
-        ] {
+        for text in ["", "3", "3:", ":1", "3:8", "3:01", "4:g", "99999999999999999999:0", "18446744073709551615:"] {
             assert!(text.parse::<Choice>().is_err(), "{text}");
         }
     }

@@ -58,38 +58,20 @@ struct FileCut {
 
 impl Cut {
     pub(super) fn new(state: Arc<State>) -> Self {
-        let names = state
-            .name_changes
-            .iter()
-            .enumerate()
-            .map(|(index, change)| Unit {
-                kind: UnitKind::Name(index),
-                bits: 0..1,
-                order: change.order,
-            });
+        let names = state.name_changes.iter().enumerate().map(|(index, change)| Unit {
+            kind: UnitKind::Name(index),
+            bits: 0..1,
+            order: change.order,
+        });
         let mut units: Vec<Unit> = names.collect();
         let mut files = BTreeMap::new();
-        for (&id, file) in state
-            .files
-            .iter()
-            .filter(|(_, file)| !file.pending.is_empty())
-        {
+        for (&id, file) in state.files.iter().filter(|(_, file)| !file.pending.is_empty()) {
             let touched = file.touched();
             for (index, change) in file.pending.iter().enumerate() {
                 let bits = touched.slots[index].len() + usize::from(change.length.is_some());
-                units.push(Unit {
-                    kind: UnitKind::Data(id, index),
-                    bits: 0..bits,
-                    order: change.order,
-                });
+                units.push(Unit { kind: UnitKind::Data(id, index), bits: 0..bits, order: change.order });
             }
-            files.insert(
-                id,
-                FileCut {
-                    touched,
-                    units: vec![0; file.pending.len()],
-                },
-            );
+            files.insert(id, FileCut { touched, units: vec![0; file.pending.len()] });
         }
         units.sort_by_key(|unit| unit.order);
         let mut bits = 0;
@@ -102,12 +84,7 @@ impl Cut {
                 file.units[change] = index;
             }
         }
-        Self {
-            state,
-            units,
-            bits,
-            files,
-        }
+        Self { state, units, bits, files }
     }
 
     /// Brings a choice into the stated order of names: what follows a lost change is lost.
@@ -116,11 +93,7 @@ impl Cut {
             return;
         }
         let mut lost = false;
-        for unit in self
-            .units
-            .iter()
-            .filter(|unit| matches!(unit.kind, UnitKind::Name(_)))
-        {
+        for unit in self.units.iter().filter(|unit| matches!(unit.kind, UnitKind::Name(_))) {
             lost |= !choice.keeps(unit.bits.start);
             choice.set(unit.bits.clone(), !lost);
         }
@@ -128,9 +101,7 @@ impl Cut {
 
     /// Files with changes that wait, and the sectors these touch.
     pub(super) fn touched(&self) -> impl Iterator<Item = (FileId, &[u64])> {
-        self.files
-            .iter()
-            .map(|(id, file)| (*id, file.touched.sectors.as_slice()))
+        self.files.iter().map(|(id, file)| (*id, file.touched.sectors.as_slice()))
     }
 
     /// The bits of changes of names and lengths, or those of written sectors.
@@ -139,18 +110,11 @@ impl Cut {
             let sectors = match unit.kind {
                 UnitKind::Name(_) => unit.bits.start..unit.bits.start,
                 UnitKind::Data(file, index) => {
-                    let sectors = self
-                        .files
-                        .get(&file)
-                        .map_or(0, |file| file.touched.slots[index].len());
+                    let sectors = self.files.get(&file).map_or(0, |file| file.touched.slots[index].len());
                     unit.bits.start..unit.bits.start + sectors
                 }
             };
-            if metadata {
-                sectors.end..unit.bits.end
-            } else {
-                sectors
-            }
+            if metadata { sectors.end..unit.bits.end } else { sectors }
         })
     }
 
@@ -161,18 +125,11 @@ impl Cut {
             if let UnitKind::Name(index) = unit.kind
                 && choice.keeps(unit.bits.start)
             {
-                self.state.name_changes[index]
-                    .effect
-                    .apply(Arc::make_mut(&mut names));
+                self.state.name_changes[index].effect.apply(Arc::make_mut(&mut names));
             }
         }
         // Only then can a directory be missing above a name that is durable in it.
-        if self
-            .state
-            .name_changes
-            .iter()
-            .any(|change| matches!(change.effect, NameEffect::CreateDirectory { .. }))
-        {
+        if self.state.name_changes.iter().any(|change| matches!(change.effect, NameEffect::CreateDirectory { .. })) {
             retain_reachable(Arc::make_mut(&mut names));
         }
         names
@@ -193,22 +150,16 @@ impl Cut {
         let (Some(file), Some(cut)) = (self.state.files.get(&id), self.files.get(&id)) else {
             return 0;
         };
-        let seen = file
-            .pending
-            .iter()
-            .take(self.length_version(file, cut, choice));
+        let seen = file.pending.iter().take(self.length_version(file, cut, choice));
         let lengths = seen.filter_map(|change| change.length.map(|length| length.after));
         lengths.fold(file.durable.length(), u64::min)
     }
 
     fn length_version(&self, file: &FileState, cut: &FileCut, choice: &Choice) -> usize {
         let kept = |index: usize| {
-            file.pending[index].length.is_some()
-                && choice.keeps(self.units[cut.units[index]].bits.end - 1)
+            file.pending[index].length.is_some() && choice.keeps(self.units[cut.units[index]].bits.end - 1)
         };
-        (0..file.pending.len())
-            .rfind(|&index| kept(index))
-            .map_or(0, |index| index + 1)
+        (0..file.pending.len()).rfind(|&index| kept(index)).map_or(0, |index| index + 1)
     }
 
     fn selection(&self, file: &FileState, cut: &FileCut, choice: &Choice) -> Selection {
@@ -221,20 +172,13 @@ impl Cut {
                 }
             }
         }
-        Selection {
-            versions,
-            length_version: self.length_version(file, cut, choice),
-        }
+        Selection { versions, length_version: self.length_version(file, cut, choice) }
     }
 
     /// What a choice loses, in words; empty if it keeps everything.
     pub(super) fn describe_lost(&self, choice: &Choice) -> String {
         let mut text = String::new();
-        for unit in self
-            .units
-            .iter()
-            .filter(|unit| !choice.keeps_all(unit.bits.clone()))
-        {
+        for unit in self.units.iter().filter(|unit| !choice.keeps_all(unit.bits.clone())) {
             let separator = if text.is_empty() { "" } else { "; " };
             let _ = write!(text, "{separator}{}", self.describe_unit(unit, choice));
         }
@@ -250,10 +194,7 @@ impl Cut {
             UnitKind::Name(index) => format!("{when}: {}", self.state.name_changes[index].effect),
             UnitKind::Data(id, index) => match self.state.files.get(&id) {
                 None => when,
-                Some(file) => format!(
-                    "{when}: {}",
-                    describe_data(file, &file.pending[index], unit, choice)
-                ),
+                Some(file) => format!("{when}: {}", describe_data(file, &file.pending[index], unit, choice)),
             },
         }
     }
@@ -265,34 +206,20 @@ fn describe_data(file: &FileState, change: &DataChange, unit: &Unit, choice: &Ch
     if let Some(length) = change.length {
         bits.end -= 1;
         if !choice.keeps(bits.end) {
-            lost.push(format!(
-                "length {} instead of {}",
-                length.before, length.after
-            ));
+            lost.push(format!("length {} instead of {}", length.before, length.after));
         }
     }
     let Some(write) = &change.write else {
         return format!("{} of {}", lost.join(", "), file.name);
     };
     let count = bits.len();
-    let numbers: Vec<usize> = (0..count)
-        .filter(|number| !choice.keeps(bits.start + number))
-        .collect();
+    let numbers: Vec<usize> = (0..count).filter(|number| !choice.keeps(bits.start + number)).collect();
     if numbers.len() == count {
         lost.push("all bytes".to_owned());
     } else if !numbers.is_empty() {
         let first = write.offset / SECTOR_LENGTH;
-        let sectors: Vec<String> = numbers
-            .iter()
-            .map(|number| (first + *number as u64).to_string())
-            .collect();
+        let sectors: Vec<String> = numbers.iter().map(|number| (first + *number as u64).to_string()).collect();
         lost.push(format!("sectors {} of {count}", sectors.join(" ")));
     }
-    format!(
-        "write of {} bytes to {} at byte {} ({})",
-        write.bytes.len(),
-        file.name,
-        write.offset,
-        lost.join(", ")
-    )
+    format!("write of {} bytes to {} at byte {} ({})", write.bytes.len(), file.name, write.offset, lost.join(", "))
 }

@@ -79,10 +79,7 @@ impl Write {
     fn part(&self, start: u64, end: u64) -> (u64, &[u8]) {
         let start = start.clamp(self.offset, self.end());
         let end = end.clamp(start, self.end());
-        (
-            start,
-            &self.bytes[(start - self.offset) as usize..(end - self.offset) as usize],
-        )
+        (start, &self.bytes[(start - self.offset) as usize..(end - self.offset) as usize])
     }
 }
 
@@ -94,35 +91,20 @@ impl LengthChange {
 
 impl FileState {
     pub(super) fn new(name: Arc<str>, durable: Arc<Content>) -> Self {
-        Self {
-            name,
-            length: durable.length(),
-            durable,
-            pending: Vec::new(),
-        }
+        Self { name, length: durable.length(), durable, pending: Vec::new() }
     }
 
     pub(super) fn write(&mut self, order: i64, offset: u64, bytes: Arc<[u8]>) {
         let write = Write { offset, bytes };
         let after = self.length.max(write.end());
         let length = self.change_length(after);
-        self.pending.push(DataChange {
-            order,
-            write: Some(write),
-            length,
-            forgotten: false,
-        });
+        self.pending.push(DataChange { order, write: Some(write), length, forgotten: false });
     }
 
     pub(super) fn set_length(&mut self, order: i64, after: u64) {
         let length = self.change_length(after);
         if length.is_some() {
-            self.pending.push(DataChange {
-                order,
-                write: None,
-                length,
-                forgotten: false,
-            });
+            self.pending.push(DataChange { order, write: None, length, forgotten: false });
         }
     }
 
@@ -148,10 +130,7 @@ impl FileState {
                 versions[slots.clone()].fill(count);
             }
         }
-        let selection = Selection {
-            versions,
-            length_version: count,
-        };
+        let selection = Selection { versions, length_version: count };
         let durable = self.content(&touched, &selection);
         self.pending = self.still_forgotten(&touched, &selection.versions);
         self.durable = Arc::new(durable);
@@ -167,32 +146,17 @@ impl FileState {
     /// What remains of forgotten writes once other sectors and the length are durable.
     fn still_forgotten(&self, touched: &Touched, versions: &[usize]) -> Vec<DataChange> {
         let mut rest = Vec::new();
-        for (index, change) in self
-            .pending
-            .iter()
-            .enumerate()
-            .filter(|(_, change)| change.forgotten)
-        {
+        for (index, change) in self.pending.iter().enumerate().filter(|(_, change)| change.forgotten) {
             let Some(write) = &change.write else { continue };
-            let cuts = self.pending[index + 1..]
-                .iter()
-                .filter_map(|later| later.length);
+            let cuts = self.pending[index + 1..].iter().filter_map(|later| later.length);
             let end = cuts.map(|length| length.after).min().unwrap_or(u64::MAX);
             let slots = touched.slots[index].clone();
             for run in runs(slots, |slot| versions[slot] == 0) {
                 let (start, stop) = byte_range(&touched.sectors[run]);
                 let (offset, bytes) = write.part(start, stop.min(end));
                 if !bytes.is_empty() {
-                    let write = Some(Write {
-                        offset,
-                        bytes: bytes.into(),
-                    });
-                    rest.push(DataChange {
-                        order: change.order,
-                        write,
-                        length: None,
-                        forgotten: true,
-                    });
+                    let write = Some(Write { offset, bytes: bytes.into() });
+                    rest.push(DataChange { order: change.order, write, length: None, forgotten: true });
                 }
             }
         }
@@ -200,12 +164,8 @@ impl FileState {
     }
 
     pub(super) fn touched(&self) -> Touched {
-        let mut sectors: Vec<u64> = self
-            .pending
-            .iter()
-            .filter_map(|change| change.write.as_ref())
-            .flat_map(Write::sectors)
-            .collect();
+        let mut sectors: Vec<u64> =
+            self.pending.iter().filter_map(|change| change.write.as_ref()).flat_map(Write::sectors).collect();
         sectors.sort_unstable();
         sectors.dedup();
         let slots = self
@@ -233,12 +193,8 @@ impl FileState {
                     content.set_length(cut.after);
                 } else {
                     // The cut itself is lost, but sectors written after it were cut in the page cache.
-                    let first = touched
-                        .sectors
-                        .partition_point(|sector| (sector + 1) * SECTOR_LENGTH <= cut.after);
-                    for slot in (first..touched.sectors.len())
-                        .filter(|&slot| selection.versions[slot] > index)
-                    {
+                    let first = touched.sectors.partition_point(|sector| (sector + 1) * SECTOR_LENGTH <= cut.after);
+                    for slot in (first..touched.sectors.len()).filter(|&slot| selection.versions[slot] > index) {
                         let sector = touched.sectors[slot] * SECTOR_LENGTH;
                         let start = sector.max(cut.after);
                         content.clear(start, (sector + SECTOR_LENGTH - start) as usize);
@@ -246,9 +202,7 @@ impl FileState {
                 }
             }
             if let Some(write) = &change.write {
-                for run in runs(touched.slots[index].clone(), |slot| {
-                    selection.versions[slot] > index
-                }) {
+                for run in runs(touched.slots[index].clone(), |slot| selection.versions[slot] > index) {
                     let (start, end) = byte_range(&touched.sectors[run]);
                     let (offset, bytes) = write.part(start, end);
                     content.write(bytes, offset);
@@ -268,9 +222,7 @@ fn runs(slots: Range<usize>, holds: impl Fn(usize) -> bool) -> impl Iterator<Ite
     let mut next = slots.start;
     std::iter::from_fn(move || {
         let start = (next..slots.end).find(|&slot| holds(slot))?;
-        next = (start..slots.end)
-            .find(|&slot| !holds(slot))
-            .unwrap_or(slots.end);
+        next = (start..slots.end).find(|&slot| !holds(slot)).unwrap_or(slots.end);
         Some(start..next)
     })
 }

@@ -96,17 +96,8 @@ impl fmt::Debug for DiskEvent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { file, name } => write!(formatter, "create {name} (file {})", file.0),
-            Self::Write {
-                file,
-                offset,
-                bytes,
-            } => {
-                write!(
-                    formatter,
-                    "write {} bytes to file {} at byte {offset}",
-                    bytes.len(),
-                    file.0
-                )
+            Self::Write { file, offset, bytes } => {
+                write!(formatter, "write {} bytes to file {} at byte {offset}", bytes.len(), file.0)
             }
             Self::SetLength { file, length } => {
                 write!(formatter, "set length of file {} to {length}", file.0)

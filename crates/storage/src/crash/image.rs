@@ -39,36 +39,20 @@ pub struct Image {
 }
 
 impl Image {
-    pub(super) fn new(
-        cut: Arc<Cut>,
-        crash: Crash,
-        mut choice: Choice,
-        name_order: NameOrder,
-    ) -> Self {
+    pub(super) fn new(cut: Arc<Cut>, crash: Crash, mut choice: Choice, name_order: NameOrder) -> Self {
         cut.normalise(&mut choice, name_order);
         let names = cut.names(&choice);
         let mut changed: BTreeMap<FileId, Arc<Content>> = BTreeMap::new();
         if cut.touched().next().is_some() {
             for id in names.values().filter_map(file_id) {
-                if cut
-                    .state
-                    .files
-                    .get(&id)
-                    .is_some_and(|file| !file.pending.is_empty())
+                if cut.state.files.get(&id).is_some_and(|file| !file.pending.is_empty())
                     && let Some(content) = cut.content(id, &choice)
                 {
                     changed.insert(id, content);
                 }
             }
         }
-        Self {
-            cut,
-            crash,
-            choice,
-            name_order,
-            names,
-            changed,
-        }
+        Self { cut, crash, choice, name_order, names, changed }
     }
 
     /// Number of events before the crash.
@@ -88,10 +72,7 @@ impl Image {
 
     /// Names of all files, sorted.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.names
-            .iter()
-            .filter(|(_, node)| file_id(node).is_some())
-            .map(|(name, _)| &**name)
+        self.names.iter().filter(|(_, node)| file_id(node).is_some()).map(|(name, _)| &**name)
     }
 
     /// What a file holds; `None` if there is none of this name.
@@ -128,11 +109,7 @@ impl Image {
     pub fn describe(&self) -> String {
         let cut = self.cut();
         let lost = self.cut.describe_lost(&self.choice);
-        let lost = if lost.is_empty() {
-            "nothing".to_owned()
-        } else {
-            lost
-        };
+        let lost = if lost.is_empty() { "nothing".to_owned() } else { lost };
         match self.crash {
             Crash::PowerLoss => format!(
                 "power loss after {cut} events, of {} waiting changes lost: {lost} (replay: cut {cut}, choice \"{}\")",
@@ -151,18 +128,9 @@ impl Image {
         if !fails(self) {
             return self.clone();
         }
-        let units = self
-            .cut
-            .units
-            .iter()
-            .map(|unit| self.lost(unit.bits.clone()))
-            .collect();
+        let units = self.cut.units.iter().map(|unit| self.lost(unit.bits.clone())).collect();
         let image = self.keep_groups(units, &mut fails);
-        let bits = image
-            .lost(0..image.choice.len())
-            .into_iter()
-            .map(|bit| vec![bit])
-            .collect();
+        let bits = image.lost(0..image.choice.len()).into_iter().map(|bit| vec![bit]).collect();
         image.keep_groups(bits, &mut fails)
     }
 
@@ -170,11 +138,7 @@ impl Image {
         bits.filter(|&bit| !self.choice.keeps(bit)).collect()
     }
 
-    fn keep_groups(
-        &self,
-        mut groups: Vec<Vec<usize>>,
-        fails: &mut impl FnMut(&Image) -> bool,
-    ) -> Image {
+    fn keep_groups(&self, mut groups: Vec<Vec<usize>>, fails: &mut impl FnMut(&Image) -> bool) -> Image {
         groups.retain(|group| !group.is_empty());
         let mut image = self.clone();
         let mut size = groups.len();
@@ -187,8 +151,7 @@ impl Image {
                 for &bit in groups[start..end].iter().flatten() {
                     choice.set(bit..bit + 1, true);
                 }
-                let candidate =
-                    Image::new(image.cut.clone(), image.crash, choice, image.name_order);
+                let candidate = Image::new(image.cut.clone(), image.crash, choice, image.name_order);
                 if candidate.choice != image.choice && fails(&candidate) {
                     image = candidate;
                     groups.drain(start..end);
@@ -224,16 +187,8 @@ impl Image {
             let Some(content) = self.changed.get(&id) else {
                 continue;
             };
-            (
-                id,
-                content.length(),
-                self.cut.durable_bytes_left(id, &self.choice),
-            )
-                .hash(&mut hasher);
-            for sector in sectors
-                .iter()
-                .take_while(|&sector| sector * SECTOR_LENGTH < content.length())
-            {
+            (id, content.length(), self.cut.durable_bytes_left(id, &self.choice)).hash(&mut hasher);
+            for sector in sectors.iter().take_while(|&sector| sector * SECTOR_LENGTH < content.length()) {
                 content.read(&mut sector_bytes, sector * SECTOR_LENGTH);
                 hasher.write(&sector_bytes);
             }

@@ -32,11 +32,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            exhaustive_pending: 6,
-            samples: 48,
-            name_order: NameOrder::AnySubset,
-        }
+        Self { exhaustive_pending: 6, samples: 48, name_order: NameOrder::AnySubset }
     }
 }
 
@@ -100,9 +96,7 @@ impl Images {
     /// A choice, and whether it was drawn at random.
     fn next_choice(&mut self) -> Option<(Choice, bool)> {
         let systematic = match &mut self.systematic {
-            Systematic::Bits(range) => range
-                .next()
-                .map(|bits| Choice::from_bits(self.cut.bits, bits)),
+            Systematic::Bits(range) => range.next().map(|bits| Choice::from_bits(self.cut.bits, bits)),
             Systematic::Units(range) => range.next().map(|bits| {
                 let mut choice = Choice::nothing(self.cut.bits);
                 for (index, unit) in self.cut.units.iter().enumerate() {
@@ -127,10 +121,7 @@ impl Images {
         // Every second draw loses one change alone, the newest first, until each has been lost.
         if self.singles < cut.units.len() && self.draws.is_multiple_of(2) {
             let mut choice = Choice::everything(cut.bits);
-            choice.set(
-                cut.units[cut.units.len() - 1 - self.singles].bits.clone(),
-                false,
-            );
+            choice.set(cut.units[cut.units.len() - 1 - self.singles].bits.clone(), false);
             self.singles += 1;
             return choice;
         }

@@ -75,19 +75,11 @@ impl Controller {
         Self::starting_from(State::default(), [])
     }
 
-    fn starting_from(
-        base: State,
-        held: impl IntoIterator<Item = (Arc<str>, Prepared)>,
-    ) -> Arc<Self> {
+    fn starting_from(base: State, held: impl IntoIterator<Item = (Arc<str>, Prepared)>) -> Arc<Self> {
         let log = Arc::new(Log::default());
         let storage = MemoryStorage::prepared(held, base.next_file(), Some(log.clone()));
         let base = Arc::new(base);
-        Arc::new(Self {
-            log,
-            storage,
-            cursor: Mutex::new(base.clone()),
-            base,
-        })
+        Arc::new(Self { log, storage, cursor: Mutex::new(base.clone()), base })
     }
 
     /// The storage under control.
@@ -121,13 +113,7 @@ impl Controller {
             Event::Mark(number) => Some(*number),
             Event::Disk(_) => None,
         };
-        self.log
-            .events
-            .lock()
-            .iter()
-            .take(cut)
-            .filter_map(marks)
-            .collect()
+        self.log.events.lock().iter().take(cut).filter_map(marks).collect()
     }
 
     /// What the disk may hold if the power fails right after the first `cut` events, without
@@ -146,18 +132,9 @@ impl Controller {
         let cut = self.cut(cut);
         if choice.len() != cut.bits {
             let (found, expected) = (choice.len(), cut.bits);
-            return Err(ForeignChoice {
-                cut: cut.state.position,
-                found,
-                expected,
-            });
+            return Err(ForeignChoice { cut: cut.state.position, found, expected });
         }
-        Ok(Image::new(
-            cut,
-            Crash::PowerLoss,
-            choice.clone(),
-            NameOrder::AnySubset,
-        ))
+        Ok(Image::new(cut, Crash::PowerLoss, choice.clone(), NameOrder::AnySubset))
     }
 
     /// What is there if the process is killed right after the first `cut` events: everything.

@@ -24,21 +24,10 @@ pub(super) type Names = BTreeMap<Arc<str>, Node>;
 /// What a change does to the names.
 #[derive(Clone, Debug)]
 pub(super) enum NameEffect {
-    Create {
-        file: FileId,
-        name: Arc<str>,
-    },
-    Rename {
-        file: FileId,
-        from: Arc<str>,
-        to: Arc<str>,
-    },
-    Remove {
-        name: Arc<str>,
-    },
-    CreateDirectory {
-        name: Arc<str>,
-    },
+    Create { file: FileId, name: Arc<str> },
+    Rename { file: FileId, from: Arc<str>, to: Arc<str> },
+    Remove { name: Arc<str> },
+    CreateDirectory { name: Arc<str> },
 }
 
 /// A change that waits for a sync.
@@ -74,9 +63,9 @@ impl NameEffect {
 
     fn touches(&self, name: &str) -> bool {
         match self {
-            Self::Create { name: own, .. }
-            | Self::Remove { name: own }
-            | Self::CreateDirectory { name: own } => **own == *name,
+            Self::Create { name: own, .. } | Self::Remove { name: own } | Self::CreateDirectory { name: own } => {
+                **own == *name
+            }
             Self::Rename { from, to, .. } => **from == *name || **to == *name,
         }
     }
@@ -108,20 +97,12 @@ impl fmt::Display for NameEffect {
 
 impl NameChange {
     pub(super) fn new(order: i64, effect: NameEffect) -> Self {
-        Self {
-            order,
-            unsynced: effect.directories(),
-            effect,
-        }
+        Self { order, unsynced: effect.directories(), effect }
     }
 }
 
 /// Makes durable what waited for a sync of `directory`.
-pub(super) fn sync_directory(
-    names: &mut Arc<Names>,
-    waiting: &mut Vec<NameChange>,
-    directory: &str,
-) {
+pub(super) fn sync_directory(names: &mut Arc<Names>, waiting: &mut Vec<NameChange>, directory: &str) {
     let mut rest: Vec<NameChange> = Vec::with_capacity(waiting.len());
     for mut change in waiting.drain(..) {
         change.unsynced.retain(|unsynced| **unsynced != *directory);
@@ -147,9 +128,7 @@ pub(super) fn sync_directory(
 pub(super) fn retain_reachable(names: &mut Names) {
     let reachable: Vec<Arc<str>> = names
         .keys()
-        .filter(|name| {
-            crate::names::ancestors(name).all(|above| names.get(above) == Some(&Node::Directory))
-        })
+        .filter(|name| crate::names::ancestors(name).all(|above| names.get(above) == Some(&Node::Directory)))
         .cloned()
         .collect();
     if reachable.len() < names.len() {

@@ -24,25 +24,15 @@ pub(super) struct State {
 
 impl State {
     /// A disk on which everything is durable.
-    pub(super) fn durable(
-        names: Arc<Names>,
-        content: impl Fn(FileId) -> Option<Arc<Content>>,
-    ) -> Self {
+    pub(super) fn durable(names: Arc<Names>, content: impl Fn(FileId) -> Option<Arc<Content>>) -> Self {
         let files = names
             .iter()
             .filter_map(|(name, node)| match node {
                 Node::Directory => None,
-                Node::File(file) => Some((
-                    *file,
-                    Arc::new(FileState::new(name.clone(), content(*file)?)),
-                )),
+                Node::File(file) => Some((*file, Arc::new(FileState::new(name.clone(), content(*file)?)))),
             })
             .collect();
-        Self {
-            names,
-            files,
-            ..Self::default()
-        }
+        Self { names, files, ..Self::default() }
     }
 
     /// The same disk as the start of a new history: events so far get numbers below 0.
@@ -52,11 +42,7 @@ impl State {
         for change in &mut state.name_changes {
             change.order -= shift;
         }
-        for file in state
-            .files
-            .values_mut()
-            .filter(|file| !file.pending.is_empty())
-        {
+        for file in state.files.values_mut().filter(|file| !file.pending.is_empty()) {
             for change in &mut Arc::make_mut(file).pending {
                 change.order -= shift;
             }
@@ -83,31 +69,13 @@ impl State {
     fn apply_disk(&mut self, order: i64, event: &DiskEvent) {
         match event {
             DiskEvent::Create { file, name } => {
-                self.files.insert(
-                    *file,
-                    Arc::new(FileState::new(name.clone(), Arc::default())),
-                );
-                self.change_names(
-                    order,
-                    NameEffect::Create {
-                        file: *file,
-                        name: name.clone(),
-                    },
-                );
+                self.files.insert(*file, Arc::new(FileState::new(name.clone(), Arc::default())));
+                self.change_names(order, NameEffect::Create { file: *file, name: name.clone() });
             }
             DiskEvent::Rename { file, from, to } => {
-                self.change_names(
-                    order,
-                    NameEffect::Rename {
-                        file: *file,
-                        from: from.clone(),
-                        to: to.clone(),
-                    },
-                );
+                self.change_names(order, NameEffect::Rename { file: *file, from: from.clone(), to: to.clone() });
             }
-            DiskEvent::Remove { name, .. } => {
-                self.change_names(order, NameEffect::Remove { name: name.clone() })
-            }
+            DiskEvent::Remove { name, .. } => self.change_names(order, NameEffect::Remove { name: name.clone() }),
             DiskEvent::CreateDirectory { name } => {
                 self.change_names(order, NameEffect::CreateDirectory { name: name.clone() });
             }
@@ -115,19 +83,11 @@ impl State {
                 names::sync_directory(&mut self.names, &mut self.name_changes, directory);
                 self.drop_unnamed_files();
             }
-            DiskEvent::Write {
-                file,
-                offset,
-                bytes,
-            } => {
+            DiskEvent::Write { file, offset, bytes } => {
                 self.change_file(*file, |state| state.write(order, *offset, bytes.clone()));
             }
-            DiskEvent::SetLength { file, length } => {
-                self.change_file(*file, |state| state.set_length(order, *length))
-            }
-            DiskEvent::Allocate { file, length } => {
-                self.change_file(*file, |state| state.allocate(order, *length))
-            }
+            DiskEvent::SetLength { file, length } => self.change_file(*file, |state| state.set_length(order, *length)),
+            DiskEvent::Allocate { file, length } => self.change_file(*file, |state| state.allocate(order, *length)),
             DiskEvent::Sync { file } => self.change_file(*file, FileState::sync),
             DiskEvent::SyncFailed { file } => self.change_file(*file, FileState::forget_unsynced),
         }
@@ -154,8 +114,7 @@ impl State {
             })
             .collect();
         for change in &self.name_changes {
-            if let NameEffect::Create { file, .. } | NameEffect::Rename { file, .. } = change.effect
-            {
+            if let NameEffect::Create { file, .. } | NameEffect::Rename { file, .. } = change.effect {
                 named.insert(file);
             }
         }

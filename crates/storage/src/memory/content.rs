@@ -42,11 +42,7 @@ impl Content {
         self.length = self.length.max(offset + bytes.len() as u64);
         for (chunk, start, range) in pieces(offset, bytes.len()) {
             let source = &bytes[range];
-            let target = Arc::make_mut(
-                self.chunks
-                    .entry(chunk)
-                    .or_insert_with(|| Arc::new([0; CHUNK_LENGTH])),
-            );
+            let target = Arc::make_mut(self.chunks.entry(chunk).or_insert_with(|| Arc::new([0; CHUNK_LENGTH])));
             target[start..start + source.len()].copy_from_slice(source);
         }
     }
@@ -74,20 +70,12 @@ impl Content {
 
 impl fmt::Debug for Content {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "Content({} bytes, {} chunks)",
-            self.length,
-            self.chunks.len()
-        )
+        write!(formatter, "Content({} bytes, {} chunks)", self.length, self.chunks.len())
     }
 }
 
 /// Cuts a byte range at chunk borders: chunk number, start within it, and range of the buffer.
-fn pieces(
-    offset: u64,
-    length: usize,
-) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         if done == length {

@@ -23,10 +23,7 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) fn unlimited() -> Self {
-        Self {
-            capacity: AtomicU64::new(u64::MAX),
-            used: AtomicU64::new(0),
-        }
+        Self { capacity: AtomicU64::new(u64::MAX), used: AtomicU64::new(0) }
     }
 
     pub(super) fn set_capacity(&self, bytes: u64) {
@@ -68,12 +65,7 @@ impl Inode {
     /// A file with these contents, which count as used whatever the capacity is.
     pub(super) fn new(id: FileId, content: Content, space: &Arc<Space>) -> Arc<Self> {
         space.used.fetch_add(content.length(), Ordering::Relaxed);
-        Arc::new(Self {
-            id,
-            content: RwLock::new(content),
-            locks: Mutex::default(),
-            space: space.clone(),
-        })
+        Arc::new(Self { id, content: RwLock::new(content), locks: Mutex::default(), space: space.clone() })
     }
 }
 
@@ -97,23 +89,12 @@ pub(super) struct MemoryFile {
 impl MemoryFile {
     pub(super) fn new(inode: Arc<Inode>, name: &str, writable: bool, shared: Arc<Shared>) -> Self {
         let handle = shared.next_handle.fetch_add(1, Ordering::Relaxed);
-        Self {
-            inode,
-            name: name.to_owned(),
-            writable,
-            handle,
-            shared,
-        }
+        Self { inode, name: name.to_owned(), writable, handle, shared }
     }
 
     /// Changes the length and reports it while the file is still locked, so that the recorder
     /// hears of a file's changes in the order in which they took effect.
-    fn change_length(
-        &self,
-        content: &mut Content,
-        length: u64,
-        event: DiskEvent,
-    ) -> std::result::Result<(), Errno> {
+    fn change_length(&self, content: &mut Content, length: u64, event: DiskEvent) -> std::result::Result<(), Errno> {
         let before = content.length();
         self.inode.space.take(length.saturating_sub(before))?;
         content.set_length(length);
@@ -132,20 +113,12 @@ impl MemoryFile {
         if i64::try_from(offset).is_err() {
             return Err(Errno::INVAL);
         }
-        let end = offset
-            .checked_add(bytes.len() as u64)
-            .filter(|&end| i64::try_from(end).is_ok())
-            .ok_or(Errno::FBIG)?;
+        let end =
+            offset.checked_add(bytes.len() as u64).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::FBIG)?;
         let mut content = self.inode.content.write();
-        self.inode
-            .space
-            .take(end.saturating_sub(content.length()))?;
+        self.inode.space.take(end.saturating_sub(content.length()))?;
         content.write(bytes, offset);
-        self.shared.record(|| DiskEvent::Write {
-            file: self.inode.id,
-            offset,
-            bytes: bytes.into(),
-        });
+        self.shared.record(|| DiskEvent::Write { file: self.inode.id, offset, bytes: bytes.into() });
         Ok(())
     }
 
@@ -161,14 +134,7 @@ impl MemoryFile {
         }
         let mut content = self.inode.content.write();
         let after = length.max(content.length());
-        self.change_length(
-            &mut content,
-            after,
-            DiskEvent::Allocate {
-                file: self.inode.id,
-                length,
-            },
-        )
+        self.change_length(&mut content, after, DiskEvent::Allocate { file: self.inode.id, length })
     }
 }
 
@@ -177,25 +143,20 @@ impl File for MemoryFile {
         if buffer.is_empty() {
             return Ok(());
         }
-        let context =
-            |cause: io::Error| Err(cause).context(Operation::Read, &self.name, Some(offset));
+        let context = |cause: io::Error| Err(cause).context(Operation::Read, &self.name, Some(offset));
         if i64::try_from(offset).is_err() {
             return context(Errno::INVAL.into());
         }
         let content = self.inode.content.read();
         if offset.saturating_add(buffer.len() as u64) > content.length() {
-            return context(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "failed to fill whole buffer",
-            ));
+            return context(io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer"));
         }
         content.read(buffer, offset);
         Ok(())
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.write(bytes, offset)
-            .context(Operation::Write, &self.name, Some(offset))
+        self.write(bytes, offset).context(Operation::Write, &self.name, Some(offset))
     }
 
     fn len(&self) -> Result<u64> {
@@ -206,31 +167,23 @@ impl File for MemoryFile {
         let result = if !self.writable || i64::try_from(length).is_err() {
             Err(Errno::INVAL)
         } else {
-            let event = DiskEvent::SetLength {
-                file: self.inode.id,
-                length,
-            };
+            let event = DiskEvent::SetLength { file: self.inode.id, length };
             self.change_length(&mut self.inode.content.write(), length, event)
         };
         result.context(Operation::SetLength, &self.name, None)
     }
 
     fn allocate(&self, length: u64) -> Result<()> {
-        self.allocate_space(length)
-            .context(Operation::Allocate, &self.name, None)
+        self.allocate_space(length).context(Operation::Allocate, &self.name, None)
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.shared.record(|| DiskEvent::Sync {
-            file: self.inode.id,
-        });
+        self.shared.record(|| DiskEvent::Sync { file: self.inode.id });
         Ok(())
     }
 
     fn forget_unsynced(&self) -> Result<()> {
-        self.shared.record(|| DiskEvent::SyncFailed {
-            file: self.inode.id,
-        });
+        self.shared.record(|| DiskEvent::SyncFailed { file: self.inode.id });
         Ok(())
     }
 

@@ -123,9 +123,7 @@ impl MemoryStorage {
 
     /// Moves both clocks forward.
     pub fn advance(&self, nanoseconds: u64) {
-        self.shared
-            .elapsed_ns
-            .fetch_add(nanoseconds, Ordering::Relaxed);
+        self.shared.elapsed_ns.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
     fn open_existing(&self, name: &str) -> SystemResult<Arc<Inode>> {
@@ -171,11 +169,7 @@ impl MemoryStorage {
         let to: Arc<str> = to.into();
         held.remove(from);
         held.insert(to.clone(), Node::File(inode));
-        self.shared.record(|| DiskEvent::Rename {
-            file,
-            from: from.into(),
-            to,
-        });
+        self.shared.record(|| DiskEvent::Rename { file, from: from.into(), to });
         Ok(())
     }
 
@@ -188,10 +182,7 @@ impl MemoryStorage {
             Some(Node::File(inode)) => {
                 let file = inode.id;
                 held.remove(name);
-                self.shared.record(|| DiskEvent::Remove {
-                    file,
-                    name: name.into(),
-                });
+                self.shared.record(|| DiskEvent::Remove { file, name: name.into() });
                 Ok(())
             }
         }
@@ -211,8 +202,7 @@ impl MemoryStorage {
                 None => {
                     let directory: Arc<str> = directory.into();
                     held.insert(directory.clone(), Node::Directory);
-                    self.shared
-                        .record(|| DiskEvent::CreateDirectory { name: directory });
+                    self.shared.record(|| DiskEvent::CreateDirectory { name: directory });
                 }
             }
         }
@@ -222,11 +212,7 @@ impl MemoryStorage {
     fn list_files(&self, directory: &str) -> SystemResult<Vec<String>> {
         let held = self.shared.names.read();
         check_directory(&held, directory)?;
-        let prefix = if directory.is_empty() {
-            String::new()
-        } else {
-            format!("{directory}/")
-        };
+        let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
         Ok(held
             .range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded))
             .map_while(|(name, node)| Some((name.strip_prefix(&prefix)?, node)))
@@ -248,9 +234,7 @@ fn check_directory(held: &BTreeMap<Arc<str>, Node>, name: &str) -> SystemResult<
     match held.get(name) {
         Some(Node::Directory) => Ok(()),
         Some(Node::File(_)) => Err(Errno::NOTDIR),
-        None => match names::ancestors(name)
-            .any(|above| matches!(held.get(above), Some(Node::File(_))))
-        {
+        None => match names::ancestors(name).any(|above| matches!(held.get(above), Some(Node::File(_)))) {
             true => Err(Errno::NOTDIR),
             false => Err(Errno::NOENT),
         },
@@ -259,23 +243,14 @@ fn check_directory(held: &BTreeMap<Arc<str>, Node>, name: &str) -> SystemResult<
 
 impl Storage for MemoryStorage {
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let operation = if mode == OpenMode::CreateNew {
-            Operation::Create
-        } else {
-            Operation::Open
-        };
+        let operation = if mode == OpenMode::CreateNew { Operation::Create } else { Operation::Open };
         names::check_file(name).context(operation, name, None)?;
         let inode = match mode {
             OpenMode::Read | OpenMode::Write => self.open_existing(name),
             OpenMode::CreateNew => self.create_new(name),
         }
         .context(operation, name, None)?;
-        Ok(Arc::new(MemoryFile::new(
-            inode,
-            name,
-            mode != OpenMode::Read,
-            self.shared.clone(),
-        )))
+        Ok(Arc::new(MemoryFile::new(inode, name, mode != OpenMode::Read, self.shared.clone())))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -286,35 +261,29 @@ impl Storage for MemoryStorage {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         names::check_file(from).context(Operation::Rename, from, None)?;
         names::check_file(to).context(Operation::Rename, to, None)?;
-        self.rename_file(from, to)
-            .context(Operation::Rename, &format!("{from} to {to}"), None)
+        self.rename_file(from, to).context(Operation::Rename, &format!("{from} to {to}"), None)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         names::check_file(name).context(Operation::Remove, name, None)?;
-        self.remove_file(name)
-            .context(Operation::Remove, name, None)
+        self.remove_file(name).context(Operation::Remove, name, None)
     }
 
     fn create_directory(&self, name: &str) -> Result<()> {
         names::check_directory(name).context(Operation::CreateDirectory, name, None)?;
-        self.make_directory(name)
-            .context(Operation::CreateDirectory, name, None)
+        self.make_directory(name).context(Operation::CreateDirectory, name, None)
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         names::check_directory(directory).context(Operation::List, directory, None)?;
-        self.list_files(directory)
-            .context(Operation::List, directory, None)
+        self.list_files(directory).context(Operation::List, directory, None)
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
         names::check_directory(directory).context(Operation::SyncDirectory, directory, None)?;
         let held = self.shared.names.read();
         check_directory(&held, directory).context(Operation::SyncDirectory, directory, None)?;
-        self.shared.record(|| DiskEvent::SyncDirectory {
-            directory: directory.into(),
-        });
+        self.shared.record(|| DiskEvent::SyncDirectory { directory: directory.into() });
         Ok(())
     }
 

@@ -19,11 +19,7 @@ use crate::geometry::write::{CommonDimensions, Writer};
 /// # Errors
 /// What is wrong with the text and where, or with the geometry it describes.
 pub fn from_wkt(text: &str) -> Result<Vec<u8>, GeometryError> {
-    let mut parser = Parser {
-        text: text.as_bytes(),
-        offset: 0,
-        writer: Writer::default(),
-    };
+    let mut parser = Parser { text: text.as_bytes(), offset: 0, writer: Writer::default() };
     parser.geometry(1)?;
     parser.skip_space();
     if parser.offset < parser.text.len() {
@@ -40,25 +36,15 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn refusal(&self, reason: &str) -> GeometryError {
-        GeometryError::Text {
-            reason: format!("{reason} at character {}", self.offset),
-        }
+        GeometryError::Text { reason: format!("{reason} at character {}", self.offset) }
     }
 
     fn expected(&self, what: &str) -> GeometryError {
         let rest = &self.text[self.offset..];
         let is_end = |byte: &u8| matches!(byte, b' ' | b'(' | b')' | b',');
-        let end = rest
-            .iter()
-            .skip(1)
-            .position(is_end)
-            .map_or(rest.len(), |end| end + 1);
+        let end = rest.iter().skip(1).position(is_end).map_or(rest.len(), |end| end + 1);
         let found = String::from_utf8_lossy(&rest[..end.min(20)]).into_owned();
-        let found = if rest.is_empty() {
-            "the end".to_owned()
-        } else {
-            format!("{found:?}")
-        };
+        let found = if rest.is_empty() { "the end".to_owned() } else { format!("{found:?}") };
         self.refusal(&format!("{what} is expected, found {found}"))
     }
 
@@ -84,14 +70,8 @@ impl Parser<'_> {
         self.skip_space();
         let rest = &self.text[self.offset..];
         // No keyword is longer; a longer word is no keyword.
-        let length = rest
-            .iter()
-            .take(24)
-            .take_while(|byte| byte.is_ascii_alphabetic())
-            .count();
-        let word = rest[..length]
-            .iter()
-            .map(|byte| char::from(byte.to_ascii_uppercase()));
+        let length = rest.iter().take(24).take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let word = rest[..length].iter().map(|byte| char::from(byte.to_ascii_uppercase()));
         (word.collect(), self.offset + length)
     }
 
@@ -106,9 +86,7 @@ impl Parser<'_> {
 
     fn geometry(&mut self, depth: u32) -> Result<(), GeometryError> {
         if depth > NESTING_DEPTH_MAX {
-            return Err(GeometryError::TooDeep {
-                limit: NESTING_DEPTH_MAX,
-            });
+            return Err(GeometryError::TooDeep { limit: NESTING_DEPTH_MAX });
         }
         let (kind, tag) = self.kind()?;
         let start = self.writer.bytes.len();
@@ -121,8 +99,7 @@ impl Parser<'_> {
                 common.add(parser.writer.dimensions_at(member));
                 Ok(())
             })?;
-            self.writer
-                .rewrite_header(start, kind, tag.unwrap_or_else(|| common.get()));
+            self.writer.rewrite_header(start, kind, tag.unwrap_or_else(|| common.get()));
             return Ok(());
         }
         let dimensions = match tag {
@@ -138,12 +115,7 @@ impl Parser<'_> {
         if word == "SRID" {
             return Err(self.refusal("EWKT is not supported: leave out the SRID"));
         }
-        let tags = [
-            ("", None),
-            ("ZM", Some((true, true))),
-            ("Z", Some((true, false))),
-            ("M", Some((false, true))),
-        ];
+        let tags = [("", None), ("ZM", Some((true, true))), ("Z", Some((true, false))), ("M", Some((false, true)))];
         let dimensions = |(has_z, has_m)| Dimensions { has_z, has_m };
         let attached = tags.iter().find_map(|(suffix, tag)| {
             let kind = GeometryKind::from_upper_name(word.strip_suffix(suffix)?)?;
@@ -180,10 +152,7 @@ impl Parser<'_> {
                 let position = rest[start..].split(is_end).next().unwrap_or_default();
                 let numbers = position.split(u8::is_ascii_whitespace);
                 let count = numbers.filter(|number| !number.is_empty()).count();
-                return Dimensions {
-                    has_z: count >= 3,
-                    has_m: count >= 4,
-                };
+                return Dimensions { has_z: count >= 3, has_m: count >= 4 };
             }
             if depth <= 0 && !byte.is_ascii_whitespace() {
                 break;
@@ -199,9 +168,7 @@ impl Parser<'_> {
         self.writer.header(kind, dimensions);
         match kind {
             GeometryKind::LineString => self.list(|parser| parser.position(dimensions)),
-            GeometryKind::Polygon => {
-                self.list(|parser| parser.list(|parser| parser.position(dimensions)))
-            }
+            GeometryKind::Polygon => self.list(|parser| parser.list(|parser| parser.position(dimensions))),
             GeometryKind::MultiPoint => self.list(|parser| match parser.peek() {
                 Some(b'(' | b'E' | b'e') => parser.point(dimensions),
                 _ => {
@@ -228,10 +195,7 @@ impl Parser<'_> {
     }
 
     /// A count, and that many items in brackets; or `EMPTY`.
-    fn list(
-        &mut self,
-        mut item: impl FnMut(&mut Self) -> Result<(), GeometryError>,
-    ) -> Result<(), GeometryError> {
+    fn list(&mut self, mut item: impl FnMut(&mut Self) -> Result<(), GeometryError>) -> Result<(), GeometryError> {
         let place = self.writer.bytes.len();
         self.writer.count(0);
         if self.take_word("EMPTY") {
@@ -250,32 +214,19 @@ impl Parser<'_> {
     }
 
     fn open(&mut self) -> Result<(), GeometryError> {
-        if self.take(b'(') {
-            Ok(())
-        } else {
-            Err(self.expected("an opening bracket or EMPTY"))
-        }
+        if self.take(b'(') { Ok(()) } else { Err(self.expected("an opening bracket or EMPTY")) }
     }
 
     fn close(&mut self) -> Result<(), GeometryError> {
-        if self.take(b')') {
-            Ok(())
-        } else {
-            Err(self.expected("a comma or a closing bracket"))
-        }
+        if self.take(b')') { Ok(()) } else { Err(self.expected("a comma or a closing bracket")) }
     }
 
     fn position(&mut self, dimensions: Dimensions) -> Result<(), GeometryError> {
         for _ in 0..dimensions.count() {
             self.skip_space();
             let rest = &self.text[self.offset..];
-            let length = rest
-                .iter()
-                .take_while(|byte| is_number_byte(**byte))
-                .count();
-            let number = str::from_utf8(&rest[..length])
-                .ok()
-                .and_then(|text| text.parse().ok());
+            let length = rest.iter().take_while(|byte| is_number_byte(**byte)).count();
+            let number = str::from_utf8(&rest[..length]).ok().and_then(|text| text.parse().ok());
             let Some(number) = number else {
                 return Err(self.expected("a number"));
             };

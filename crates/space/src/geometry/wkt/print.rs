@@ -45,29 +45,21 @@ impl Visitor for TextWriter {
         }
         if is_tagged {
             self.text.push_str(&kind.name().to_ascii_uppercase());
-            self.text
-                .push_str(match (dimensions.has_z, dimensions.has_m) {
-                    (false, false) => " ",
-                    (true, false) => " Z ",
-                    (false, true) => " M ",
-                    (true, true) => " ZM ",
-                });
+            self.text.push_str(match (dimensions.has_z, dimensions.has_m) {
+                (false, false) => " ",
+                (true, false) => " Z ",
+                (false, true) => " M ",
+                (true, true) => " ZM ",
+            });
         }
         self.text.push_str(if count == 0 { "EMPTY" } else { "(" });
         let is_empty = count == 0;
-        self.frames.push(Frame {
-            kind,
-            is_empty,
-            parts: 0,
-            positions: 0,
-            ring_left: 0,
-        });
+        self.frames.push(Frame { kind, is_empty, parts: 0, positions: 0, ring_left: 0 });
     }
 
     fn ring(&mut self, count: u32) {
         if let Some(frame) = self.frames.last_mut() {
-            self.text
-                .push_str(if frame.parts > 0 { ", (" } else { "(" });
+            self.text.push_str(if frame.parts > 0 { ", (" } else { "(" });
             frame.parts += 1;
             frame.positions = 0;
             frame.ring_left = count;

@@ -1,0 +1,12 @@
+//! Files that hold Arrow data already: Parquet, GeoParquet, Arrow IPC.
+//!
+//! Batches are cut to a bounded size, column types brought to those of
+//! [`crate::ColumnType`], and the geometry column to checked WKB.
+
+pub(crate) mod geo_metadata;
+pub(crate) mod ipc;
+mod ipc_check;
+mod native;
+pub(crate) mod normalise;
+pub(crate) mod parquet;
+mod reader;

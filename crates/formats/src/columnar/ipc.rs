@@ -1,0 +1,60 @@
+//! Arrow IPC files and streams.
+
+use std::io::{BufReader, Seek, SeekFrom};
+
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::{ArrowError, Schema};
+
+use super::geo_metadata;
+use super::ipc_check;
+use super::reader::{ColumnarPlan, RawBatches, guarded};
+use crate::error::{FormatError, Location};
+use crate::format::Format;
+use crate::input::{Input, open_file};
+use crate::source::{Opened, ReadOptions};
+
+/// Opens an Arrow IPC file or stream.
+pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Result<Opened, FormatError> {
+    let path = &input.path;
+    guarded(path, || {
+        let damaged =
+            |error: String| FormatError::damaged(path, Location::File, format!("not a whole {format}: {error}"));
+        let from_arrow = |error: ArrowError| damaged(error.to_string());
+        let mut file = BufReader::new(open_file(path)?);
+        let row_count = match format {
+            Format::ArrowFile => ipc_check::check_file(&mut file),
+            _ => ipc_check::check_stream(&mut file),
+        }
+        .map_err(damaged)?;
+        file.seek(SeekFrom::Start(0)).map_err(|error| FormatError::reading(path, error))?;
+        let (schema, batches): (_, RawBatches) = if format == Format::ArrowFile {
+            let reader = FileReader::try_new(file, None).map_err(from_arrow)?;
+            (reader.schema(), Box::new(reader))
+        } else {
+            let reader = StreamReader::try_new(file, None).map_err(from_arrow)?;
+            (reader.schema(), Box::new(reader))
+        };
+        let mut warnings = Vec::new();
+        let declared = declared_geometry(input, &schema, &mut warnings)?;
+        let plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
+        Ok(plan.open(path, Some(row_count), batches))
+    })
+}
+
+fn declared_geometry(
+    input: &Input,
+    schema: &Schema,
+    warnings: &mut Vec<String>,
+) -> Result<Option<geo_metadata::DeclaredGeometry>, FormatError> {
+    for field in schema.fields() {
+        let declared = geo_metadata::from_extension(&input.path, field, warnings)?;
+        if declared.is_some() {
+            return Ok(declared);
+        }
+    }
+    // pyarrow keeps GeoParquet's metadata when it writes such a table.
+    match schema.metadata().get("geo") {
+        Some(geo) => geo_metadata::from_geoparquet(&input.path, geo, schema, warnings).map(Some),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,149 @@
+//! Checks that the sizes written in an Arrow IPC file are plausible, before a
+//! decoder allocates memory by them.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use arrow_ipc::{Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
+
+/// How large one batch may become when decompressed.
+const BATCH_BYTES_MAX: i64 = 4 << 30;
+
+/// How many rows one batch may claim to have.
+const BATCH_ROWS_MAX: i64 = 1 << 31;
+
+const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// Checks a file by its footer; returns the number of rows.
+pub(crate) fn check_file<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
+    let length = file.seek(SeekFrom::End(0)).map_err(text)?;
+    // Magic at both ends, the length of the footer before the last one.
+    let tail_start = length.checked_sub(10).filter(|&start| start >= 8);
+    let tail_start = tail_start.ok_or("the file is too short")?;
+    file.seek(SeekFrom::Start(tail_start)).map_err(text)?;
+    let mut tail = [0; 10];
+    file.read_exact(&mut tail).map_err(text)?;
+    if &tail[4..] != b"ARROW1" {
+        return Err("the end mark is missing: the file is cut short".to_string());
+    }
+    let footer_length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    let footer_start = tail_start.checked_sub(footer_length).ok_or("the footer is longer than the file")?;
+    file.seek(SeekFrom::Start(footer_start)).map_err(text)?;
+    let footer = read_bytes(file, footer_length)?;
+    let footer = root_as_footer(&footer).map_err(|error| format!("the footer is not valid: {error}"))?;
+    let dictionaries = footer.dictionaries().into_iter().flatten();
+    let batches = footer.recordBatches().into_iter().flatten();
+    let mut row_count = 0;
+    for block in dictionaries.chain(batches) {
+        let start = u64::try_from(block.offset()).map_err(text)?;
+        let metadata_length = u64::try_from(block.metaDataLength()).map_err(text)?;
+        let body_length = u64::try_from(block.bodyLength()).map_err(text)?;
+        let end = start.checked_add(metadata_length).and_then(|end| end.checked_add(body_length));
+        if end.is_none_or(|end| end > footer_start) {
+            return Err("a batch lies outside of the file".to_string());
+        }
+        file.seek(SeekFrom::Start(start)).map_err(text)?;
+        let frame = read_frame(file, length)?.ok_or("a batch has no content")?;
+        row_count += check_message(file, &frame, start + metadata_length, length)?;
+    }
+    Ok(row_count)
+}
+
+/// Checks a stream from its start to its end; returns the number of rows.
+pub(crate) fn check_stream<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
+    let length = file.seek(SeekFrom::End(0)).map_err(text)?;
+    file.seek(SeekFrom::Start(0)).map_err(text)?;
+    let mut row_count = 0;
+    while let Some(frame) = read_frame(file, length)? {
+        let body_start = file.stream_position().map_err(text)?;
+        let body_length = message(&frame)?.bodyLength();
+        row_count += check_message(file, &frame, body_start, length)?;
+        let body_length = u64::try_from(body_length).map_err(text)?;
+        file.seek(SeekFrom::Start(body_start + body_length)).map_err(text)?;
+    }
+    Ok(row_count)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn message(frame: &[u8]) -> Result<Message<'_>, String> {
+    root_as_message(frame).map_err(|error| format!("a message is not valid: {error}"))
+}
+
+fn read_bytes<R: Read>(file: &mut R, length: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes).map_err(text)?;
+    if bytes.len() as u64 == length { Ok(bytes) } else { Err("the file is cut short".to_string()) }
+}
+
+/// The metadata of the message that starts here; `None` at the end of a stream.
+fn read_frame<R: Read>(file: &mut R, file_length: u64) -> Result<Option<Vec<u8>>, String> {
+    let mut word = [0; 4];
+    let first = file.read(&mut word).map_err(text)?;
+    if first == 0 {
+        return Ok(None);
+    }
+    file.read_exact(&mut word[first..]).map_err(|_| "the file is cut short".to_string())?;
+    if word == CONTINUATION {
+        file.read_exact(&mut word).map_err(|_| "the file is cut short".to_string())?;
+    }
+    match u64::from(u32::from_le_bytes(word)) {
+        0 => Ok(None),
+        length if length > file_length => Err("a message is longer than the file".to_string()),
+        length => read_bytes(file, length).map(Some),
+    }
+}
+
+/// Checks what a message says of its body; returns its number of rows.
+fn check_message<R: Read + Seek>(file: &mut R, frame: &[u8], body_start: u64, file_length: u64) -> Result<u64, String> {
+    let message = message(frame)?;
+    let body_length = u64::try_from(message.bodyLength()).map_err(text)?;
+    if body_start.checked_add(body_length).is_none_or(|end| end > file_length) {
+        return Err("a batch lies outside of the file: the file is cut short".to_string());
+    }
+    match message.header_type() {
+        MessageHeader::RecordBatch => {
+            let batch = message.header_as_record_batch().ok_or("a batch has no header")?;
+            check_batch(file, &batch, body_start, body_length)
+        }
+        MessageHeader::DictionaryBatch => {
+            let batch = message
+                .header_as_dictionary_batch()
+                .and_then(|dictionary| dictionary.data())
+                .ok_or("a dictionary has no values")?;
+            check_batch(file, &batch, body_start, body_length).map(|_| 0)
+        }
+        _ => Ok(0),
+    }
+}
+
+fn check_batch<R: Read + Seek>(
+    file: &mut R,
+    batch: &RecordBatch<'_>,
+    body_start: u64,
+    body_length: u64,
+) -> Result<u64, String> {
+    if !(0..=BATCH_ROWS_MAX).contains(&batch.length()) {
+        return Err(format!("a batch claims to have {} rows", batch.length()));
+    }
+    let mut size_bytes = 0_i64;
+    for buffer in batch.buffers().into_iter().flatten() {
+        let offset = u64::try_from(buffer.offset()).map_err(text)?;
+        let length = u64::try_from(buffer.length()).map_err(text)?;
+        if offset.checked_add(length).is_none_or(|end| end > body_length) {
+            return Err("a buffer lies outside of its batch".to_string());
+        }
+        // A compressed buffer starts with its decompressed length.
+        if batch.compression().is_some() && length >= 8 {
+            file.seek(SeekFrom::Start(body_start + offset)).map_err(text)?;
+            let mut word = [0; 8];
+            file.read_exact(&mut word).map_err(text)?;
+            size_bytes = size_bytes.saturating_add(i64::from_le_bytes(word).max(0));
+        }
+    }
+    if size_bytes > BATCH_BYTES_MAX {
+        return Err(format!("a batch claims to decompress to {size_bytes} bytes"));
+    }
+    u64::try_from(batch.length()).map_err(text)
+}

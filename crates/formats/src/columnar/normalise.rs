@@ -1,0 +1,111 @@
+//! Bringing Arrow columns to the few types that leave this crate.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, TimeUnit};
+
+use crate::arrow_json::json_of;
+use crate::types::ColumnType;
+
+/// How a column is converted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// It has its final type.
+    Keep(ColumnType),
+    /// Arrow's cast does it, without loss or with an error.
+    Cast(ColumnType),
+    /// Nested values become JSON text.
+    JsonText,
+}
+
+impl Conversion {
+    /// The conversion of a column of this type.
+    pub(crate) fn of(data_type: &DataType) -> Conversion {
+        let target = match data_type {
+            DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::UInt8
+            | DataType::UInt16
+            | DataType::UInt32 => ColumnType::Int64,
+            DataType::Float16
+            | DataType::Float32
+            | DataType::Decimal32(..)
+            | DataType::Decimal64(..)
+            | DataType::Decimal128(..)
+            | DataType::Decimal256(..) => ColumnType::Float64,
+            DataType::LargeUtf8
+            | DataType::Utf8View
+            | DataType::Null
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Duration(_)
+            | DataType::Interval(_) => ColumnType::Utf8,
+            DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => ColumnType::Binary,
+            DataType::Date64 | DataType::Timestamp(_, None) => ColumnType::Timestamp,
+            DataType::Timestamp(_, Some(_)) => ColumnType::TimestampUtc,
+            DataType::Dictionary(_, values) => {
+                return match Conversion::of(values) {
+                    Conversion::Keep(target) | Conversion::Cast(target) => Conversion::Cast(target),
+                    Conversion::JsonText => Conversion::JsonText,
+                };
+            }
+            other => match ColumnType::from_data_type(other) {
+                Some(column_type) => return Conversion::Keep(column_type),
+                None => return Conversion::JsonText,
+            },
+        };
+        if target.data_type() == *data_type { Conversion::Keep(target) } else { Conversion::Cast(target) }
+    }
+
+    /// The type that comes out.
+    pub(crate) fn column_type(&self) -> ColumnType {
+        match self {
+            Conversion::Keep(column_type) | Conversion::Cast(column_type) => *column_type,
+            Conversion::JsonText => ColumnType::Utf8,
+        }
+    }
+
+    /// Converts a column.
+    ///
+    /// # Errors
+    /// When a value does not fit, which only timestamps far from now do not.
+    pub(crate) fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Conversion::Keep(_) => Ok(Arc::clone(array)),
+            Conversion::Cast(target) => {
+                let options = CastOptions { safe: false, ..CastOptions::default() };
+                cast_with_options(array, &target.data_type(), &options)
+            }
+            Conversion::JsonText => {
+                let mut texts = Vec::with_capacity(array.len());
+                for row in 0..array.len() {
+                    texts.push(match array.is_null(row) {
+                        true => None,
+                        false => Some(json_of(array, row)?.to_string()),
+                    });
+                }
+                Ok(Arc::new(StringArray::from(texts)))
+            }
+        }
+    }
+}
+
+/// What the user should know about the conversion of a column.
+pub(crate) fn warning(name: &str, data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            Some(format!("column {name:?}: nanoseconds are cut to microseconds"))
+        }
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
+            Some(format!("column {name:?}: decimal numbers become float64"))
+        }
+        DataType::Dictionary(_, values) => warning(name, values),
+        other if Conversion::of(other) == Conversion::JsonText => {
+            Some(format!("column {name:?}: nested values become JSON text"))
+        }
+        _ => None,
+    }
+}

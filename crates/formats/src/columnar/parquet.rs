@@ -1,0 +1,115 @@
+//! Parquet, with or without `geo` metadata.
+
+use arrow_schema::{ArrowError, Schema};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::LogicalType;
+use parquet::file::metadata::ParquetMetaData;
+
+use super::geo_metadata::{self, DeclaredGeometry, Encoding};
+use super::reader::{ColumnarPlan, guarded};
+use crate::crs::DeclaredCrs;
+use crate::error::{FormatError, Location};
+use crate::format::Format;
+use crate::input::{Input, open_file};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Opened, ReadOptions};
+
+/// Opens a Parquet file and tells whether it declares a geometry.
+pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Opened), FormatError> {
+    let path = &input.path;
+    guarded(path, || {
+        let file = open_file(path)?;
+        let file_length = file.metadata().map_err(|error| FormatError::reading(path, error))?.len();
+        let damaged =
+            |reason: String| FormatError::damaged(path, Location::File, format!("not a whole Parquet file: {reason}"));
+        let metadata =
+            ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|error| damaged(error.to_string()))?;
+        check_extents(metadata.metadata(), file_length).map_err(damaged)?;
+        let mut warnings = Vec::new();
+        let schema = metadata.schema().clone();
+        let declared = declared_geometry(input, &metadata, &schema, &mut warnings)?;
+        let format = match declared {
+            Some(_) => Format::GeoParquet,
+            None => Format::Parquet,
+        };
+        let row_count = u64::try_from(metadata.metadata().file_metadata().num_rows()).ok();
+        let batch_rows = batch_rows(metadata.metadata());
+        let plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+            .with_batch_size(batch_rows)
+            .build()
+            .map_err(|error| damaged(error.to_string()))?;
+        let batches = reader.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
+        Ok((format, plan.open(path, row_count, Box::new(batches))))
+    })
+}
+
+fn declared_geometry(
+    input: &Input,
+    metadata: &ArrowReaderMetadata,
+    schema: &Schema,
+    warnings: &mut Vec<String>,
+) -> Result<Option<DeclaredGeometry>, FormatError> {
+    let key_values = metadata.metadata().file_metadata().key_value_metadata();
+    let geo =
+        key_values.and_then(|pairs| pairs.iter().find(|pair| pair.key == "geo")).and_then(|pair| pair.value.as_deref());
+    if let Some(geo) = geo {
+        return geo_metadata::from_geoparquet(&input.path, geo, schema, warnings).map(Some);
+    }
+    for field in schema.fields() {
+        let declared = geo_metadata::from_extension(&input.path, field, warnings)?;
+        if declared.is_some() {
+            return Ok(declared);
+        }
+    }
+    Ok(from_logical_type(metadata))
+}
+
+/// Parquet's own geometry type, which stores WKB.
+fn from_logical_type(metadata: &ArrowReaderMetadata) -> Option<DeclaredGeometry> {
+    let root = metadata.parquet_schema().root_schema();
+    root.get_fields().iter().find_map(|column| {
+        let crs = match column.get_basic_info().logical_type_ref()? {
+            LogicalType::Geometry(geometry) => &geometry.crs,
+            LogicalType::Geography(geography) => &geography.crs,
+            _ => return None,
+        };
+        Some(DeclaredGeometry {
+            column: column.name().to_string(),
+            encoding: Encoding::Wkb,
+            crs: crs.as_deref().map_or(DeclaredCrs::Wgs84, DeclaredCrs::from_text),
+            covering: None,
+        })
+    })
+}
+
+/// Column chunks must lie inside the file, or their sizes cannot be trusted.
+fn check_extents(metadata: &ParquetMetaData, file_length: u64) -> Result<(), String> {
+    for (group, row_group) in metadata.row_groups().iter().enumerate() {
+        for column in row_group.columns() {
+            let offset = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            let extent = u64::try_from(offset)
+                .ok()
+                .zip(u64::try_from(column.compressed_size()).ok())
+                .and_then(|(offset, length)| offset.checked_add(length));
+            if extent.is_none_or(|end| end > file_length) {
+                return Err(format!("column {} of row group {group} lies outside of the file", column.column_path()));
+            }
+        }
+        if row_group.num_rows() < 0 {
+            return Err(format!("row group {group} has a negative number of rows"));
+        }
+    }
+    Ok(())
+}
+
+/// As many rows at once as stay small once decoded.
+fn batch_rows(metadata: &ParquetMetaData) -> usize {
+    let row_bytes_max = metadata
+        .row_groups()
+        .iter()
+        .map(|row_group| row_group.total_byte_size() / row_group.num_rows().max(1))
+        .max()
+        .unwrap_or(0);
+    let row_bytes = usize::try_from(row_bytes_max).unwrap_or(0).max(1);
+    (BATCH_BYTES_SOFT / row_bytes).clamp(64, BATCH_ROWS_MAX)
+}

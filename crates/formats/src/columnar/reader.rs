@@ -1,0 +1,382 @@
+//! From the batches of a columnar file to batches as this crate hands them out.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::builder::BinaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_select::filter::filter_record_batch;
+
+use super::geo_metadata::{DeclaredGeometry, Encoding};
+use super::native::NativeColumn;
+use super::normalise::{self, Conversion};
+use crate::crs::DeclaredCrs;
+use crate::error::{FormatError, Location};
+use crate::geometry::GeometryReader;
+use crate::guess::detect_coordinates;
+use crate::layout::named_geometry;
+use crate::source::{
+    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, BatchReader, GeometryColumns, Opened, ReadOptions, RejectedRow,
+};
+use crate::types::ColumnType;
+
+/// The batches of a file, as its decoder gives them.
+pub(crate) type RawBatches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
+
+/// Runs a decoder. The decoders are not ours, and a damaged file may lead them
+/// into a failed assertion, which is an error about the file here.
+pub(crate) fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T, FormatError>) -> Result<T, FormatError> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+        Err(FormatError::damaged(path, Location::File, "the content contradicts itself and cannot be decoded"))
+    })
+}
+
+#[derive(Debug, Clone)]
+enum Plan {
+    Value(Conversion),
+    Geometry(Encoding),
+}
+
+/// How a file's columns become those of the result.
+pub(crate) struct ColumnarPlan {
+    schema: SchemaRef,
+    /// For each column of the result: its place in the file and what is done to it.
+    columns: Vec<(usize, Plan)>,
+    geometry: GeometryColumns,
+    warnings: Vec<String>,
+    geometry_reader: GeometryReader,
+}
+
+impl ColumnarPlan {
+    /// Plans the columns of a file with this schema and declared geometry.
+    ///
+    /// # Errors
+    /// When columns repeat, the options do not fit or the reference system
+    /// cannot be converted.
+    pub(crate) fn new(
+        path: &Path,
+        schema: &Schema,
+        declared: Option<DeclaredGeometry>,
+        options: &ReadOptions,
+        mut warnings: Vec<String>,
+    ) -> Result<ColumnarPlan, FormatError> {
+        let mut names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        check_unique(path, &names)?;
+        let named = named_geometry(path, &names, options, false)?;
+        let covering = declared.as_ref().and_then(|declared| declared.covering.clone());
+        let declared = match &named {
+            Some(GeometryColumns::Column { name }) => Some(match declared {
+                Some(declared) if declared.column == *name => declared,
+                _ => undeclared(path, schema, name)?,
+            }),
+            Some(_) => None,
+            None => declared,
+        };
+        names.retain(|&name| covering.as_deref() != Some(name));
+        let mut columns = Vec::new();
+        let mut fields = Vec::new();
+        for (index, field) in schema.fields().iter().enumerate() {
+            if !names.contains(&field.name().as_str()) {
+                continue;
+            }
+            let (plan, column_type) = match &declared {
+                Some(declared) if declared.column == *field.name() => {
+                    (Plan::Geometry(declared.encoding), ColumnType::Binary)
+                }
+                _ => {
+                    warnings.extend(normalise::warning(field.name(), field.data_type()));
+                    let conversion = coordinate_conversion(field, named.as_ref())
+                        .unwrap_or_else(|| Conversion::of(field.data_type()));
+                    let column_type = conversion.column_type();
+                    (Plan::Value(conversion), column_type)
+                }
+            };
+            fields.push(Field::new(field.name(), column_type.data_type(), true));
+            columns.push((index, plan));
+        }
+        let crs = declared.as_ref().map_or(DeclaredCrs::Undeclared, |declared| declared.crs.clone());
+        let geometry_reader = GeometryReader::new(path, &crs, options.planar, &mut warnings)?;
+        let mut result = Schema::new(fields);
+        let geometry = match (named, declared) {
+            (Some(named), _) => named,
+            (None, Some(declared)) => GeometryColumns::Column { name: declared.column },
+            (None, None) => guess_geometry(&result, &mut warnings),
+        };
+        if let GeometryColumns::Coordinates { x, y } = &geometry {
+            result = with_float_coordinates(&result, &mut columns, [x, y]);
+        }
+        Ok(ColumnarPlan { schema: Arc::new(result), columns, geometry, warnings, geometry_reader })
+    }
+
+    /// The open file.
+    pub(crate) fn open(self, path: &Path, row_count: Option<u64>, batches: RawBatches) -> Opened {
+        let coordinates = match &self.geometry {
+            GeometryColumns::Coordinates { x, y } => {
+                let index = |name: &str| self.schema.index_of(name).ok();
+                index(x).zip(index(y)).map(|(x, y)| [x, y])
+            }
+            _ => None,
+        };
+        Opened {
+            schema: Arc::clone(&self.schema),
+            geometry: self.geometry,
+            warnings: self.warnings,
+            row_count_hint: row_count,
+            reader: Box::new(ColumnarReader {
+                path: path.to_path_buf(),
+                batches: Some(batches),
+                current: None,
+                schema: self.schema,
+                columns: self.columns,
+                coordinates,
+                geometry_reader: self.geometry_reader,
+                row: 0,
+            }),
+        }
+    }
+}
+
+fn check_unique(path: &Path, names: &[&str]) -> Result<(), FormatError> {
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(FormatError::refused(
+            path,
+            Location::File,
+            format!("two columns are called {:?}", pair[0]),
+            "give every column a name of its own",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A geometry column that the user names, but the file does not describe.
+fn undeclared(path: &Path, schema: &Schema, name: &str) -> Result<DeclaredGeometry, FormatError> {
+    let data_type = schema.field_with_name(name).map(Field::data_type);
+    let encoding = match data_type {
+        Ok(DataType::Binary | DataType::LargeBinary | DataType::BinaryView) => Encoding::Wkb,
+        Ok(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => Encoding::Wkt,
+        _ => {
+            return Err(FormatError::usage(path, format!("column {name:?} is neither binary (WKB) nor text (WKT)")));
+        }
+    };
+    Ok(DeclaredGeometry { column: name.to_string(), encoding, crs: DeclaredCrs::Undeclared, covering: None })
+}
+
+/// Coordinates that the user names are float64 whatever number they are stored as.
+fn coordinate_conversion(field: &Field, named: Option<&GeometryColumns>) -> Option<Conversion> {
+    match named {
+        Some(GeometryColumns::Coordinates { x, y })
+            if (field.name() == x || field.name() == y) && *field.data_type() != DataType::Float64 =>
+        {
+            Some(Conversion::Cast(ColumnType::Float64))
+        }
+        _ => None,
+    }
+}
+
+fn guess_geometry(schema: &Schema, warnings: &mut Vec<String>) -> GeometryColumns {
+    if let Some((x, y)) = detect_coordinates(schema) {
+        return GeometryColumns::Coordinates { x, y };
+    }
+    let binary = schema
+        .fields()
+        .iter()
+        .find(|field| *field.data_type() == DataType::Binary && crate::guess::is_geometry_name(field.name()));
+    if let Some(field) = binary {
+        warnings.push(format!(
+            "column {:?} is plain binary: the file does not declare it as geometry; name it as \
+             the geometry column if it holds WKB",
+            field.name()
+        ));
+    }
+    GeometryColumns::None
+}
+
+/// Detected coordinates may be stored as integers; they become float64 too.
+fn with_float_coordinates(schema: &Schema, columns: &mut [(usize, Plan)], coordinates: [&String; 2]) -> Schema {
+    let fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .zip(columns)
+        .map(|(field, (_, plan))| {
+            if coordinates.contains(&field.name()) && *field.data_type() != DataType::Float64 {
+                *plan = Plan::Value(Conversion::Cast(ColumnType::Float64));
+                Field::new(field.name(), DataType::Float64, true)
+            } else {
+                field.as_ref().clone()
+            }
+        })
+        .collect();
+    Schema::new(fields)
+}
+
+struct ColumnarReader {
+    path: PathBuf,
+    /// `None` once the file has ended or failed.
+    batches: Option<RawBatches>,
+    /// The batch being handed out and the row it has been handed out to.
+    current: Option<(RecordBatch, usize)>,
+    schema: SchemaRef,
+    columns: Vec<(usize, Plan)>,
+    coordinates: Option<[usize; 2]>,
+    geometry_reader: GeometryReader,
+    /// The last data row handed out.
+    row: u64,
+}
+
+impl BatchReader for ColumnarReader {
+    fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
+        loop {
+            if let Some((batch, start)) = self.current.take() {
+                let count = rows_that_fit(&batch).min(batch.num_rows() - start);
+                if count > 0 {
+                    let piece = batch.slice(start, count);
+                    if start + count < batch.num_rows() {
+                        self.current = Some((batch, start + count));
+                    }
+                    return self.convert(&piece).map(Some);
+                }
+            }
+            let Some(mut batches) = self.batches.take() else {
+                return Ok(None);
+            };
+            let path = self.path.clone();
+            let row = self.row;
+            let next = guarded(&path, || {
+                batches.next().transpose().map_err(|error| {
+                    let reason = format!("the data cannot be decoded: {error}");
+                    FormatError::damaged(&path, Location::Row(row + 1), reason)
+                })
+            })?;
+            if let Some(batch) = next {
+                self.batches = Some(batches);
+                self.current = Some((batch, 0));
+            }
+        }
+    }
+}
+
+/// How many rows of a batch are handed out at once.
+fn rows_that_fit(batch: &RecordBatch) -> usize {
+    let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
+    (BATCH_BYTES_SOFT / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX)
+}
+
+impl ColumnarReader {
+    fn convert(&mut self, piece: &RecordBatch) -> Result<Batch, FormatError> {
+        let first_row = self.row + 1;
+        self.row += piece.num_rows() as u64;
+        let mut faults: Vec<Option<String>> = vec![None; piece.num_rows()];
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+        for ((index, plan), field) in self.columns.iter().zip(self.schema.fields()) {
+            let array = piece
+                .columns()
+                .get(*index)
+                .ok_or_else(|| self.bad_column(field, first_row, "the column is missing".to_string()))?;
+            arrays.push(match plan {
+                Plan::Value(conversion) => guarded(&self.path, || {
+                    conversion.apply(array).map_err(|error| self.bad_column(field, first_row, error.to_string()))
+                })?,
+                Plan::Geometry(encoding) => self.geometries(array, *encoding, field, &mut faults)?,
+            });
+        }
+        if let Some([x, y]) = self.coordinates {
+            self.check_coordinates(&arrays[x], &arrays[y], &mut faults);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
+            .and_then(|batch| without_faults(batch, &faults))
+            .map_err(|error| FormatError::damaged(&self.path, Location::Row(first_row), error.to_string()))?;
+        let mut rows = Vec::with_capacity(batch.num_rows());
+        let mut rejected = Vec::new();
+        for (row, fault) in (first_row..).zip(faults) {
+            match fault {
+                None => rows.push(row),
+                Some(reason) => rejected.push(RejectedRow { row, line: None, reason, raw: None }),
+            }
+        }
+        Ok(Batch { batch, rows, rejected })
+    }
+
+    fn bad_column(&self, field: &Field, first_row: u64, reason: String) -> FormatError {
+        FormatError::damaged(
+            &self.path,
+            Location::Row(first_row),
+            format!("or a row after it, column {:?}: {reason}", field.name()),
+        )
+    }
+
+    /// A row with one coordinate of two has no place.
+    fn check_coordinates(&self, x: &ArrayRef, y: &ArrayRef, faults: &mut [Option<String>]) {
+        if x.null_count() == 0 && y.null_count() == 0 {
+            return;
+        }
+        for (row, fault) in faults.iter_mut().enumerate() {
+            if x.is_null(row) != y.is_null(row) && fault.is_none() {
+                let missing = if x.is_null(row) { 0 } else { 1 };
+                let name = self.coordinates.map(|columns| self.schema.field(columns[missing]).name());
+                *fault = Some(format!("column {:?}: the coordinate is missing", name.map_or("", String::as_str)));
+            }
+        }
+    }
+
+    fn geometries(
+        &self,
+        array: &ArrayRef,
+        encoding: Encoding,
+        field: &Field,
+        faults: &mut [Option<String>],
+    ) -> Result<ArrayRef, FormatError> {
+        let wrong_type =
+            |reason: String| FormatError::damaged(&self.path, Location::Column(field.name().clone()), reason);
+        let cast =
+            |column_type| Conversion::Cast(column_type).apply(array).map_err(|error| wrong_type(error.to_string()));
+        let mut builder = BinaryBuilder::with_capacity(array.len(), 0);
+        let mut take = |row: usize, wkb: Result<Option<Vec<u8>>, String>| match wkb {
+            Ok(Some(wkb)) => builder.append_value(wkb),
+            Ok(None) => builder.append_null(),
+            Err(reason) => {
+                builder.append_null();
+                if let Some(fault) = faults.get_mut(row) {
+                    fault.get_or_insert(format!("column {:?}: {reason}", field.name()));
+                }
+            }
+        };
+        let reader = &self.geometry_reader;
+        match encoding {
+            Encoding::Wkb => {
+                let array = cast(ColumnType::Binary)?;
+                for (row, bytes) in array.as_binary::<i32>().iter().enumerate() {
+                    take(row, bytes.map(|bytes| reader.wkb(bytes)).transpose());
+                }
+            }
+            Encoding::Wkt => {
+                let array = cast(ColumnType::Utf8)?;
+                for (row, text) in array.as_string::<i32>().iter().enumerate() {
+                    let text = text.filter(|text| !text.trim().is_empty());
+                    take(row, text.map(|text| reader.text(text)).transpose());
+                }
+            }
+            native => {
+                let (column, code_offset) = NativeColumn::new(array, native).map_err(wrong_type)?;
+                for row in 0..array.len() {
+                    let wkb = column.wkb(row, code_offset).and_then(|wkb| wkb.map(|wkb| reader.wkb(&wkb)).transpose());
+                    take(row, wkb);
+                }
+            }
+        }
+        Ok(Arc::new(builder.finish()))
+    }
+}
+
+fn without_faults(batch: RecordBatch, faults: &[Option<String>]) -> Result<RecordBatch, ArrowError> {
+    if faults.iter().all(Option::is_none) {
+        return Ok(batch);
+    }
+    let keep = BooleanArray::from(faults.iter().map(Option::is_none).collect::<Vec<_>>());
+    filter_record_batch(&batch, &keep)
+}

@@ -1,0 +1,256 @@
+//! Coordinate reference systems that files declare.
+//!
+//! A file's system is either WGS 84 longitude/latitude, or one that can be
+//! converted to it, or the file is refused. Longitude comes first in every
+//! format read here, whatever the order of the axes in the definition.
+
+use std::fmt;
+
+use proj4rs::Proj;
+use proj4rs::transform::transform;
+use serde_json::Value;
+
+/// A reference system as a file declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DeclaredCrs {
+    /// Longitude and latitude on WGS 84.
+    Wgs84,
+    /// Nothing is said.
+    Undeclared,
+    /// A code of the EPSG registry.
+    Epsg(u32),
+    /// Something else, by the name that the file gives it.
+    Other(String),
+}
+
+impl fmt::Display for DeclaredCrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeclaredCrs::Wgs84 => f.write_str("EPSG:4326"),
+            DeclaredCrs::Undeclared => f.write_str("(undeclared)"),
+            DeclaredCrs::Epsg(code) => write!(f, "EPSG:{code}"),
+            DeclaredCrs::Other(name) => f.write_str(name),
+        }
+    }
+}
+
+impl DeclaredCrs {
+    fn epsg(code: u32) -> DeclaredCrs {
+        match code {
+            // 2-D, 3-D and geographic without axis order.
+            4326 | 4979 => DeclaredCrs::Wgs84,
+            code => DeclaredCrs::Epsg(code),
+        }
+    }
+
+    fn authority(authority: &str, code: &str) -> Option<DeclaredCrs> {
+        match authority.to_ascii_uppercase().as_str() {
+            "EPSG" => code.parse().ok().map(DeclaredCrs::epsg),
+            "OGC" if ["CRS84", "CRS84H"].contains(&code.to_ascii_uppercase().as_str()) => Some(DeclaredCrs::Wgs84),
+            _ => None,
+        }
+    }
+
+    /// From PROJJSON, by its `id`; without one only WGS 84 is recognised.
+    pub(crate) fn from_projjson(value: &Value) -> DeclaredCrs {
+        let name = value.get("name").and_then(Value::as_str).unwrap_or("");
+        if let Some(id) = value.get("id") {
+            let authority = id.get("authority").and_then(Value::as_str).unwrap_or("");
+            let code = match id.get("code") {
+                Some(Value::String(code)) => code.clone(),
+                Some(code) => code.to_string(),
+                None => String::new(),
+            };
+            return DeclaredCrs::authority(authority, &code)
+                .unwrap_or_else(|| DeclaredCrs::Other(format!("{name} ({authority}:{code})")));
+        }
+        let kind = value.get("type").and_then(Value::as_str);
+        if kind == Some("GeographicCRS") && ["WGS 84", "WGS 84 (CRS84)"].contains(&name) {
+            DeclaredCrs::Wgs84
+        } else {
+            DeclaredCrs::Other(if name.is_empty() { "without a name".to_string() } else { name.to_string() })
+        }
+    }
+
+    /// From `EPSG:3857`, `urn:ogc:def:crs:EPSG::3857`, an OGC address,
+    /// PROJJSON as text or WKT whose outermost `ID` names a code.
+    pub(crate) fn from_text(text: &str) -> DeclaredCrs {
+        let text = text.trim();
+        if text.is_empty() {
+            return DeclaredCrs::Undeclared;
+        }
+        if text.starts_with('{')
+            && let Ok(value) = serde_json::from_str::<Value>(text)
+        {
+            return DeclaredCrs::from_projjson(&value);
+        }
+        if text.ends_with(']') {
+            return DeclaredCrs::from_wkt(text);
+        }
+        let upper = text.to_ascii_uppercase();
+        let known = if let Some(rest) = upper.strip_prefix("URN:OGC:DEF:CRS:") {
+            // Authority, version (often empty), code.
+            let mut parts = rest.split(':');
+            parts.next().zip(parts.next_back()).and_then(|(authority, code)| DeclaredCrs::authority(authority, code))
+        } else if upper.contains("/DEF/CRS/") {
+            let mut parts = upper.rsplit('/');
+            let code = parts.next();
+            let authority = parts.nth(1);
+            authority.zip(code).and_then(|(authority, code)| DeclaredCrs::authority(authority, code))
+        } else {
+            upper.split_once(':').and_then(|(authority, code)| DeclaredCrs::authority(authority, code))
+        };
+        known.unwrap_or_else(|| DeclaredCrs::Other(text.chars().take(80).collect()))
+    }
+
+    fn from_wkt(text: &str) -> DeclaredCrs {
+        let name = || {
+            let name = text.split('"').nth(1).unwrap_or("without a name");
+            DeclaredCrs::Other(name.chars().take(80).collect())
+        };
+        // The identifier of the whole is the last element of the outermost bracket.
+        let inner = text.trim_end_matches(']');
+        if text.len() - inner.len() != 2 {
+            return name();
+        }
+        let identifier = inner.rsplit('[').next().unwrap_or("").replace('"', "");
+        identifier
+            .split_once(',')
+            .and_then(|(authority, code)| DeclaredCrs::authority(authority.trim(), code.trim()))
+            .unwrap_or_else(name)
+    }
+
+    /// From the `crs` member of GeoJSON as it was before RFC 7946.
+    pub(crate) fn from_geojson(value: &Value) -> DeclaredCrs {
+        match value {
+            Value::Null => DeclaredCrs::Undeclared,
+            value => match value.pointer("/properties/name").and_then(Value::as_str) {
+                Some(name) => DeclaredCrs::from_text(name),
+                None => DeclaredCrs::Other(value.to_string().chars().take(80).collect()),
+            },
+        }
+    }
+}
+
+/// Converts coordinates to longitude and latitude in degrees on WGS 84.
+pub(crate) struct Reprojection {
+    source: Proj,
+    target: Proj,
+}
+
+impl fmt::Debug for Reprojection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reprojection").finish_non_exhaustive()
+    }
+}
+
+impl Reprojection {
+    /// The conversion from an EPSG code, or why there is none.
+    pub(crate) fn from_epsg(code: u32) -> Result<Reprojection, String> {
+        let definition = u16::try_from(code)
+            .ok()
+            .and_then(crs_definitions::from_code)
+            .map(|definition| definition.proj4)
+            .ok_or_else(|| "the code is not known here".to_string())?;
+        check_definition(definition)?;
+        let source =
+            Proj::from_proj_string(definition).map_err(|error| format!("the projection is not supported ({error})"))?;
+        if !source.has_inverse() {
+            return Err("the projection cannot be inverted here".to_string());
+        }
+        let target = Proj::from_proj_string("+proj=longlat +datum=WGS84 +no_defs")
+            .map_err(|error| format!("WGS 84 cannot be set up ({error})"))?;
+        Ok(Reprojection { source, target })
+    }
+
+    /// Longitude and latitude of a position.
+    pub(crate) fn apply(&self, x: f64, y: f64) -> Result<(f64, f64), String> {
+        let failed = |why: String| format!("position ({x}, {y}) cannot be converted: {why}");
+        let mut position = if self.source.is_latlong() { (x.to_radians(), y.to_radians(), 0.0) } else { (x, y, 0.0) };
+        transform(&self.source, &self.target, &mut position).map_err(|error| failed(error.to_string()))?;
+        let longitude = onto_bound(position.0.to_degrees(), 180.0);
+        let latitude = onto_bound(position.1.to_degrees(), 90.0);
+        if longitude.is_finite() && latitude.is_finite() {
+            Ok((longitude, latitude))
+        } else {
+            Err(failed("it lies outside the projection's area".to_string()))
+        }
+    }
+}
+
+/// Takes back what rounding puts beyond the bound.
+fn onto_bound(degrees: f64, bound: f64) -> f64 {
+    const ROUNDING_DEGREES: f64 = 1e-9;
+    if degrees.abs() > bound && degrees.abs() <= bound + ROUNDING_DEGREES { bound.copysign(degrees) } else { degrees }
+}
+
+/// Refuses definitions whose datum cannot be brought to WGS 84 without grid
+/// files: converting them anyway would shift positions by up to hundreds of metres.
+fn check_definition(definition: &str) -> Result<(), String> {
+    let parameter = |name: &str| definition.split_whitespace().find_map(|word| word.strip_prefix(name));
+    let grid = parameter("+nadgrids=").is_some_and(|grid| grid != "@null");
+    if grid || parameter("+datum=") == Some("NAD27") {
+        return Err("its datum needs a grid file to be converted".to_string());
+    }
+    if parameter("+proj=") == Some("geocent") {
+        return Err("it is geocentric".to_string());
+    }
+    let is_tied_to_wgs84 = ["+datum=", "+towgs84=", "+nadgrids="].iter().any(|name| parameter(name).is_some())
+        || parameter("+ellps=").is_some_and(|ellipsoid| ["GRS80", "WGS84"].contains(&ellipsoid));
+    if is_tied_to_wgs84 { Ok(()) } else { Err("how its datum lies to WGS 84 is not known here".to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_wgs84_are_recognised() {
+        for text in [
+            "EPSG:4326",
+            "epsg:4326",
+            "OGC:CRS84",
+            "urn:ogc:def:crs:OGC:1.3:CRS84",
+            "urn:ogc:def:crs:EPSG::4326",
+            "http://www.opengis.net/def/crs/OGC/1.3/CRS84",
+            r#"GEOGCRS["WGS 84",DATUM["World Geodetic System 1984",ELLIPSOID["WGS 84",6378137,298.25]],ID["EPSG",4326]]"#,
+            r#"{"type":"GeographicCRS","name":"WGS 84 (CRS84)","id":{"authority":"OGC","code":"CRS84"}}"#,
+        ] {
+            assert_eq!(DeclaredCrs::from_text(text), DeclaredCrs::Wgs84, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_systems_keep_code_or_name() {
+        for text in ["EPSG:3857", "urn:ogc:def:crs:EPSG:9.9:3857"] {
+            assert_eq!(DeclaredCrs::from_text(text), DeclaredCrs::Epsg(3857), "{text}");
+        }
+        assert_eq!(
+            DeclaredCrs::from_text(r#"LOCAL_CS["Site grid",UNIT["m",1]]"#),
+            DeclaredCrs::Other("Site grid".to_string())
+        );
+        // The identifier of a part is not the identifier of the whole.
+        assert_eq!(
+            DeclaredCrs::from_text(r#"PROJCRS["mine",BASEGEOGCRS["x",ID["EPSG",4326]],CS[Cartesian,2]]"#),
+            DeclaredCrs::Other("mine".to_string())
+        );
+    }
+
+    #[test]
+    fn web_mercator_and_utm_are_converted() {
+        let near = |(x, y): (f64, f64), (u, v): (f64, f64)| (x - u).abs() < 1e-6 && (y - v).abs() < 1e-6;
+        let web = Reprojection::from_epsg(3857).expect("known");
+        let converted = web.apply(-8_237_642.318_702_2, 4_970_071.579_142_4).expect("inside");
+        assert!(near(converted, (-74.0, 40.712_8)), "{converted:?}");
+        let utm = Reprojection::from_epsg(32618).expect("known");
+        let converted = utm.apply(500_000.0, 0.0).expect("inside");
+        assert!(near(converted, (-75.0, 0.0)), "{converted:?}");
+    }
+
+    #[test]
+    fn systems_without_a_known_shift_are_refused() {
+        for code in [4267, 26718, 4978, 1, 70_000] {
+            assert!(Reprojection::from_epsg(code).is_err(), "EPSG:{code}");
+        }
+    }
+}

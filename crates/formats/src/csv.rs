@@ -1,0 +1,11 @@
+//! Separated values (RFC 4180 and what is usually meant by it).
+//!
+//! Unlike lenient readers, this one tells an empty field from an empty quoted
+//! one, and reports quotes that are never closed, text after a closing quote,
+//! NUL bytes and rows with too many or too few fields.
+
+mod dialect;
+mod reader;
+mod scanner;
+
+pub(crate) use reader::open;

@@ -1,0 +1,150 @@
+//! Telling separator and decimal sign of a file from its first records.
+
+use super::scanner::{Record, Scanner};
+use crate::error::{FormatError, Location};
+use crate::input::Input;
+use crate::number::{self, NumberClass};
+use crate::source::{Header, ReadOptions, quoted};
+
+const SAMPLE_BYTES: usize = 256 << 10;
+
+const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    pub separator: u8,
+    pub decimal_comma: bool,
+}
+
+/// Tells the dialect from the start of the file.
+///
+/// # Errors
+/// When the file is empty or not text in UTF-8.
+pub(crate) fn detect(input: &Input, options: &ReadOptions) -> Result<Dialect, FormatError> {
+    let head = input.head(SAMPLE_BYTES)?;
+    let is_whole = head.len() < SAMPLE_BYTES;
+    if head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]) {
+        return Err(FormatError::refused(
+            &input.path,
+            Location::File,
+            "the text is encoded as UTF-16",
+            "convert it to UTF-8, for example with `iconv -f UTF-16 -t UTF-8`",
+        ));
+    }
+    let sample = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
+    if sample.trim_ascii().is_empty() {
+        return Err(FormatError::damaged(&input.path, Location::File, "the file is empty"));
+    }
+    let separator = options.separator.unwrap_or_else(|| detect_separator(sample, is_whole));
+    Ok(Dialect { separator, decimal_comma: separator == b';' && has_decimal_commas(sample) })
+}
+
+/// The separator under which most records have as many fields as the first;
+/// of equals, the one that gives more fields.
+fn detect_separator(sample: &[u8], is_whole: bool) -> u8 {
+    let mut best = (b',', 0.0, 1);
+    for separator in SEPARATORS {
+        let counts = field_counts(sample, separator, is_whole);
+        let Some(&width) = counts.first().filter(|&&width| width > 1) else {
+            continue;
+        };
+        let alike = counts.iter().filter(|&&count| count == width).count();
+        let share = alike as f64 / counts.len() as f64;
+        if share > best.1 || (share == best.1 && width > best.2) {
+            best = (separator, share, width);
+        }
+    }
+    best.0
+}
+
+fn field_counts(sample: &[u8], separator: u8, is_whole: bool) -> Vec<usize> {
+    let mut scanner = Scanner::new(sample, separator);
+    let mut record = Record::default();
+    let mut counts = Vec::new();
+    while let Ok(true) = scanner.next(&mut record) {
+        counts.push(record.len());
+    }
+    // The last record of a sample may be cut.
+    if !is_whole && counts.len() > 1 {
+        counts.pop();
+    }
+    counts
+}
+
+/// Whether numbers are written like `12,5` and none like `12.5`.
+fn has_decimal_commas(sample: &[u8]) -> bool {
+    let mut scanner = Scanner::new(sample, b';');
+    let mut record = Record::default();
+    let mut commas = 0_u64;
+    while let Ok(true) = scanner.next(&mut record) {
+        for index in 0..record.len() {
+            let Ok(text) = std::str::from_utf8(record.field(index).0) else {
+                continue;
+            };
+            if number::classify(text, false) == NumberClass::Float && text.contains('.') {
+                return false;
+            }
+            let has_comma = text.contains(',');
+            commas += u64::from(has_comma && number::classify(text, true) == NumberClass::Float);
+        }
+    }
+    commas > 0
+}
+
+/// The column names, from the first record or made up.
+///
+/// # Errors
+/// When the first record does not look like names, or names repeat.
+pub(crate) fn column_names(
+    input: &Input,
+    first: &Record,
+    options: &ReadOptions,
+    decimal_comma: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<String>, FormatError> {
+    if options.header == Header::Absent {
+        return Ok((1..=first.len()).map(|number| format!("column_{number}")).collect());
+    }
+    let here = Location::Line(first.line);
+    if let Some(fault) = first.fault {
+        return Err(FormatError::damaged(&input.path, here, fault));
+    }
+    if let Err((column, byte)) = first.check_utf8() {
+        return Err(FormatError::refused(
+            &input.path,
+            here,
+            format!("column name {} is not UTF-8 (byte value 0x{byte:02X})", column + 1),
+            "convert the file to UTF-8",
+        ));
+    }
+    let mut names: Vec<String> =
+        (0..first.len()).map(|index| String::from_utf8_lossy(first.field(index).0).trim().to_string()).collect();
+    let classes: Vec<NumberClass> = names.iter().map(|name| number::classify(name, decimal_comma)).collect();
+    let is_data = classes.iter().all(|class| *class != NumberClass::None) || classes.contains(&NumberClass::Float);
+    if is_data {
+        return Err(FormatError::refused(
+            &input.path,
+            here,
+            format!("the first row holds numbers such as {}, not column names", quoted(&names[0])),
+            "add a header row, or say that the file has none",
+        ));
+    }
+    for index in 0..names.len() {
+        if names[index].is_empty() {
+            names[index] = crate::layout::unique_name(&format!("column_{}", index + 1), &names);
+            warnings.push(format!("column {} has no name and is called {:?}", index + 1, names[index]));
+        }
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(FormatError::refused(
+            &input.path,
+            here,
+            format!("two columns are called {:?}", pair[0]),
+            "give every column a name of its own",
+        ));
+    }
+    Ok(names)
+}

@@ -1,0 +1,180 @@
+//! Reading separated values into batches, in two passes: the first checks the
+//! whole file and learns the types, the second converts.
+
+use std::io::BufRead;
+
+use super::dialect::{self, Dialect};
+use super::scanner::{RECORD_BYTES_MAX, Record, ScanError, Scanner};
+use crate::crs::DeclaredCrs;
+use crate::error::{FormatError, Location};
+use crate::geometry::GeometryReader;
+use crate::input::{Content, Input};
+use crate::layout::{ColumnSeen, Layout};
+use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, schema_of, text_scalar};
+use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
+use crate::types::Observed;
+
+/// Opens a file of separated values.
+pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, FormatError> {
+    let dialect = dialect::detect(&input, options)?;
+    let mut warnings = Vec::new();
+    let mut scanner = scanner(&input, dialect)?;
+    let mut record = Record::default();
+    if !next(&input, &mut scanner, &mut record)? {
+        return Err(FormatError::damaged(&input.path, Location::File, "the file holds no record"));
+    }
+    let names = dialect::column_names(&input, &record, options, dialect.decimal_comma, &mut warnings)?;
+    let mut observed: Vec<Observed> = names.iter().map(|name| Observed::for_column(name)).collect();
+    let mut row_count = 0;
+    let mut has_record = options.header == Header::Absent || next(&input, &mut scanner, &mut record)?;
+    while has_record {
+        row_count += 1;
+        if check(&record, names.len()).is_ok() {
+            observe(&record, row_count, dialect, &mut observed);
+        }
+        has_record = next(&input, &mut scanner, &mut record)?;
+    }
+    let seen: Vec<ColumnSeen<'_>> =
+        names.iter().zip(&observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
+    let layout = Layout::new(&input.path, &seen, options, false)?;
+    warnings.extend(layout.warnings);
+    if dialect.decimal_comma {
+        warnings.push("numbers are read with a decimal comma".to_string());
+    }
+    let geometry_reader = GeometryReader::new(&input.path, &DeclaredCrs::Undeclared, options.planar, &mut warnings)?;
+    let mut reader = CsvReader {
+        scanner: self::scanner(&input, dialect)?,
+        rows: RowBuilder::new(&layout.columns),
+        input,
+        dialect,
+        columns: layout.columns.clone(),
+        geometry_reader,
+        record,
+        row: 0,
+    };
+    if options.header == Header::Present {
+        next(&reader.input, &mut reader.scanner, &mut reader.record)?;
+    }
+    Ok(Opened {
+        schema: schema_of(&layout.columns),
+        geometry: layout.geometry,
+        warnings,
+        row_count_hint: Some(row_count),
+        reader: Box::new(reader),
+    })
+}
+
+fn scanner(input: &Input, dialect: Dialect) -> Result<Scanner<Content>, FormatError> {
+    let mut content = input.content()?;
+    let head = content.fill_buf().map_err(|error| FormatError::reading(&input.path, error))?;
+    if head.starts_with(b"\xef\xbb\xbf") {
+        content.consume(3);
+    }
+    Ok(Scanner::new(content, dialect.separator))
+}
+
+fn next(input: &Input, scanner: &mut Scanner<Content>, record: &mut Record) -> Result<bool, FormatError> {
+    let path = &input.path;
+    scanner.next(record).map_err(|error| match error {
+        ScanError::Io(error) => FormatError::reading(path, error),
+        ScanError::UnclosedQuote(line) => {
+            FormatError::damaged(path, Location::Line(line), "a quote is opened and never closed")
+        }
+        ScanError::Nul(line) => FormatError::refused(
+            path,
+            Location::Line(line),
+            "there is a NUL byte",
+            "the file is not text in UTF-8; convert it, or remove the NUL bytes",
+        ),
+        ScanError::TooLong(line) => FormatError::refused(
+            path,
+            Location::Line(line),
+            format!("the record is longer than {RECORD_BYTES_MAX} bytes"),
+            "check that lines end with a line feed",
+        ),
+    })
+}
+
+/// Whether a record can be used, with the reason when not.
+fn check(record: &Record, column_count: usize) -> Result<(), String> {
+    if let Some(fault) = record.fault {
+        return Err(fault.to_string());
+    }
+    if record.len() != column_count {
+        return Err(format!("the row has {} fields, the header {column_count}", record.len()));
+    }
+    record.check_utf8().map_err(|(column, byte)| {
+        format!("field {} is not UTF-8 (byte value 0x{byte:02X}); convert the file to UTF-8", column + 1)
+    })
+}
+
+fn observe(record: &Record, row: u64, dialect: Dialect, observed: &mut [Observed]) {
+    for (index, observed) in observed.iter_mut().enumerate() {
+        let (bytes, _) = record.field(index);
+        if let Ok(text) = std::str::from_utf8(bytes)
+            && let text = text.trim_matches([' ', '\t'])
+            && !text.is_empty()
+        {
+            observed.text(row, text, dialect.decimal_comma);
+        }
+    }
+}
+
+struct CsvReader {
+    input: Input,
+    scanner: Scanner<Content>,
+    dialect: Dialect,
+    columns: Vec<ColumnPlan>,
+    geometry_reader: GeometryReader,
+    rows: RowBuilder,
+    record: Record,
+    row: u64,
+}
+
+fn convert<'a>(
+    record: &'a Record,
+    columns: &[ColumnPlan],
+    geometry_reader: &GeometryReader,
+    decimal_comma: bool,
+) -> Result<Vec<Scalar<'a>>, String> {
+    check(record, columns.len())?;
+    columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| {
+            let (bytes, is_quoted) = record.field(index);
+            let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+            match column.role {
+                Role::Geometry if text.trim().is_empty() => Ok(Scalar::Null),
+                Role::Geometry => geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())),
+                role => text_scalar(text, is_quoted, role, decimal_comma),
+            }
+            .map_err(|reason| format!("column {:?}: {reason}", column.name))
+        })
+        .collect()
+}
+
+impl BatchReader for CsvReader {
+    fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
+        while !self.rows.is_full() && next(&self.input, &mut self.scanner, &mut self.record)? {
+            self.row += 1;
+            let outcome = convert(&self.record, &self.columns, &self.geometry_reader, self.dialect.decimal_comma)
+                .and_then(|scalars| self.rows.push(self.row, &scalars));
+            if let Err(reason) = outcome {
+                let raw = self.record.to_line(self.dialect.separator);
+                self.rows.reject(self.row, self.record.line, reason, raw);
+            }
+        }
+        if self.rows.is_empty() {
+            return Ok(None);
+        }
+        let batch = self.rows.finish().map_err(|error| {
+            FormatError::damaged(
+                &self.input.path,
+                Location::Row(self.row),
+                format!("the rows do not form a batch: {error}"),
+            )
+        })?;
+        Ok(Some(batch))
+    }
+}

@@ -1,0 +1,146 @@
+//! Geometries of every notation to the one that leaves this crate:
+//! little-endian ISO WKB in the coordinates of the dataset.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use terrane_space::geometry::{from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt};
+
+use crate::crs::{DeclaredCrs, Reprojection};
+use crate::error::FormatError;
+use crate::wkb_transform::transform_coordinates;
+
+/// Converts the geometries of one file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GeometryReader {
+    reprojection: Option<Arc<Reprojection>>,
+    /// Whether an SRID written into a geometry must name WGS 84.
+    is_lonlat: bool,
+}
+
+impl GeometryReader {
+    /// A reader for a file that declares `crs`.
+    ///
+    /// # Errors
+    /// When the system cannot be converted and the import is not planar.
+    pub(crate) fn new(
+        path: &Path,
+        crs: &DeclaredCrs,
+        planar: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<GeometryReader, FormatError> {
+        if planar {
+            if !matches!(crs, DeclaredCrs::Undeclared) {
+                warnings.push(format!("coordinates are kept in the file's reference system, {crs}"));
+            }
+            return Ok(GeometryReader::default());
+        }
+        let refuse = |reason: String| FormatError::Crs { path: path.to_path_buf(), crs: crs.to_string(), reason };
+        let reprojection = match crs {
+            DeclaredCrs::Wgs84 | DeclaredCrs::Undeclared => None,
+            DeclaredCrs::Epsg(code) => {
+                let reprojection = Reprojection::from_epsg(*code).map_err(refuse)?;
+                warnings.push(format!("coordinates are converted from {crs} to longitude and latitude (EPSG:4326)"));
+                Some(Arc::new(reprojection))
+            }
+            DeclaredCrs::Other(_) => {
+                return Err(refuse("it has no EPSG code to convert it by".to_string()));
+            }
+        };
+        Ok(GeometryReader { reprojection, is_lonlat: true })
+    }
+
+    /// From WKB of either byte order, also EWKB.
+    pub(crate) fn wkb(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let parsed = parse_wkb(bytes).map_err(|error| error.to_string())?;
+        if let Some(srid) = parsed.srid {
+            self.check_srid(srid)?;
+        }
+        self.finish(parsed.bytes)
+    }
+
+    /// From WKT (also with an `SRID=…;` prefix) or hexadecimal WKB.
+    pub(crate) fn text(&self, text: &str) -> Result<Vec<u8>, String> {
+        let text = text.trim();
+        if let Some(bytes) = hexadecimal(text) {
+            return self.wkb(&bytes);
+        }
+        let mut wkt = text;
+        if let Some((prefix, rest)) = text.split_once(';')
+            && let Some((name, srid)) = prefix.split_once('=')
+            && name.trim().eq_ignore_ascii_case("SRID")
+        {
+            let srid =
+                srid.trim().parse().map_err(|_| format!("{:?} is not a reference system number", srid.trim()))?;
+            self.check_srid(srid)?;
+            wkt = rest;
+        }
+        self.finish(from_wkt(wkt).map_err(|error| error.to_string())?)
+    }
+
+    /// From a GeoJSON geometry object.
+    pub(crate) fn geojson(&self, value: &Value) -> Result<Vec<u8>, String> {
+        self.finish(from_geojson(value).map_err(|error| error.to_string())?)
+    }
+
+    fn check_srid(&self, srid: u32) -> Result<(), String> {
+        // With a declared system the file as a whole has been judged.
+        if !self.is_lonlat || self.reprojection.is_some() || [0, 4326, 4979].contains(&srid) {
+            Ok(())
+        } else {
+            Err(format!("the geometry is in EPSG:{srid}, the file's other geometries are not"))
+        }
+    }
+
+    fn finish(&self, mut wkb: Vec<u8>) -> Result<Vec<u8>, String> {
+        if let Some(reprojection) = &self.reprojection {
+            transform_coordinates(&mut wkb, &mut |x, y| reprojection.apply(x, y))?;
+        }
+        Ok(wkb)
+    }
+}
+
+/// The bytes of hexadecimal WKB, which always starts with a byte order of 00 or 01.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    if text.len() < 10 || !text.len().is_multiple_of(2) || !text.starts_with('0') {
+        return None;
+    }
+    text.as_bytes()
+        .chunks_exact(2)
+        .map(|pair| {
+            let high = (pair[0] as char).to_digit(16)?;
+            let low = (pair[1] as char).to_digit(16)?;
+            Some((high * 16 + low) as u8)
+        })
+        .collect()
+}
+
+/// Whether a text starts as WKT or hexadecimal WKB does.
+pub(crate) fn looks_like_geometry(text: &str) -> bool {
+    const KINDS: [&str; 7] =
+        ["POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION"];
+    let text = text.trim_start();
+    if hexadecimal(text.trim_end()).is_some() {
+        return true;
+    }
+    let text = match text.split_once(';') {
+        Some((prefix, rest)) if prefix.len() < 20 && prefix.contains('=') => rest,
+        _ => text,
+    };
+    let letters = text.bytes().take_while(u8::is_ascii_alphabetic).count();
+    let word = text[..letters].to_ascii_uppercase();
+    let word = ["ZM", "Z", "M"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(&word);
+    let rest = text[letters..].trim_start().to_ascii_uppercase();
+    KINDS.contains(&word) && ["(", "EMPTY", "Z", "M"].iter().any(|start| rest.starts_with(start))
+}
+
+/// WKT of stored WKB, for output.
+pub(crate) fn wkt_of(wkb: &[u8]) -> Result<String, String> {
+    to_wkt(wkb).map_err(|error| error.to_string())
+}
+
+/// The GeoJSON geometry of stored WKB, for output.
+pub(crate) fn geojson_of(wkb: &[u8]) -> Result<Value, String> {
+    to_geojson(wkb).map_err(|error| error.to_string())
+}

@@ -1,0 +1,16 @@
+//! JSON records: NDJSON, GeoJSON documents and GeoJSON text sequences.
+//!
+//! Documents are taken apart feature by feature without being loaded. Parsing
+//! is strict: duplicate member names, numbers that overflow, invalid UTF-8 and
+//! nesting beyond a fixed depth are errors that name their place.
+
+mod document;
+mod lines;
+pub(crate) mod probe;
+mod reader;
+mod record;
+mod strict;
+
+pub(crate) use reader::open;
+pub use record::{JsonRecord, parse_record};
+pub use strict::{JsonError, JsonErrorKind, JsonValue, parse_strict};

@@ -1,0 +1,349 @@
+//! A GeoJSON document, feature by feature.
+//!
+//! The document is cut at the brackets of its `features` array, so that only
+//! one feature is in memory at a time; each piece is then parsed strictly.
+//! The document's own members are checked when its end has been reached: the
+//! first pass over a file therefore sees every structural fault before any row
+//! is handed out.
+
+use std::io::{self, BufRead};
+use std::path::PathBuf;
+
+use serde_json::Map;
+
+use super::reader::{RECORD_BYTES_MAX, RecordText};
+use super::record::is_geometry_type;
+use super::strict::{JsonError, JsonValue, parse_strict};
+use crate::crs::DeclaredCrs;
+use crate::error::{FormatError, Location};
+use crate::input::{Content, Input};
+
+/// How deep brackets may be nested, as in the strict parser.
+const DEPTH_MAX: u32 = 128;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Start,
+    Members,
+    Features,
+    End,
+}
+
+/// Reads the features of one document.
+pub(crate) struct DocumentReader {
+    path: PathBuf,
+    content: Content,
+    offset: u64,
+    line: u64,
+    state: State,
+    /// Whether the list being read has had an element already.
+    has_element: bool,
+    has_features: bool,
+    /// Members of the document itself, other than its features.
+    members: Map<String, JsonValue>,
+}
+
+impl DocumentReader {
+    pub(crate) fn new(input: &Input) -> Result<DocumentReader, FormatError> {
+        let mut content = input.content()?;
+        let head = content.fill_buf().map_err(|error| FormatError::reading(&input.path, error))?;
+        let bom_length = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        content.consume(bom_length);
+        Ok(DocumentReader {
+            path: input.path.clone(),
+            content,
+            offset: bom_length as u64,
+            line: 1,
+            state: State::Start,
+            has_element: false,
+            has_features: false,
+            members: Map::new(),
+        })
+    }
+
+    /// The reference system that the document names; complete after the last record.
+    pub(crate) fn crs(&self) -> DeclaredCrs {
+        self.members.get("crs").map_or(DeclaredCrs::Undeclared, DeclaredCrs::from_geojson)
+    }
+
+    /// The next feature, or the document itself if it is one or a geometry.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordText>, FormatError> {
+        loop {
+            match self.state {
+                State::Start => self.start()?,
+                State::Members => {
+                    if let Some(record) = self.member()? {
+                        return Ok(Some(record));
+                    }
+                }
+                State::Features => {
+                    if let Some(record) = self.feature()? {
+                        return Ok(Some(record));
+                    }
+                }
+                State::End => return Ok(None),
+            }
+        }
+    }
+
+    fn start(&mut self) -> Result<(), FormatError> {
+        match self.peek_token()? {
+            Some(b'{') => {
+                self.advance();
+                self.state = State::Members;
+                Ok(())
+            }
+            Some(b'[') => {
+                Err(self.damaged("the file is a JSON array; GeoJSON is an object such as a FeatureCollection"))
+            }
+            Some(_) => Err(self.damaged("this is not JSON: an object was expected")),
+            None => Err(self.damaged("the file holds no JSON value")),
+        }
+    }
+
+    /// One member of the document, or its end.
+    fn member(&mut self) -> Result<Option<RecordText>, FormatError> {
+        if self.list_end(b'}')? {
+            self.state = State::End;
+            return self.finish();
+        }
+        let name_offset = self.offset;
+        let name = match self.value()? {
+            JsonValue::String(name) => name,
+            _ => return Err(self.damaged_at(name_offset, "a member name was expected")),
+        };
+        if self.peek_token()? != Some(b':') {
+            return Err(self.damaged("a colon was expected"));
+        }
+        self.advance();
+        if name == "features" {
+            if self.has_features {
+                return Err(self.damaged_at(name_offset, "duplicate member name \"features\""));
+            }
+            self.has_features = true;
+            if self.peek_token()? != Some(b'[') {
+                return Err(self.damaged("the member \"features\" must be an array"));
+            }
+            self.advance();
+            self.state = State::Features;
+            self.has_element = false;
+            return Ok(None);
+        }
+        let value = self.value()?;
+        if self.members.contains_key(&name) {
+            return Err(self.damaged_at(name_offset, &format!("duplicate member name {name:?}")));
+        }
+        let is_used =
+            ["type", "crs", "geometry", "properties", "id", "coordinates", "geometries"].contains(&name.as_str());
+        let value = if is_used { value } else { JsonValue::Null };
+        self.members.insert(name, value);
+        Ok(None)
+    }
+
+    /// One element of `features`, or the end of the array.
+    fn feature(&mut self) -> Result<Option<RecordText>, FormatError> {
+        if self.list_end(b']')? {
+            self.state = State::Members;
+            self.has_element = true;
+            return Ok(None);
+        }
+        // The line counts from where the value starts.
+        self.peek_token()?;
+        let (line, offset) = (self.line, self.offset);
+        let bytes = self.value_text()?;
+        Ok(Some(RecordText { line, offset, bytes, must_be_feature: true }))
+    }
+
+    /// Whether the list ends here; otherwise steps over the comma.
+    fn list_end(&mut self, closing: u8) -> Result<bool, FormatError> {
+        match self.peek_token()? {
+            Some(byte) if byte == closing => {
+                self.advance();
+                Ok(true)
+            }
+            Some(b',') if self.has_element => {
+                self.advance();
+                if self.peek_token()? == Some(closing) {
+                    return Err(self.damaged("a value is missing after the comma"));
+                }
+                Ok(false)
+            }
+            Some(_) if !self.has_element => {
+                self.has_element = true;
+                Ok(false)
+            }
+            Some(_) => Err(self.damaged("a comma or a closing bracket was expected")),
+            None => Err(self.cut_short()),
+        }
+    }
+
+    /// Judges the whole document, which has ended.
+    fn finish(&mut self) -> Result<Option<RecordText>, FormatError> {
+        if self.peek_token()?.is_some() {
+            return Err(self.damaged("there is more after the end of the JSON value"));
+        }
+        let kind = match self.members.get("type") {
+            None => {
+                return Err(self.damaged("the object has no member \"type\": this is not GeoJSON"));
+            }
+            Some(JsonValue::String(kind)) => kind.clone(),
+            Some(_) => return Err(self.damaged("the member \"type\" must be a string")),
+        };
+        match kind.as_str() {
+            "FeatureCollection" if self.has_features => Ok(None),
+            "FeatureCollection" => Err(self.damaged("the FeatureCollection has no member \"features\"")),
+            _ if self.has_features => {
+                Err(self.damaged(&format!("an object of type {kind:?} has features; only a FeatureCollection may")))
+            }
+            "Feature" => Ok(Some(self.own_record())),
+            kind if is_geometry_type(kind) => Ok(Some(self.own_record())),
+            kind => Err(self.damaged(&format!("unknown GeoJSON type {kind:?}"))),
+        }
+    }
+
+    /// The document as the one record that it is.
+    fn own_record(&self) -> RecordText {
+        let mut members = self.members.clone();
+        members.shift_remove("crs");
+        RecordText {
+            line: 1,
+            offset: 0,
+            must_be_feature: false,
+            bytes: JsonValue::Object(members).to_string().into_bytes(),
+        }
+    }
+
+    fn value(&mut self) -> Result<JsonValue, FormatError> {
+        self.peek_token()?;
+        let start = self.offset;
+        let text = self.value_text()?;
+        parse_strict(&text).map_err(|error| self.parse_error(start, &error))
+    }
+
+    fn parse_error(&self, start: u64, error: &JsonError) -> FormatError {
+        let offset = start + error.offset.unwrap_or(0) as u64;
+        self.damaged_at(offset, &error.reason)
+    }
+
+    /// The text of the value that starts at the next token.
+    fn value_text(&mut self) -> Result<Vec<u8>, FormatError> {
+        let mut text = Vec::new();
+        let mut scan = ValueScan::default();
+        loop {
+            let available = match self.content.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(FormatError::reading(&self.path, error)),
+            };
+            if available.is_empty() {
+                // A scalar may end with the file; the caller then misses the bracket.
+                return Err(self.cut_short());
+            }
+            let (count, is_complete) = scan.advance(available);
+            text.extend_from_slice(&available[..count]);
+            self.line += available[..count].iter().filter(|&&byte| byte == b'\n').count() as u64;
+            self.content.consume(count);
+            self.offset += count as u64;
+            if scan.depth > DEPTH_MAX {
+                return Err(self.damaged(&format!("brackets are nested deeper than {DEPTH_MAX}")));
+            }
+            if text.len() > RECORD_BYTES_MAX {
+                return Err(self.damaged(&format!("a value is longer than {RECORD_BYTES_MAX} bytes")));
+            }
+            if is_complete {
+                return Ok(text);
+            }
+        }
+    }
+
+    /// The next byte that is not blank, without taking it.
+    fn peek_token(&mut self) -> Result<Option<u8>, FormatError> {
+        loop {
+            let available = match self.content.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(FormatError::reading(&self.path, error)),
+            };
+            let blank = available.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+            let token = available.get(blank).copied();
+            let is_end = available.is_empty();
+            self.line += available[..blank].iter().filter(|&&byte| byte == b'\n').count() as u64;
+            self.content.consume(blank);
+            self.offset += blank as u64;
+            if token.is_some() || is_end {
+                return Ok(token);
+            }
+        }
+    }
+
+    /// Steps over the byte that `peek_token` has shown.
+    fn advance(&mut self) {
+        self.content.consume(1);
+        self.offset += 1;
+    }
+
+    fn cut_short(&self) -> FormatError {
+        self.damaged("the file ends inside a JSON value: it is cut short")
+    }
+
+    fn damaged(&self, reason: &str) -> FormatError {
+        self.damaged_at(self.offset, reason)
+    }
+
+    fn damaged_at(&self, offset: u64, reason: &str) -> FormatError {
+        FormatError::damaged(&self.path, Location::Byte(offset), format!("{reason} (line {})", self.line))
+    }
+}
+
+/// Finds the end of a value by its brackets and quotes.
+#[derive(Default)]
+struct ValueScan {
+    depth: u32,
+    in_string: bool,
+    is_escaped: bool,
+    is_scalar: bool,
+}
+
+impl ValueScan {
+    /// How many of `bytes` belong to the value, and whether it ends with them.
+    fn advance(&mut self, bytes: &[u8]) -> (usize, bool) {
+        for (index, &byte) in bytes.iter().enumerate() {
+            if self.in_string {
+                match byte {
+                    _ if self.is_escaped => self.is_escaped = false,
+                    b'\\' => self.is_escaped = true,
+                    b'"' => {
+                        self.in_string = false;
+                        if self.depth == 0 {
+                            return (index + 1, true);
+                        }
+                    }
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b',' | b'}' | b']' | b':' | b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'{' | b'[' if self.is_scalar => {
+                    return (index, true);
+                }
+                b'"' => self.in_string = true,
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    if self.depth > DEPTH_MAX {
+                        return (index + 1, true);
+                    }
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return (index + 1, true);
+                    }
+                }
+                // A value cannot start so; the strict parser will say it.
+                b',' | b':' if self.depth == 0 => return (index + 1, true),
+                _ => self.is_scalar = self.depth == 0,
+            }
+        }
+        (bytes.len(), false)
+    }
+}

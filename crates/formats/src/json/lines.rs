@@ -1,0 +1,87 @@
+//! JSON texts separated by line ends, or by record separators (RFC 8142).
+
+use std::io::{self, BufRead};
+use std::path::PathBuf;
+
+use super::reader::{RECORD_BYTES_MAX, RecordText};
+use crate::error::{FormatError, Location};
+use crate::input::{Content, Input};
+
+const RECORD_SEPARATOR: u8 = 0x1e;
+
+/// Reads one text after another.
+pub(crate) struct LineReader {
+    path: PathBuf,
+    content: Content,
+    separator: u8,
+    line_next: u64,
+    offset_next: u64,
+    buffer: Vec<u8>,
+}
+
+impl LineReader {
+    pub(crate) fn new(input: &Input) -> Result<LineReader, FormatError> {
+        let mut content = input.content()?;
+        let head = content.fill_buf().map_err(|error| FormatError::reading(&input.path, error))?;
+        let bom_length = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        let separator = if head[bom_length..].first() == Some(&RECORD_SEPARATOR) { RECORD_SEPARATOR } else { b'\n' };
+        content.consume(bom_length);
+        Ok(LineReader {
+            path: input.path.clone(),
+            content,
+            separator,
+            line_next: 1,
+            offset_next: bom_length as u64,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// The next text that is not blank.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordText>, FormatError> {
+        loop {
+            self.buffer.clear();
+            let count = self.read_text()?;
+            if count == 0 {
+                return Ok(None);
+            }
+            let (line, offset) = (self.line_next, self.offset_next);
+            self.offset_next += count as u64;
+            self.line_next += match self.separator {
+                b'\n' => 1,
+                _ => self.buffer.iter().filter(|&&byte| byte == b'\n').count() as u64,
+            };
+            let text = self.buffer.strip_suffix(&[self.separator]).unwrap_or(&self.buffer);
+            let text = text.strip_prefix(&[RECORD_SEPARATOR]).unwrap_or(text);
+            let text = text.trim_ascii();
+            if !text.is_empty() {
+                return Ok(Some(RecordText { line, offset, must_be_feature: false, bytes: text.to_vec() }));
+            }
+        }
+    }
+
+    /// Reads up to and including the separator; returns how many bytes.
+    fn read_text(&mut self) -> Result<usize, FormatError> {
+        loop {
+            let available = match self.content.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(FormatError::reading(&self.path, error)),
+            };
+            let end = available.iter().position(|&byte| byte == self.separator);
+            let count = end.map_or(available.len(), |end| end + 1);
+            if self.buffer.len() + count > RECORD_BYTES_MAX {
+                return Err(FormatError::refused(
+                    &self.path,
+                    Location::Line(self.line_next),
+                    format!("a record is longer than {RECORD_BYTES_MAX} bytes"),
+                    "write one record a line",
+                ));
+            }
+            self.buffer.extend_from_slice(&available[..count]);
+            self.content.consume(count);
+            if end.is_some() || count == 0 {
+                return Ok(self.buffer.len());
+            }
+        }
+    }
+}

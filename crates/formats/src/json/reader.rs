@@ -1,0 +1,260 @@
+//! Reading JSON records into batches, in two passes: the first learns the
+//! columns and their types from all records, the second converts them.
+
+use std::collections::HashMap;
+
+use arrow_schema::ArrowError;
+
+use super::document::DocumentReader;
+use super::lines::LineReader;
+use super::record::{RawGeometry, RawRecord};
+use super::strict::{JsonErrorKind, JsonValue, parse_strict};
+use crate::crs::DeclaredCrs;
+use crate::error::{FormatError, Location};
+use crate::format::Format;
+use crate::geometry::GeometryReader;
+use crate::input::Input;
+use crate::layout::{ColumnSeen, Layout, unique_name};
+use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, json_scalar, schema_of};
+use crate::source::{Batch, BatchReader, GeometryColumns, Opened, ReadOptions};
+use crate::types::Observed;
+
+/// How long the text of one record may be.
+pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// How many different member names the records of a file may have.
+const COLUMNS_MAX: usize = 10_000;
+
+/// The text of one record, still to be parsed.
+pub(crate) struct RecordText {
+    /// The line on which it starts, counted from 1.
+    pub line: u64,
+    /// The byte at which it starts.
+    pub offset: u64,
+    /// Whether it stands in the `features` of a document.
+    pub must_be_feature: bool,
+    pub bytes: Vec<u8>,
+}
+
+/// The records of a file.
+enum Records {
+    Lines(LineReader),
+    Document(Box<DocumentReader>),
+}
+
+impl Records {
+    fn new(input: &Input, format: Format) -> Result<Records, FormatError> {
+        Ok(match format {
+            Format::GeoJson => Records::Document(Box::new(DocumentReader::new(input)?)),
+            _ => Records::Lines(LineReader::new(input)?),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<RecordText>, FormatError> {
+        match self {
+            Records::Lines(reader) => reader.next(),
+            Records::Document(reader) => reader.next(),
+        }
+    }
+
+    /// A record's text as a value. Bad syntax inside a document is damage to
+    /// the document; between lines it spoils only its own record.
+    fn parse(&self, input: &Input, text: &RecordText) -> Result<Result<RawRecord, String>, FormatError> {
+        let value = match parse_strict(&text.bytes) {
+            Ok(value) => value,
+            Err(error) => {
+                if error.kind == JsonErrorKind::Syntax && matches!(self, Records::Document(_)) {
+                    let offset = text.offset + error.offset.unwrap_or(0) as u64;
+                    return Err(FormatError::damaged(&input.path, Location::Byte(offset), error.reason));
+                }
+                return Ok(Err(error.to_string()));
+            }
+        };
+        if text.must_be_feature && value.get("type").and_then(JsonValue::as_str) != Some("Feature") {
+            return Ok(Err("an element of \"features\" is not a Feature".to_string()));
+        }
+        Ok(RawRecord::from_value(value))
+    }
+
+    fn crs(&self) -> DeclaredCrs {
+        match self {
+            Records::Lines(_) => DeclaredCrs::Undeclared,
+            Records::Document(reader) => reader.crs(),
+        }
+    }
+}
+
+/// What the first pass learns.
+#[derive(Default)]
+struct Survey {
+    names: Vec<String>,
+    index: HashMap<String, usize>,
+    observed: Vec<Observed>,
+    id: Observed,
+    has_id: bool,
+    has_geometry: bool,
+    row_count: u64,
+    good_count: u64,
+}
+
+impl Survey {
+    fn take(&mut self, input: &Input, row: u64, record: &RawRecord) -> Result<(), FormatError> {
+        self.good_count += 1;
+        self.has_geometry |= record.geometry != RawGeometry::Absent;
+        if let Some(id) = &record.id {
+            self.has_id = true;
+            self.id.json(row, id);
+        }
+        for (name, value) in &record.fields {
+            let index = match self.index.get(name) {
+                Some(&index) => index,
+                None => self.add_column(input, name)?,
+            };
+            self.observed[index].json(row, value);
+        }
+        Ok(())
+    }
+
+    fn add_column(&mut self, input: &Input, name: &str) -> Result<usize, FormatError> {
+        let index = self.names.len();
+        if index == COLUMNS_MAX {
+            return Err(FormatError::refused(
+                &input.path,
+                Location::File,
+                format!("the records have more than {COLUMNS_MAX} different members"),
+                "use fixed member names and put what varies into values",
+            ));
+        }
+        self.names.push(name.to_string());
+        self.index.insert(name.to_string(), index);
+        self.observed.push(Observed::for_column(name));
+        Ok(index)
+    }
+}
+
+/// Where the value of a column comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origin {
+    Id,
+    Field(String),
+    Geometry,
+}
+
+/// Opens a file of JSON records.
+pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Result<Opened, FormatError> {
+    let mut records = Records::new(&input, format)?;
+    let mut survey = Survey::default();
+    while let Some(text) = records.next()? {
+        survey.row_count += 1;
+        if let Ok(record) = records.parse(&input, &text)? {
+            survey.take(&input, survey.row_count, &record)?;
+        }
+    }
+    if survey.row_count == 0 && format != Format::GeoJson {
+        return Err(FormatError::damaged(&input.path, Location::File, "the file holds no JSON record"));
+    }
+    let has_geometry = survey.has_geometry || format != Format::Ndjson;
+    let seen: Vec<ColumnSeen<'_>> =
+        survey.names.iter().zip(&survey.observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
+    let mut layout = Layout::new(&input.path, &seen, options, has_geometry)?;
+    let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
+    if survey.has_id {
+        let name = unique_name("id", &survey.names);
+        let column_type = options.column_type(&name).unwrap_or_else(|| survey.id.column_type());
+        layout.columns.insert(0, ColumnPlan { name, role: Role::Value(column_type) });
+        origins.insert(0, Origin::Id);
+    }
+    if has_geometry {
+        let name = unique_name("geometry", &survey.names);
+        if layout.geometry == GeometryColumns::None {
+            layout.geometry = GeometryColumns::Column { name: name.clone() };
+        }
+        layout.columns.push(ColumnPlan { name, role: Role::Geometry });
+        origins.push(Origin::Geometry);
+    }
+    let geometry_reader = GeometryReader::new(&input.path, &records.crs(), options.planar, &mut layout.warnings)?;
+    let reader = JsonReader {
+        records: Records::new(&input, format)?,
+        rows: RowBuilder::new(&layout.columns),
+        input,
+        columns: layout.columns.clone(),
+        origins,
+        geometry_reader,
+        row: 0,
+    };
+    Ok(Opened {
+        schema: schema_of(&layout.columns),
+        geometry: layout.geometry,
+        warnings: layout.warnings,
+        row_count_hint: Some(survey.row_count),
+        reader: Box::new(reader),
+    })
+}
+
+struct JsonReader {
+    input: Input,
+    records: Records,
+    columns: Vec<ColumnPlan>,
+    origins: Vec<Origin>,
+    geometry_reader: GeometryReader,
+    rows: RowBuilder,
+    row: u64,
+}
+
+impl JsonReader {
+    fn convert<'a>(&self, record: &'a RawRecord) -> Result<Vec<Scalar<'a>>, String> {
+        self.columns
+            .iter()
+            .zip(&self.origins)
+            .map(|(column, origin)| {
+                let value = match origin {
+                    Origin::Geometry => {
+                        let wkb = record.geometry.convert(&self.geometry_reader)?;
+                        return Ok(wkb.map_or(Scalar::Null, |wkb| Scalar::Binary(wkb.into())));
+                    }
+                    Origin::Id => record.id.as_ref(),
+                    Origin::Field(name) => record.fields.get(name),
+                };
+                let in_column = |reason: String| format!("column {:?}: {reason}", column.name);
+                match (column.role, value) {
+                    (_, None) => Ok(Scalar::Null),
+                    (Role::Geometry, Some(JsonValue::String(text))) if !text.trim().is_empty() => {
+                        self.geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())).map_err(in_column)
+                    }
+                    (Role::Geometry, Some(JsonValue::String(_))) => Ok(Scalar::Null),
+                    (role, Some(value)) => json_scalar(value, role).map_err(in_column),
+                }
+            })
+            .collect()
+    }
+}
+
+impl BatchReader for JsonReader {
+    fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
+        while !self.rows.is_full() {
+            let Some(text) = self.records.next()? else {
+                break;
+            };
+            self.row += 1;
+            let record = self.records.parse(&self.input, &text)?;
+            let outcome = record.and_then(|record| {
+                let scalars = self.convert(&record)?;
+                self.rows.push(self.row, &scalars)
+            });
+            if let Err(reason) = outcome {
+                let raw = String::from_utf8_lossy(&text.bytes).into_owned();
+                self.rows.reject(self.row, text.line, reason, raw);
+            }
+        }
+        if self.rows.is_empty() {
+            return Ok(None);
+        }
+        let batch = self.rows.finish().map_err(|error| internal(&self.input, &error))?;
+        Ok(Some(batch))
+    }
+}
+
+/// Arrow refused columns that were built to fit.
+pub(crate) fn internal(input: &Input, error: &ArrowError) -> FormatError {
+    FormatError::damaged(&input.path, Location::File, format!("the rows do not form a batch: {error}"))
+}

@@ -1,0 +1,147 @@
+//! One JSON object as a record: plain members, or a GeoJSON feature.
+
+use serde_json::Map;
+
+use super::strict::{JsonError, JsonValue, parse_strict};
+use crate::geometry::{GeometryReader, looks_like_geometry};
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JsonRecord {
+    /// The attributes in their order. Numbers without a fraction are integers.
+    pub fields: Vec<(String, JsonValue)>,
+    /// The geometry as little-endian ISO WKB.
+    pub geometry: Option<Vec<u8>>,
+    /// The identifier that a feature carries beside its properties.
+    pub id: Option<JsonValue>,
+}
+
+/// Parses one object: a GeoJSON feature, whose properties become the fields,
+/// a bare GeoJSON geometry, or any other object, of which a member `geometry`
+/// that is a GeoJSON geometry (or WKT) becomes the geometry.
+///
+/// # Errors
+/// When it is not one strict JSON object, or its geometry is not valid.
+pub fn parse_record(line: &str) -> Result<JsonRecord, JsonError> {
+    let text = line.strip_prefix('\u{feff}').unwrap_or(line);
+    let text = text.trim_start_matches('\u{1e}');
+    let raw = RawRecord::from_value(parse_strict(text.as_bytes())?).map_err(JsonError::content)?;
+    let geometry = raw.geometry.convert(&GeometryReader::default()).map_err(JsonError::content)?;
+    Ok(JsonRecord { fields: raw.fields.into_iter().collect(), geometry, id: raw.id })
+}
+
+/// The geometry of a record before it is converted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RawGeometry {
+    /// The record does not speak of one.
+    Absent,
+    /// It is null.
+    Null,
+    GeoJson(JsonValue),
+    Text(String),
+}
+
+impl RawGeometry {
+    pub(crate) fn convert(&self, reader: &GeometryReader) -> Result<Option<Vec<u8>>, String> {
+        match self {
+            RawGeometry::Absent | RawGeometry::Null => Ok(None),
+            RawGeometry::GeoJson(value) => reader.geojson(value).map(Some),
+            RawGeometry::Text(text) => reader.text(text).map(Some),
+        }
+        .map_err(|reason| format!("geometry: {reason}"))
+    }
+}
+
+/// A record before its geometry is converted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RawRecord {
+    pub fields: Map<String, JsonValue>,
+    pub geometry: RawGeometry,
+    pub id: Option<JsonValue>,
+}
+
+/// Whether `kind` names a GeoJSON geometry.
+pub(crate) fn is_geometry_type(kind: &str) -> bool {
+    ["Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon", "GeometryCollection"]
+        .contains(&kind)
+}
+
+impl RawRecord {
+    pub(crate) fn from_value(value: JsonValue) -> Result<RawRecord, String> {
+        let JsonValue::Object(mut members) = value else {
+            return Err(format!("a record must be a JSON object, not {}", kind_of(&value)));
+        };
+        let kind = members.get("type").and_then(JsonValue::as_str).unwrap_or("");
+        match kind {
+            "Feature" if members.contains_key("geometry") || members.contains_key("properties") => {
+                RawRecord::from_feature(members)
+            }
+            "FeatureCollection" if members.contains_key("features") => {
+                Err("a whole FeatureCollection is not a record; give its features one a line".to_string())
+            }
+            kind if is_geometry_type(kind)
+                && (members.contains_key("coordinates") || members.contains_key("geometries")) =>
+            {
+                Ok(RawRecord {
+                    fields: Map::new(),
+                    geometry: RawGeometry::GeoJson(JsonValue::Object(members)),
+                    id: None,
+                })
+            }
+            _ => {
+                let geometry = plain_geometry(&mut members);
+                Ok(RawRecord { fields: members, geometry, id: None })
+            }
+        }
+    }
+
+    fn from_feature(mut members: Map<String, JsonValue>) -> Result<RawRecord, String> {
+        let fields = match members.remove("properties") {
+            None | Some(JsonValue::Null) => Map::new(),
+            Some(JsonValue::Object(properties)) => properties,
+            Some(other) => {
+                return Err(format!("the properties of a feature must be an object or null, not {}", kind_of(&other)));
+            }
+        };
+        let geometry = match members.remove("geometry") {
+            None | Some(JsonValue::Null) => RawGeometry::Null,
+            Some(value) => RawGeometry::GeoJson(value),
+        };
+        let id = match members.remove("id") {
+            None | Some(JsonValue::Null) => None,
+            Some(id @ (JsonValue::String(_) | JsonValue::Number(_))) => Some(id),
+            Some(other) => {
+                return Err(format!("the id of a feature must be a string or a number, not {}", kind_of(&other)));
+            }
+        };
+        Ok(RawRecord { fields, geometry, id })
+    }
+}
+
+/// Takes the geometry out of the members of a plain object.
+fn plain_geometry(members: &mut Map<String, JsonValue>) -> RawGeometry {
+    let is_geometry = match members.get("geometry") {
+        Some(JsonValue::Null | JsonValue::Object(_)) => true,
+        Some(JsonValue::String(text)) => looks_like_geometry(text),
+        _ => false,
+    };
+    if !is_geometry {
+        return RawGeometry::Absent;
+    }
+    match members.shift_remove("geometry") {
+        Some(JsonValue::String(text)) => RawGeometry::Text(text),
+        Some(value @ JsonValue::Object(_)) => RawGeometry::GeoJson(value),
+        _ => RawGeometry::Null,
+    }
+}
+
+fn kind_of(value: &JsonValue) -> &'static str {
+    match value {
+        JsonValue::Null => "null",
+        JsonValue::Bool(_) => "a boolean",
+        JsonValue::Number(_) => "a number",
+        JsonValue::String(_) => "a string",
+        JsonValue::Array(_) => "an array",
+        JsonValue::Object(_) => "an object",
+    }
+}

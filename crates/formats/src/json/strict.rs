@@ -1,0 +1,149 @@
+//! Parsing one JSON value without leniency.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number};
+use thiserror::Error;
+
+/// A JSON value; members keep their order.
+pub type JsonValue = serde_json::Value;
+
+/// What kind of fault a JSON text has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonErrorKind {
+    /// It is not JSON.
+    Syntax,
+    /// It is JSON, but not what is asked for here.
+    Content,
+}
+
+/// Why a JSON text is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{reason}{}", .offset.map(|offset| format!(" (byte {offset})")).unwrap_or_default())]
+pub struct JsonError {
+    /// The kind of fault.
+    pub kind: JsonErrorKind,
+    /// What is wrong.
+    pub reason: String,
+    /// The byte offset in the text, where one is known.
+    pub offset: Option<usize>,
+}
+
+impl JsonError {
+    pub(crate) fn content(reason: impl Into<String>) -> JsonError {
+        JsonError { kind: JsonErrorKind::Content, reason: reason.into(), offset: None }
+    }
+}
+
+/// Parses exactly one JSON value.
+///
+/// # Errors
+/// Syntax errors, invalid UTF-8, lone surrogates, numbers beyond float64,
+/// nesting deeper than 128, duplicate member names.
+pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let offset = error.valid_up_to();
+        JsonError {
+            kind: JsonErrorKind::Syntax,
+            reason: format!(
+                "invalid UTF-8 (byte value 0x{:02X}); convert the file to UTF-8",
+                text.get(offset).copied().unwrap_or_default()
+            ),
+            offset: Some(offset),
+        }
+    })?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = StrictValue.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
+    value.map_err(|error| {
+        let kind = match error.classify() {
+            serde_json::error::Category::Data => JsonErrorKind::Content,
+            _ => JsonErrorKind::Syntax,
+        };
+        JsonError {
+            kind,
+            reason: without_position(&error.to_string()),
+            offset: Some(offset_of(text, error.line(), error.column())),
+        }
+    })
+}
+
+/// The message without the line and column that the library appends.
+fn without_position(message: &str) -> String {
+    match message.rfind(" at line ") {
+        Some(end) => message[..end].to_string(),
+        None => message.to_string(),
+    }
+}
+
+fn offset_of(text: &str, line: usize, column: usize) -> usize {
+    let line_start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    (line_start + column.saturating_sub(1)).min(text.len())
+}
+
+/// Builds a value and refuses duplicate member names on the way.
+struct StrictValue;
+
+impl<'de> DeserializeSeed<'de> for StrictValue {
+    type Value = JsonValue;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<JsonValue, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for StrictValue {
+    type Value = JsonValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<JsonValue, E> {
+        Ok(JsonValue::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<JsonValue, E> {
+        Ok(JsonValue::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<JsonValue, E> {
+        Ok(JsonValue::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<JsonValue, E> {
+        Ok(JsonValue::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<JsonValue, E> {
+        Number::from_f64(value).map(JsonValue::Number).ok_or_else(|| E::custom("a number is not finite"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<JsonValue, E> {
+        Ok(JsonValue::String(value.to_string()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<JsonValue, E> {
+        Ok(JsonValue::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<JsonValue, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = access.next_element_seed(StrictValue)? {
+            values.push(value);
+        }
+        Ok(JsonValue::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<JsonValue, A::Error> {
+        let mut members = Map::new();
+        while let Some(name) = access.next_key::<String>()? {
+            if members.contains_key(&name) {
+                return Err(de::Error::custom(format!("duplicate member name {name:?}")));
+            }
+            let value = access.next_value_seed(StrictValue)?;
+            members.insert(name, value);
+        }
+        Ok(JsonValue::Object(members))
+    }
+}

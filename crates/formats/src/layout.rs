@@ -1,0 +1,128 @@
+//! Which columns a text file gets, once all of its values have been seen:
+//! the role and type of each, and where the geometry is.
+
+use std::path::Path;
+
+use crate::error::FormatError;
+use crate::guess::detect_coordinates_by_name;
+use crate::rows::{ColumnPlan, Role};
+use crate::source::{GeometryColumns, ReadOptions};
+use crate::types::Observed;
+
+/// A column of the file and its values.
+pub(crate) struct ColumnSeen<'a> {
+    pub name: &'a str,
+    pub observed: &'a Observed,
+}
+
+/// The columns of the result.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub columns: Vec<ColumnPlan>,
+    pub geometry: GeometryColumns,
+    pub warnings: Vec<String>,
+}
+
+impl Layout {
+    /// Plans the columns. `has_own_geometry` is for files whose records carry
+    /// a geometry beside their columns.
+    ///
+    /// # Errors
+    /// When the options name columns that are not there.
+    pub(crate) fn new(
+        path: &Path,
+        seen: &[ColumnSeen<'_>],
+        options: &ReadOptions,
+        has_own_geometry: bool,
+    ) -> Result<Layout, FormatError> {
+        let geometry = find_geometry(path, seen, options, has_own_geometry)?;
+        let mut warnings = Vec::new();
+        let columns = seen
+            .iter()
+            .map(|column| {
+                let role = match &geometry {
+                    GeometryColumns::Column { name } if name == column.name => Role::Geometry,
+                    GeometryColumns::Coordinates { x, y } if x == column.name || y == column.name => Role::Coordinate,
+                    _ => Role::Value(match options.column_type(column.name) {
+                        Some(column_type) => column_type,
+                        None => {
+                            let column_type = column.observed.column_type();
+                            warnings.extend(column.observed.warning(column.name, column_type));
+                            column_type
+                        }
+                    }),
+                };
+                ColumnPlan { name: column.name.to_string(), role }
+            })
+            .collect();
+        Ok(Layout { columns, geometry, warnings })
+    }
+}
+
+/// What the options name comes first, then a geometry that the records carry,
+/// then a column of WKT or WKB, then a pair of coordinates.
+fn find_geometry(
+    path: &Path,
+    seen: &[ColumnSeen<'_>],
+    options: &ReadOptions,
+    has_own_geometry: bool,
+) -> Result<GeometryColumns, FormatError> {
+    let names: Vec<&str> = seen.iter().map(|column| column.name).collect();
+    if let Some(named) = named_geometry(path, &names, options, has_own_geometry)? {
+        return Ok(named);
+    }
+    if has_own_geometry {
+        return Ok(GeometryColumns::None);
+    }
+    if let Some(column) = seen.iter().find(|column| column.observed.looks_like_geometry()) {
+        return Ok(GeometryColumns::Column { name: column.name.to_string() });
+    }
+    let candidates: Vec<&str> =
+        seen.iter().filter(|column| column.observed.looks_like_coordinate()).map(|column| column.name).collect();
+    Ok(match detect_coordinates_by_name(&candidates) {
+        Some((x, y)) => GeometryColumns::Coordinates { x: x.to_string(), y: y.to_string() },
+        None => GeometryColumns::None,
+    })
+}
+
+/// The geometry that the options ask for, checked against the column names.
+pub(crate) fn named_geometry(
+    path: &Path,
+    names: &[&str],
+    options: &ReadOptions,
+    has_own_geometry: bool,
+) -> Result<Option<GeometryColumns>, FormatError> {
+    let check = |name: &String| {
+        if names.contains(&name.as_str()) {
+            return Ok(name.clone());
+        }
+        const NAMES_SHOWN_MAX: usize = 40;
+        let shown: Vec<&str> = names.iter().take(NAMES_SHOWN_MAX).copied().collect();
+        Err(FormatError::usage(path, format!("there is no column {name:?}; the columns are {}", shown.join(", "))))
+    };
+    match (&options.geometry, &options.x, &options.y) {
+        (Some(name), None, None) => {
+            if has_own_geometry && name == "geometry" {
+                return Ok(None);
+            }
+            Ok(Some(GeometryColumns::Column { name: check(name)? }))
+        }
+        (None, Some(x), Some(y)) => Ok(Some(GeometryColumns::Coordinates { x: check(x)?, y: check(y)? })),
+        (None, None, None) => Ok(None),
+        (Some(_), _, _) => {
+            Err(FormatError::usage(path, "name either a geometry column or two coordinate columns, not both"))
+        }
+        (None, _, _) => Err(FormatError::usage(path, "name both coordinate columns, or none")),
+    }
+}
+
+/// `name`, or `name` with a number that makes it differ from all `taken`.
+pub(crate) fn unique_name(name: &str, taken: &[String]) -> String {
+    let mut candidate = name.to_string();
+    let mut number = 2_u32;
+    while taken.contains(&candidate) {
+        candidate = format!("{name}_{number}");
+        number += 1;
+    }
+    candidate
+}

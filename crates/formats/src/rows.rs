@@ -1,0 +1,297 @@
+//! Rows of text formats become batches here: each cell is converted to the
+//! type of its column, and a row of which one cell fails is refused whole.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BinaryBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, StringBuilder,
+    TimestampMicrosecondBuilder, UInt64Builder,
+};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use base64::Engine;
+use serde_json::Value;
+
+use crate::number;
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, RejectedRow, quoted, shorten};
+use crate::temporal;
+use crate::types::{ColumnType, parse_boolean};
+
+/// One typed value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Scalar<'a> {
+    Null,
+    Boolean(bool),
+    Int64(i64),
+    UInt64(u64),
+    Float64(f64),
+    Utf8(Cow<'a, str>),
+    Binary(Cow<'a, [u8]>),
+    Date32(i32),
+    Timestamp(i64),
+}
+
+/// What a column of the file becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// An attribute.
+    Value(ColumnType),
+    /// Longitude or latitude, x or y: a finite float64.
+    Coordinate,
+    /// The geometry, as WKB.
+    Geometry,
+}
+
+impl Role {
+    fn column_type(self) -> ColumnType {
+        match self {
+            Role::Value(column_type) => column_type,
+            Role::Coordinate => ColumnType::Float64,
+            Role::Geometry => ColumnType::Binary,
+        }
+    }
+}
+
+/// Name and role of each column of the result.
+#[derive(Debug, Clone)]
+pub(crate) struct ColumnPlan {
+    pub name: String,
+    pub role: Role,
+}
+
+/// The schema of the batches of these columns.
+pub(crate) fn schema_of(columns: &[ColumnPlan]) -> SchemaRef {
+    Arc::new(Schema::new(
+        columns
+            .iter()
+            .map(|column| Field::new(&column.name, column.role.column_type().data_type(), true))
+            .collect::<Vec<_>>(),
+    ))
+}
+
+fn mismatch(text: &str, column_type: ColumnType) -> String {
+    format!("{} is not a valid {}", quoted(text), column_type.name())
+}
+
+/// Converts a text cell. A cell that is empty without quotes is null; an empty
+/// cell with quotes is empty text where the column is text.
+pub(crate) fn text_scalar<'a>(
+    text: &'a str,
+    is_quoted: bool,
+    role: Role,
+    decimal_comma: bool,
+) -> Result<Scalar<'a>, String> {
+    let column_type = role.column_type();
+    if column_type == ColumnType::Utf8 {
+        return Ok(match text.is_empty() && !is_quoted {
+            true => Scalar::Null,
+            false => Scalar::Utf8(Cow::Borrowed(text)),
+        });
+    }
+    // Blanks around anything but text mean nothing.
+    let text = text.trim_matches([' ', '\t']);
+    if text.is_empty() {
+        return Ok(Scalar::Null);
+    }
+    let scalar = match column_type {
+        ColumnType::Boolean => parse_boolean(text).map(Scalar::Boolean),
+        ColumnType::Int64 => text.parse().ok().map(Scalar::Int64),
+        ColumnType::UInt64 => text.parse().ok().map(Scalar::UInt64),
+        ColumnType::Float64 => number::parse_float(text, decimal_comma)
+            .filter(|value| role != Role::Coordinate || value.is_finite())
+            .map(Scalar::Float64),
+        ColumnType::Utf8 => None,
+        ColumnType::Binary => {
+            base64::engine::general_purpose::STANDARD.decode(text).ok().map(|bytes| Scalar::Binary(Cow::Owned(bytes)))
+        }
+        ColumnType::Date32 => temporal::parse_date(text).map(Scalar::Date32),
+        ColumnType::Timestamp => temporal::parse_timestamp(text)
+            .filter(|timestamp| !timestamp.has_zone)
+            .map(|timestamp| timestamp.microseconds)
+            .or_else(|| midnight(text))
+            .map(Scalar::Timestamp),
+        ColumnType::TimestampUtc => {
+            temporal::parse_timestamp(text).map(|timestamp| timestamp.microseconds).map(Scalar::Timestamp)
+        }
+    };
+    scalar.ok_or_else(|| {
+        if role == Role::Coordinate {
+            format!("{} is not a finite number", quoted(text))
+        } else {
+            mismatch(text, column_type)
+        }
+    })
+}
+
+fn midnight(text: &str) -> Option<i64> {
+    const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
+    temporal::parse_date(text).map(|days| i64::from(days) * MICROSECONDS_PER_DAY)
+}
+
+/// Converts a JSON value.
+pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, String> {
+    let column_type = role.column_type();
+    let scalar = match (column_type, value) {
+        (_, Value::Null) => Some(Scalar::Null),
+        (ColumnType::Boolean, Value::Bool(value)) => Some(Scalar::Boolean(*value)),
+        (ColumnType::Int64, Value::Number(number)) => number.as_i64().map(Scalar::Int64),
+        (ColumnType::UInt64, Value::Number(number)) => number.as_u64().map(Scalar::UInt64),
+        (ColumnType::Float64, Value::Number(number)) => number.as_f64().map(Scalar::Float64),
+        (ColumnType::Utf8, Value::String(text)) => Some(Scalar::Utf8(Cow::Borrowed(text))),
+        (ColumnType::Utf8, other) => Some(Scalar::Utf8(Cow::Owned(other.to_string()))),
+        (
+            ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
+            Value::String(text),
+        ) => return text_scalar(text, true, role, false),
+        _ => None,
+    };
+    scalar.ok_or_else(|| mismatch(&value.to_string(), column_type))
+}
+
+enum Builder {
+    Boolean(BooleanBuilder),
+    Int64(Int64Builder),
+    UInt64(UInt64Builder),
+    Float64(Float64Builder),
+    Utf8(StringBuilder),
+    Binary(BinaryBuilder),
+    Date32(Date32Builder),
+    Timestamp(TimestampMicrosecondBuilder),
+}
+
+impl Builder {
+    fn new(column_type: ColumnType) -> Builder {
+        match column_type {
+            ColumnType::Boolean => Builder::Boolean(BooleanBuilder::new()),
+            ColumnType::Int64 => Builder::Int64(Int64Builder::new()),
+            ColumnType::UInt64 => Builder::UInt64(UInt64Builder::new()),
+            ColumnType::Float64 => Builder::Float64(Float64Builder::new()),
+            ColumnType::Utf8 => Builder::Utf8(StringBuilder::new()),
+            ColumnType::Binary => Builder::Binary(BinaryBuilder::new()),
+            ColumnType::Date32 => Builder::Date32(Date32Builder::new()),
+            ColumnType::Timestamp | ColumnType::TimestampUtc => {
+                Builder::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(column_type.data_type()))
+            }
+        }
+    }
+
+    /// Appends a value; one of another type than the column's becomes null,
+    /// which the conversions above never produce.
+    fn append(&mut self, scalar: &Scalar<'_>) {
+        match (self, scalar) {
+            (Builder::Boolean(builder), Scalar::Boolean(value)) => builder.append_value(*value),
+            (Builder::Int64(builder), Scalar::Int64(value)) => builder.append_value(*value),
+            (Builder::UInt64(builder), Scalar::UInt64(value)) => builder.append_value(*value),
+            (Builder::Float64(builder), Scalar::Float64(value)) => builder.append_value(*value),
+            (Builder::Utf8(builder), Scalar::Utf8(value)) => builder.append_value(value),
+            (Builder::Binary(builder), Scalar::Binary(value)) => builder.append_value(value),
+            (Builder::Date32(builder), Scalar::Date32(value)) => builder.append_value(*value),
+            (Builder::Timestamp(builder), Scalar::Timestamp(value)) => builder.append_value(*value),
+            (builder, scalar) => {
+                debug_assert_eq!(scalar, &Scalar::Null, "a value of another type");
+                builder.append_null();
+            }
+        }
+    }
+
+    fn append_null(&mut self) {
+        match self {
+            Builder::Boolean(builder) => builder.append_null(),
+            Builder::Int64(builder) => builder.append_null(),
+            Builder::UInt64(builder) => builder.append_null(),
+            Builder::Float64(builder) => builder.append_null(),
+            Builder::Utf8(builder) => builder.append_null(),
+            Builder::Binary(builder) => builder.append_null(),
+            Builder::Date32(builder) => builder.append_null(),
+            Builder::Timestamp(builder) => builder.append_null(),
+        }
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Builder::Boolean(builder) => Arc::new(builder.finish()),
+            Builder::Int64(builder) => Arc::new(builder.finish()),
+            Builder::UInt64(builder) => Arc::new(builder.finish()),
+            Builder::Float64(builder) => Arc::new(builder.finish()),
+            Builder::Utf8(builder) => Arc::new(builder.finish()),
+            Builder::Binary(builder) => Arc::new(builder.finish()),
+            Builder::Date32(builder) => Arc::new(builder.finish()),
+            Builder::Timestamp(builder) => Arc::new(builder.finish()),
+        }
+    }
+}
+
+/// Gathers rows until a batch is full.
+pub(crate) struct RowBuilder {
+    schema: SchemaRef,
+    builders: Vec<Builder>,
+    /// The columns of which both or none must be null.
+    coordinates: Option<[usize; 2]>,
+    rows: Vec<u64>,
+    rejected: Vec<RejectedRow>,
+    size_bytes: usize,
+}
+
+impl RowBuilder {
+    pub(crate) fn new(columns: &[ColumnPlan]) -> RowBuilder {
+        let coordinates: Vec<usize> =
+            (0..columns.len()).filter(|&index| columns[index].role == Role::Coordinate).collect();
+        RowBuilder {
+            schema: schema_of(columns),
+            builders: columns.iter().map(|column| Builder::new(column.role.column_type())).collect(),
+            coordinates: coordinates.try_into().ok(),
+            rows: Vec::new(),
+            rejected: Vec::new(),
+            size_bytes: 0,
+        }
+    }
+
+    /// Adds a row, or says why it cannot be taken.
+    pub(crate) fn push(&mut self, row: u64, scalars: &[Scalar<'_>]) -> Result<(), String> {
+        if let Some(columns) = self.coordinates {
+            let [x, y] = columns.map(|column| scalars[column] == Scalar::Null);
+            if x != y {
+                let missing = columns[usize::from(y)];
+                return Err(format!("column {:?}: the coordinate is missing", self.schema.field(missing).name()));
+            }
+        }
+        for (builder, scalar) in self.builders.iter_mut().zip(scalars) {
+            self.size_bytes += match scalar {
+                Scalar::Utf8(text) => text.len() + 8,
+                Scalar::Binary(bytes) => bytes.len() + 8,
+                _ => 8,
+            };
+            builder.append(scalar);
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Notes a row that cannot be taken.
+    pub(crate) fn reject(&mut self, row: u64, line: u64, reason: String, raw: String) {
+        let raw = shorten(raw);
+        self.size_bytes += raw.len() + reason.len();
+        self.rejected.push(RejectedRow { row, line: Some(line), reason, raw: Some(raw) });
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows.len() + self.rejected.len() >= BATCH_ROWS_MAX || self.size_bytes >= BATCH_BYTES_SOFT
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.rejected.is_empty()
+    }
+
+    /// Hands the gathered rows over.
+    pub(crate) fn finish(&mut self) -> Result<Batch, ArrowError> {
+        let columns = self.builders.iter_mut().map(Builder::finish).collect();
+        let batch = RecordBatch::try_new_with_options(
+            Arc::clone(&self.schema),
+            columns,
+            &RecordBatchOptions::new().with_row_count(Some(self.rows.len())),
+        )?;
+        self.size_bytes = 0;
+        Ok(Batch { batch, rows: std::mem::take(&mut self.rows), rejected: std::mem::take(&mut self.rejected) })
+    }
+}

@@ -1,0 +1,201 @@
+//! What every reader offers: a schema, a geometry, and batches of rows with
+//! the rows that were refused beside them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::error::FormatError;
+use crate::format::Format;
+use crate::guess::Guess;
+use crate::types::ColumnType;
+
+/// How many rows a batch has at most.
+pub const BATCH_ROWS_MAX: usize = 8192;
+
+/// After how many bytes of text or geometry a batch is handed over early.
+pub const BATCH_BYTES_SOFT: usize = 8 << 20;
+
+/// How much of a refused row is kept for the report.
+pub(crate) const RAW_BYTES_MAX: usize = 64 << 10;
+
+/// Whether the first row of a CSV file holds the column names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Header {
+    /// The first row holds the names; a row of numbers is refused.
+    #[default]
+    Present,
+    /// There is no such row: columns are named `column_1`, `column_2`, ….
+    Absent,
+}
+
+/// How a file is to be read. The default detects everything.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
+    /// The format, when the content is not to decide.
+    pub format: Option<Format>,
+    /// CSV: whether there is a header row.
+    pub header: Header,
+    /// CSV: the separator, when it is not to be detected.
+    pub separator: Option<u8>,
+    /// The column that holds the geometry (WKT, hexadecimal WKB, WKB).
+    pub geometry: Option<String>,
+    /// The column that holds the longitude (or x).
+    pub x: Option<String>,
+    /// The column that holds the latitude (or y).
+    pub y: Option<String>,
+    /// Coordinates stay in the file's own reference system.
+    pub planar: bool,
+    /// Types that columns of text formats must have, by name: those of the
+    /// dataset that rows are added to. Values that do not fit are refused.
+    pub column_types: Vec<(String, ColumnType)>,
+}
+
+impl ReadOptions {
+    pub(crate) fn column_type(&self, name: &str) -> Option<ColumnType> {
+        self.column_types.iter().find(|(column, _)| column == name).map(|&(_, column_type)| column_type)
+    }
+}
+
+/// Where the geometry of a row comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GeometryColumns {
+    /// The file has none that could be told.
+    None,
+    /// One Binary column of little-endian ISO WKB.
+    Column {
+        /// The column's name.
+        name: String,
+    },
+    /// Two Float64 columns.
+    Coordinates {
+        /// Longitude, or x.
+        x: String,
+        /// Latitude, or y.
+        y: String,
+    },
+}
+
+/// A row that could not be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedRow {
+    /// The data row, counted from 1; a header is not counted.
+    pub row: u64,
+    /// The line of a text file on which the row starts, counted from 1.
+    pub line: Option<u64>,
+    /// The column and value at fault and what is wrong with them.
+    pub reason: String,
+    /// The row as the file has it, where it is text; long rows are cut.
+    pub raw: Option<String>,
+}
+
+/// Some rows of a file, in the file's order.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The good rows.
+    pub batch: RecordBatch,
+    /// The data row number of each of them, counted from 1.
+    pub rows: Vec<u64>,
+    /// The bad rows met on the way.
+    pub rejected: Vec<RejectedRow>,
+}
+
+/// A reader's own part of [`Source::next_batch`].
+pub(crate) trait BatchReader: Send {
+    fn next_batch(&mut self) -> Result<Option<Batch>, FormatError>;
+}
+
+/// What a reader knows once it is open.
+pub(crate) struct Opened {
+    pub schema: SchemaRef,
+    pub geometry: GeometryColumns,
+    pub warnings: Vec<String>,
+    pub row_count_hint: Option<u64>,
+    pub reader: Box<dyn BatchReader>,
+}
+
+/// An open file.
+pub struct Source {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: Format,
+    /// Names and types of the columns of every batch.
+    pub schema: SchemaRef,
+    /// Where the geometry is.
+    pub geometry: GeometryColumns,
+    /// What the user should know about how the file is read.
+    pub warnings: Vec<String>,
+    /// How many data rows there are, where that is known beforehand.
+    pub row_count_hint: Option<u64>,
+    reader: Box<dyn BatchReader>,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source")
+            .field("path", &self.path)
+            .field("format", &self.format)
+            .field("schema", &self.schema)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    pub(crate) fn new(path: PathBuf, format: Format, opened: Opened) -> Self {
+        Source {
+            path,
+            format,
+            schema: opened.schema,
+            geometry: opened.geometry,
+            warnings: opened.warnings,
+            row_count_hint: opened.row_count_hint,
+            reader: opened.reader,
+        }
+    }
+
+    /// The next rows, or `None` at the end of the file. A batch may hold only
+    /// refused rows.
+    ///
+    /// # Errors
+    /// When the file itself is broken from here on.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
+        self.reader.next_batch()
+    }
+
+    /// What key and geometry columns were recognised.
+    pub fn guess(&self) -> Guess {
+        Guess::new(&self.schema, self.geometry.clone())
+    }
+
+    /// The schema, shared.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// Cuts `raw` to what a report keeps.
+pub(crate) fn shorten(raw: String) -> String {
+    if raw.len() <= RAW_BYTES_MAX {
+        return raw;
+    }
+    let mut end = RAW_BYTES_MAX;
+    while !raw.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &raw[..end])
+}
+
+/// A value as a message quotes it: short, on one line.
+pub(crate) fn quoted(value: &str) -> String {
+    const CHARACTERS_MAX: usize = 60;
+    if value.chars().nth(CHARACTERS_MAX).is_some() {
+        let head: String = value.chars().take(CHARACTERS_MAX).collect();
+        format!("{head:?}…")
+    } else {
+        format!("{value:?}")
+    }
+}

@@ -1,0 +1,279 @@
+//! The column types that leave this crate, and how they are learnt from text.
+//!
+//! Types are inferred from **all** values of a column, never from a sample:
+//! no value can turn up later that does not fit. A column whose values agree
+//! on nothing narrower is text, which loses nothing.
+
+use arrow_schema::{DataType, TimeUnit};
+use serde_json::Value;
+
+use crate::geometry::looks_like_geometry;
+use crate::guess::is_geometry_name;
+use crate::number::{self, NumberClass};
+use crate::source::quoted;
+use crate::temporal;
+
+/// A column type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Arrow `Boolean`.
+    Boolean,
+    /// Arrow `Int64`.
+    Int64,
+    /// Arrow `UInt64`, only where values exceed `Int64`.
+    UInt64,
+    /// Arrow `Float64`.
+    Float64,
+    /// Arrow `Utf8`.
+    Utf8,
+    /// Arrow `Binary`.
+    Binary,
+    /// Arrow `Date32`.
+    Date32,
+    /// Arrow `Timestamp(Microsecond, None)`: local time.
+    Timestamp,
+    /// Arrow `Timestamp(Microsecond, "UTC")`.
+    TimestampUtc,
+}
+
+impl ColumnType {
+    /// The Arrow type.
+    pub fn data_type(self) -> DataType {
+        match self {
+            ColumnType::Boolean => DataType::Boolean,
+            ColumnType::Int64 => DataType::Int64,
+            ColumnType::UInt64 => DataType::UInt64,
+            ColumnType::Float64 => DataType::Float64,
+            ColumnType::Utf8 => DataType::Utf8,
+            ColumnType::Binary => DataType::Binary,
+            ColumnType::Date32 => DataType::Date32,
+            ColumnType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            ColumnType::TimestampUtc => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        }
+    }
+
+    /// The column type of an Arrow type, if it is one of them.
+    pub fn from_data_type(data_type: &DataType) -> Option<ColumnType> {
+        Some(match data_type {
+            DataType::Boolean => ColumnType::Boolean,
+            DataType::Int64 => ColumnType::Int64,
+            DataType::UInt64 => ColumnType::UInt64,
+            DataType::Float64 => ColumnType::Float64,
+            DataType::Utf8 => ColumnType::Utf8,
+            DataType::Binary => ColumnType::Binary,
+            DataType::Date32 => ColumnType::Date32,
+            DataType::Timestamp(TimeUnit::Microsecond, None) => ColumnType::Timestamp,
+            DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => ColumnType::TimestampUtc,
+            _ => return None,
+        })
+    }
+
+    /// The type's name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            ColumnType::Boolean => "boolean",
+            ColumnType::Int64 => "int64",
+            ColumnType::UInt64 => "uint64",
+            ColumnType::Float64 => "float64",
+            ColumnType::Utf8 => "text",
+            ColumnType::Binary => "binary",
+            ColumnType::Date32 => "date",
+            ColumnType::Timestamp => "timestamp",
+            ColumnType::TimestampUtc => "timestamp in UTC",
+        }
+    }
+}
+
+/// `true`, `True`, `TRUE` and their opposites.
+pub(crate) fn parse_boolean(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    }
+}
+
+/// What was seen of one column.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observed {
+    booleans: u64,
+    integers: u64,
+    integers_beyond_i64: u64,
+    floats: u64,
+    non_finite: u64,
+    dates: u64,
+    timestamps: u64,
+    timestamps_utc: u64,
+    texts: u64,
+    nested: u64,
+    has_negative: bool,
+    has_inexact_integer: bool,
+    has_month_first: bool,
+    has_cut: bool,
+    /// Whether the column's name is one of a geometry.
+    may_be_geometry: bool,
+    geometry_texts: u64,
+    /// The first value that is text, with its row.
+    first_text: Option<(u64, String)>,
+}
+
+/// Integers up to here are exact as float64.
+const EXACT_INTEGER_MAX: u64 = 1 << 53;
+
+impl Observed {
+    /// For a column of this name.
+    pub(crate) fn for_column(name: &str) -> Observed {
+        Observed { may_be_geometry: is_geometry_name(name), ..Observed::default() }
+    }
+
+    /// Takes note of a text cell that is not null.
+    pub(crate) fn text(&mut self, row: u64, text: &str, decimal_comma: bool) {
+        match number::classify(text, decimal_comma) {
+            NumberClass::Integer(value) => self.integer(value < 0, value.unsigned_abs()),
+            NumberClass::IntegerBeyondI64 => self.integers_beyond_i64 += 1,
+            NumberClass::Float => self.floats += 1,
+            NumberClass::NonFinite => self.non_finite += 1,
+            NumberClass::None => self.not_a_number(row, text),
+        }
+    }
+
+    fn integer(&mut self, is_negative: bool, magnitude: u64) {
+        self.integers += 1;
+        self.has_negative |= is_negative;
+        self.has_inexact_integer |= magnitude > EXACT_INTEGER_MAX;
+    }
+
+    fn not_a_number(&mut self, row: u64, text: &str) {
+        if parse_boolean(text).is_some() {
+            self.booleans += 1;
+        } else if temporal::parse_date(text).is_some() {
+            self.dates += 1;
+        } else if let Some(timestamp) = temporal::parse_timestamp(text) {
+            self.has_month_first |= timestamp.month_first;
+            self.has_cut |= timestamp.is_cut;
+            if timestamp.has_zone {
+                self.timestamps_utc += 1;
+            } else {
+                self.timestamps += 1;
+            }
+        } else {
+            self.free_text(row, text);
+        }
+    }
+
+    fn free_text(&mut self, row: u64, text: &str) {
+        self.texts += 1;
+        if self.may_be_geometry && looks_like_geometry(text) {
+            self.geometry_texts += 1;
+        }
+        if self.first_text.is_none() {
+            self.first_text = Some((row, quoted(text)));
+        }
+    }
+
+    /// Takes note of a JSON value. Strings stay text: JSON has types.
+    pub(crate) fn json(&mut self, row: u64, value: &Value) {
+        match value {
+            Value::Null => {}
+            Value::Bool(_) => self.booleans += 1,
+            Value::Number(number) => {
+                if let Some(value) = number.as_i64() {
+                    self.integer(value < 0, value.unsigned_abs());
+                } else if number.is_u64() {
+                    self.integers_beyond_i64 += 1;
+                } else {
+                    self.floats += 1;
+                }
+            }
+            Value::String(text) => self.free_text(row, text),
+            Value::Array(_) | Value::Object(_) => self.nested += 1,
+        }
+    }
+
+    fn numbers(&self) -> u64 {
+        self.integers + self.integers_beyond_i64 + self.floats
+    }
+
+    fn others(&self) -> u64 {
+        self.booleans + self.dates + self.timestamps + self.timestamps_utc + self.nested
+    }
+
+    /// Whether a column with the name of a coordinate is one: it has no more
+    /// values that are not numbers than values that are.
+    pub(crate) fn looks_like_coordinate(&self) -> bool {
+        self.texts + self.others() <= self.numbers() + self.non_finite
+    }
+
+    /// Whether a column with the name of a geometry holds WKT or WKB, for at
+    /// least half of its values.
+    pub(crate) fn looks_like_geometry(&self) -> bool {
+        let all = self.texts + self.numbers() + self.non_finite + self.others();
+        self.geometry_texts > 0 && self.geometry_texts * 2 >= all
+    }
+
+    /// The narrowest type that takes every value.
+    pub(crate) fn column_type(&self) -> ColumnType {
+        let numbers = self.numbers();
+        let temporals = self.dates + self.timestamps + self.timestamps_utc;
+        let all = numbers + self.non_finite + self.others() + self.texts;
+        if all == 0 || self.texts + self.nested > 0 {
+            ColumnType::Utf8
+        } else if self.booleans == all {
+            ColumnType::Boolean
+        } else if numbers > 0 && numbers + self.non_finite == all {
+            self.number_type()
+        } else if self.dates == all {
+            ColumnType::Date32
+        } else if self.timestamps_utc == all {
+            ColumnType::TimestampUtc
+        } else if temporals == all && self.timestamps_utc == 0 {
+            ColumnType::Timestamp
+        } else {
+            ColumnType::Utf8
+        }
+    }
+
+    fn number_type(&self) -> ColumnType {
+        if self.floats + self.non_finite > 0 {
+            if self.integers_beyond_i64 > 0 { ColumnType::Utf8 } else { ColumnType::Float64 }
+        } else if self.integers_beyond_i64 == 0 {
+            ColumnType::Int64
+        } else if self.has_negative {
+            ColumnType::Utf8
+        } else {
+            ColumnType::UInt64
+        }
+    }
+
+    /// What the user should know when the column gets this type.
+    pub(crate) fn warning(&self, name: &str, column_type: ColumnType) -> Option<String> {
+        match column_type {
+            ColumnType::Utf8 => self.text_warning(name),
+            ColumnType::Float64 if self.has_inexact_integer => {
+                Some(format!("column {name:?} holds fractions and integers above 2^53, which float64 rounds"))
+            }
+            ColumnType::Timestamp if self.has_month_first => {
+                Some(format!("column {name:?}: dates with slashes are read as month/day/year"))
+            }
+            ColumnType::Timestamp | ColumnType::TimestampUtc if self.has_cut => {
+                Some(format!("column {name:?}: digits beyond the microsecond are cut off"))
+            }
+            _ => None,
+        }
+    }
+
+    fn text_warning(&self, name: &str) -> Option<String> {
+        let others = self.numbers() + self.others() - self.nested;
+        if let Some((row, value)) = &self.first_text {
+            // Only where the text is the exception is it worth a word.
+            return (others > self.texts).then(|| {
+                format!(
+                    "column {name:?} is text because of {} value(s) like {value} (row {row}); \
+                     the other {others} are numbers, dates or booleans",
+                    self.texts
+                )
+            });
+        }
+        (others > 0).then(|| format!("column {name:?} is text because its values are of types that have no common one"))
+    }
+}

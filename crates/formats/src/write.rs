@@ -1,0 +1,137 @@
+//! Arrow batches to files and terminals.
+
+mod columnar;
+mod delimited;
+mod error;
+mod geojson;
+mod ndjson;
+mod output;
+mod row_json;
+mod table;
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+pub use error::WriteError;
+
+use crate::source::GeometryColumns;
+
+/// A format that can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// Aligned columns for people.
+    Table,
+    /// One JSON object a line.
+    Ndjson,
+    /// Comma-separated values with a header (RFC 4180).
+    Csv,
+    /// A GeoJSON FeatureCollection (RFC 7946).
+    GeoJson,
+    /// An Arrow IPC stream.
+    Arrow,
+    /// Parquet; GeoParquet 1.1 when there is a geometry column.
+    Parquet,
+}
+
+impl OutputFormat {
+    /// All formats, in the order in which help texts list them.
+    pub const ALL: [OutputFormat; 6] = [
+        OutputFormat::Table,
+        OutputFormat::Ndjson,
+        OutputFormat::Csv,
+        OutputFormat::GeoJson,
+        OutputFormat::Arrow,
+        OutputFormat::Parquet,
+    ];
+
+    /// The name by which users choose it.
+    pub fn name(self) -> &'static str {
+        match self {
+            OutputFormat::Table => "table",
+            OutputFormat::Ndjson => "ndjson",
+            OutputFormat::Csv => "csv",
+            OutputFormat::GeoJson => "geojson",
+            OutputFormat::Arrow => "arrow",
+            OutputFormat::Parquet => "parquet",
+        }
+    }
+}
+
+impl fmt::Display for OutputFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for OutputFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let names = OutputFormat::ALL.map(OutputFormat::name);
+        OutputFormat::ALL
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| format!("{text:?} is not one of {}", names.join(", ")))
+    }
+}
+
+/// What a writer has to know beside the batches.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// Where the geometry is: a column of WKB, two of coordinates, or nowhere.
+    pub geometry: GeometryColumns,
+    /// Whether coordinates are in no known reference system.
+    pub planar: bool,
+    /// Tables: how wide a column may be, in characters.
+    pub column_width_max: usize,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        WriteOptions { geometry: GeometryColumns::None, planar: false, column_width_max: 40 }
+    }
+}
+
+/// Writes batches of one schema: `begin` once, `write` any number of times,
+/// `finish` once.
+pub trait Writer: Send {
+    /// Starts the output.
+    ///
+    /// # Errors
+    /// When the output cannot be written, or the schema has no geometry where
+    /// the format or the options need one.
+    fn begin(&mut self, schema: &SchemaRef) -> Result<(), WriteError>;
+
+    /// Writes the rows of a batch of that schema.
+    ///
+    /// # Errors
+    /// When the output cannot be written, or a value cannot be shown.
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError>;
+
+    /// Completes the output and flushes it.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    fn finish(&mut self) -> Result<(), WriteError>;
+}
+
+/// A writer of the given format onto `output`.
+pub fn writer<'a>(
+    format: OutputFormat,
+    output: impl io::Write + Send + 'a,
+    options: WriteOptions,
+) -> Box<dyn Writer + 'a> {
+    let output: Box<dyn io::Write + Send + 'a> = Box::new(output);
+    match format {
+        OutputFormat::Table => Box::new(table::TableWriter::new(output, options)),
+        OutputFormat::Ndjson => Box::new(ndjson::NdjsonWriter::new(output, options)),
+        OutputFormat::Csv => Box::new(delimited::CsvWriter::new(output, options)),
+        OutputFormat::GeoJson => Box::new(geojson::GeoJsonWriter::new(output, options)),
+        OutputFormat::Arrow => Box::new(columnar::ArrowStreamWriter::new(output, options)),
+        OutputFormat::Parquet => Box::new(columnar::ParquetWriter::new(output, options)),
+    }
+}

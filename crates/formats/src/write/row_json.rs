@@ -1,0 +1,81 @@
+//! Rows as JSON objects, written member by member into one buffer.
+
+use std::io::Write;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Schema};
+use serde_json::Value;
+
+use super::error::WriteError;
+use super::output::geometry_json;
+use crate::arrow_json::json_of;
+
+/// The members that a row is written with.
+pub(crate) struct RowMembers {
+    /// Column number, its name as a JSON key with the colon, whether it holds WKB.
+    columns: Vec<(usize, Vec<u8>, bool)>,
+}
+
+impl RowMembers {
+    /// All columns but `left_out`; `geometry` is written as GeoJSON.
+    pub(crate) fn new(schema: &Schema, left_out: &[usize], geometry: Option<usize>) -> RowMembers {
+        let columns = (0..schema.fields().len())
+            .filter(|index| !left_out.contains(index))
+            .map(|index| {
+                let name = schema.field(index).name().as_str();
+                let key = format!("{}:", Value::String(name.to_string()));
+                (index, key.into_bytes(), geometry == Some(index))
+            })
+            .collect();
+        RowMembers { columns }
+    }
+
+    /// Appends `{…}` for a row.
+    pub(crate) fn write(&self, buffer: &mut Vec<u8>, batch: &RecordBatch, row: usize) -> Result<(), WriteError> {
+        buffer.push(b'{');
+        for (position, (index, key, is_geometry)) in self.columns.iter().enumerate() {
+            if position > 0 {
+                buffer.push(b',');
+            }
+            buffer.extend_from_slice(key);
+            let array = batch.column(*index);
+            let name = batch.schema_ref().field(*index).name();
+            if *is_geometry {
+                write_json(buffer, &geometry_json(array, row, name)?)?;
+            } else {
+                write_value(buffer, array, row).map_err(|error| WriteError::value(row, name, error))?;
+            }
+        }
+        buffer.push(b'}');
+        Ok(())
+    }
+}
+
+/// Appends a JSON value.
+pub(crate) fn write_json(buffer: &mut Vec<u8>, value: &Value) -> Result<(), WriteError> {
+    serde_json::to_writer(buffer, value).map_err(|error| WriteError::Encode(error.to_string()))
+}
+
+fn write_value(buffer: &mut Vec<u8>, array: &ArrayRef, row: usize) -> Result<(), WriteError> {
+    if array.is_null(row) {
+        buffer.extend_from_slice(b"null");
+        return Ok(());
+    }
+    match array.data_type() {
+        DataType::Int64 => write!(buffer, "{}", array.as_primitive::<Int64Type>().value(row))?,
+        DataType::Float64 => {
+            let value = array.as_primitive::<Float64Type>().value(row);
+            if value.is_finite() {
+                write!(buffer, "{value:?}")?;
+            } else {
+                buffer.extend_from_slice(b"null");
+            }
+        }
+        DataType::Utf8 => serde_json::to_writer(&mut *buffer, array.as_string::<i32>().value(row))
+            .map_err(|error| WriteError::Encode(error.to_string()))?,
+        _ => write_json(buffer, &json_of(array, row)?)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! Reading Parquet, GeoParquet and Arrow IPC.
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::builder::{Float64Builder, ListBuilder, StructBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Decimal128Array, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array,
+    Int32Array, LargeStringArray, ListArray, RecordBatch, StringViewArray, StructArray, TimestampNanosecondArray,
+    UInt8Array,
+};
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_schema::{DataType, Field, Fields, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
+use support::{TestFile, columns, floats, read, read_text, texts, wkt};
+use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions};
+
+fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
+        .expect("columns of one length")
+}
+
+fn parquet_bytes(batch: &RecordBatch, geo: Option<&str>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    if let Some(geo) = geo {
+        writer.append_key_value_metadata(KeyValue::new("geo".to_string(), geo.to_string()));
+    }
+    writer.close().expect("a vector takes everything");
+    bytes
+}
+
+fn stream_bytes(batch: &RecordBatch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema()).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    writer.write(batch).expect("a vector takes everything");
+    writer.finish().expect("a vector takes everything");
+    drop(writer);
+    bytes
+}
+
+fn file_bytes(batch: &RecordBatch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = FileWriter::try_new(&mut bytes, &batch.schema()).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    writer.finish().expect("a vector takes everything");
+    drop(writer);
+    bytes
+}
+
+/// Marks the column `geometry` as an extension type.
+fn with_extension(batch: &RecordBatch, name: &str, metadata: &str) -> RecordBatch {
+    let fields: Vec<Field> = batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .map(|field| match field.name().as_str() {
+            "geometry" => field.as_ref().clone().with_metadata(HashMap::from([
+                ("ARROW:extension:name".to_string(), name.to_string()),
+                ("ARROW:extension:metadata".to_string(), metadata.to_string()),
+            ])),
+            _ => field.as_ref().clone(),
+        })
+        .collect();
+    batch.clone().with_schema(Arc::new(Schema::new(fields))).expect("the same columns")
+}
+
+fn point_wkb(x: f64, y: f64) -> Vec<u8> {
+    [&[1, 1, 0, 0, 0][..], &x.to_le_bytes(), &y.to_le_bytes()].concat()
+}
+
+fn shown(whole: &support::Whole) -> Vec<String> {
+    let geometries = wkt(whole).into_iter();
+    geometries.map(|text| text.unwrap_or_else(|| "null".to_string()).replace([' ', ','], "")).collect()
+}
+
+#[test]
+fn types_are_brought_to_the_few_that_leave() {
+    let nested: ArrayRef =
+        Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None]), None]));
+    let dictionary: DictionaryArray<Int32Type> = ["a", "b"].into_iter().collect();
+    let decimals = Decimal128Array::from(vec![1250, -5]).with_precision_and_scale(10, 2).expect("in range");
+    let batch = table(vec![
+        ("i", Arc::new(Int32Array::from(vec![Some(1), None]))),
+        ("u", Arc::new(UInt8Array::from(vec![255, 0]))),
+        ("f", Arc::new(Float32Array::from(vec![0.1, 2.5]))),
+        ("d", Arc::new(decimals)),
+        ("l", Arc::new(LargeStringArray::from(vec!["x", "y"]))),
+        ("v", Arc::new(StringViewArray::from(vec!["x", "y"]))),
+        ("t", Arc::new(TimestampNanosecondArray::from(vec![1_999, -1]).with_timezone("Europe/Paris"))),
+        ("dict", Arc::new(dictionary)),
+        ("nested", nested),
+    ]);
+    for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
+        let whole = read_text(name, bytes).expect(name);
+        assert_eq!(
+            columns(&whole),
+            [
+                "i: Int64",
+                "u: Int64",
+                "f: Float64",
+                "d: Float64",
+                "l: Utf8",
+                "v: Utf8",
+                "t: Timestamp(µs, \"UTC\")",
+                "dict: Utf8",
+                "nested: Utf8",
+            ]
+        );
+        assert_eq!(floats(&whole, "f")[0], Some(f64::from(0.1_f32)));
+        assert_eq!(floats(&whole, "d"), [Some(12.5), Some(-0.05)]);
+        assert_eq!(texts(&whole, "nested"), [Some("[1,null]".to_string()), None]);
+        assert_eq!(texts(&whole, "dict"), [Some("a".to_string()), Some("b".to_string())]);
+        assert!(whole.source.warnings.iter().any(|warning| warning.contains("nanoseconds")));
+    }
+}
+
+#[test]
+fn formats_are_told_by_their_content() {
+    let batch =
+        table(vec![("lon", Arc::new(Float64Array::from(vec![1.0]))), ("lat", Arc::new(Int32Array::from(vec![2])))]);
+    for (bytes, format, rows) in [
+        (parquet_bytes(&batch, None), Format::Parquet, 1),
+        (file_bytes(&batch), Format::ArrowFile, 1),
+        (stream_bytes(&batch), Format::ArrowStream, 2),
+    ] {
+        let whole = read_text("misnamed.csv", bytes).expect("told by content");
+        assert_eq!(whole.source.format, format);
+        assert_eq!(whole.source.row_count_hint, Some(rows));
+        assert_eq!(whole.rows.len() as u64, rows);
+        assert_eq!(columns(&whole), ["lon: Float64", "lat: Float64"]);
+        assert!(matches!(whole.source.geometry, GeometryColumns::Coordinates { .. }));
+    }
+}
+
+#[test]
+fn large_batches_are_cut() {
+    let values = Float64Array::from_iter_values((0..100_000).map(f64::from));
+    let batch = table(vec![("v", Arc::new(values))]);
+    for bytes in [parquet_bytes(&batch, None), file_bytes(&batch)] {
+        let file = TestFile::new("a.bin", bytes);
+        let mut source = terrane_formats::open(&file.path, &ReadOptions::default()).expect("valid");
+        let mut count = 0;
+        while let Some(part) = source.next_batch().expect("valid") {
+            assert!(part.rows.len() <= terrane_formats::BATCH_ROWS_MAX);
+            let values = part.batch.column(0).as_primitive::<Float64Type>();
+            assert!(values.values().iter().zip(&part.rows).all(|(&value, &row)| value + 1.0 == row as f64));
+            count += part.rows.len();
+        }
+        assert_eq!(count, 100_000);
+    }
+}
+
+#[test]
+fn one_missing_coordinate_refuses_the_row() {
+    let batch = table(vec![
+        ("lon", Arc::new(Float64Array::from(vec![Some(1.0), None, None]))),
+        ("lat", Arc::new(Float64Array::from(vec![Some(1.0), Some(2.0), None]))),
+    ]);
+    let whole = read_text("a.parquet", parquet_bytes(&batch, None)).expect("valid");
+    assert_eq!(whole.rows, [1, 3]);
+    assert_eq!(whole.rejected[0].reason, "column \"lon\": the coordinate is missing");
+}
+
+#[test]
+fn geoparquet_is_checked_against_its_metadata() {
+    let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..]), None, Some(&[1, 2, 3])]);
+    let batch = table(vec![("id", Arc::new(Int32Array::from(vec![1, 2, 3]))), ("geometry", Arc::new(wkb))]);
+    let geo = |column: &str| {
+        format!(r#"{{"version":"1.1.0","primary_column":"geometry","columns":{{"geometry":{column}}}}}"#)
+    };
+    let whole = read_text("a.parquet", parquet_bytes(&batch, Some(&geo(r#"{"encoding":"WKB","bbox":[50,50,51,51]}"#))))
+        .expect("valid");
+    assert_eq!(whole.source.format, Format::GeoParquet);
+    assert_eq!(shown(&whole), ["POINT(12)", "null"]);
+    assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [3]);
+    for (metadata, words) in [
+        (geo(r#"{"encoding":"WKX"}"#), "\"WKX\""),
+        (geo(r#"{"encoding":"WKB","crs":{"type":"ProjectedCRS","name":"Site"}}"#), "Site"),
+        (geo(r#"{"encoding":"point"}"#), "coordinates were expected"),
+        ("{".to_string(), "\"geo\" metadata"),
+        (r#"{"version":"1.1.0","primary_column":"x","columns":{}}"#.to_string(), "not in the file"),
+    ] {
+        let error = read_text("a.parquet", parquet_bytes(&batch, Some(&metadata))).expect_err(words);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn other_reference_systems_are_converted_unless_planar() {
+    let wkb = BinaryArray::from(vec![Some(&point_wkb(-8_237_642.318_702_244, 4_970_071.579_142_4)[..])]);
+    let batch = table(vec![("geometry", Arc::new(wkb))]);
+    let geo = r#"{"version":"1.0.0","primary_column":"geometry","columns":{"geometry":{"encoding":"WKB","crs":{"name":"Web","id":{"authority":"EPSG","code":3857}}}}}"#;
+    let bytes = parquet_bytes(&batch, Some(geo));
+    let marked = with_extension(&batch, "geoarrow.wkb", r#"{"crs":"EPSG:3857"}"#);
+    for bytes in [bytes.clone(), stream_bytes(&marked)] {
+        let whole = read_text("a.bin", bytes).expect("known system");
+        assert!(shown(&whole)[0].starts_with("POINT(-7"), "{:?}", shown(&whole));
+        assert!(whole.source.warnings[0].contains("EPSG:3857"));
+    }
+    let file = TestFile::new("a.parquet", bytes);
+    let options = ReadOptions { planar: true, ..ReadOptions::default() };
+    let whole = read(&file.path, &options).expect("valid");
+    assert!(shown(&whole)[0].starts_with("POINT(-8237642"), "{:?}", shown(&whole));
+}
+
+#[test]
+fn plain_binary_is_geometry_only_when_named() {
+    let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])]);
+    let batch = table(vec![("geometry", Arc::new(wkb))]);
+    let file = TestFile::new("a.parquet", parquet_bytes(&batch, None));
+    let whole = read(&file.path, &ReadOptions::default()).expect("valid");
+    assert_eq!(whole.source.geometry, GeometryColumns::None);
+    assert!(whole.source.warnings[0].contains("plain binary"));
+    let options = ReadOptions { geometry: Some("geometry".to_string()), ..ReadOptions::default() };
+    assert_eq!(shown(&read(&file.path, &options).expect("valid")), ["POINT(12)"]);
+}
+
+fn positions(values: &[(f64, f64)]) -> StructArray {
+    let axis =
+        |pick: fn(&(f64, f64)) -> f64| Arc::new(Float64Array::from_iter_values(values.iter().map(pick))) as ArrayRef;
+    let fields =
+        Fields::from(vec![Field::new("x", DataType::Float64, false), Field::new("y", DataType::Float64, false)]);
+    StructArray::new(fields, vec![axis(|p| p.0), axis(|p| p.1)], None)
+}
+
+/// Lists of the given lengths around `values`.
+fn lists(values: ArrayRef, lengths: &[usize]) -> ArrayRef {
+    let field = Arc::new(Field::new("item", values.data_type().clone(), true));
+    let offsets = arrow_buffer::OffsetBuffer::from_lengths(lengths.iter().copied());
+    Arc::new(ListArray::new(field, offsets, values, None))
+}
+
+const RING: [(f64, f64); 4] = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.0)];
+
+#[test]
+fn native_encodings_of_geoarrow_become_wkb() {
+    let ring = || Arc::new(positions(&RING)) as ArrayRef;
+    for (name, array, expected) in [
+        ("point", Arc::new(positions(&[(1.0, 2.0)])) as ArrayRef, "POINT(12)"),
+        ("linestring", lists(ring(), &[4]), "LINESTRING(00101100)"),
+        ("multipoint", lists(ring(), &[4]), "MULTIPOINT((00)(10)(11)(00))"),
+        ("polygon", lists(lists(ring(), &[4]), &[1]), "POLYGON((00101100))"),
+        ("multilinestring", lists(lists(ring(), &[2, 2]), &[2]), "MULTILINESTRING((0010)(1100))"),
+        ("multipolygon", lists(lists(lists(ring(), &[4]), &[1]), &[1]), "MULTIPOLYGON(((00101100)))"),
+        ("polygon", lists(lists(ring(), &[]), &[0]), "POLYGONEMPTY"),
+    ] {
+        let batch = table(vec![("geometry", array)]);
+        let marked = with_extension(&batch, &format!("geoarrow.{name}"), "");
+        let whole = read_text("a.arrows", stream_bytes(&marked)).expect(name);
+        assert_eq!(shown(&whole)[0], expected, "{name}");
+        let geo = format!(
+            r#"{{"version":"1.1.0","primary_column":"geometry","columns":{{"geometry":{{"encoding":"{name}"}}}}}}"#
+        );
+        let whole = read_text("a.parquet", parquet_bytes(&batch, Some(&geo))).expect(name);
+        assert_eq!(shown(&whole), [expected], "{name}");
+    }
+}
+
+#[test]
+fn interleaved_positions_with_z_and_unclosed_rings_are_judged() {
+    let field = Arc::new(Field::new("xyz", DataType::Float64, false));
+    let values: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    let points = FixedSizeListArray::new(field, 3, values, None);
+    let batch = table(vec![("geometry", Arc::new(points))]);
+    let marked = with_extension(&batch, "geoarrow.point", "{}").slice(1, 1);
+    let whole = read_text("a.arrow", file_bytes(&marked)).expect("valid");
+    assert_eq!(shown(&whole), ["POINTZ(456)"]);
+    let open: ArrayRef = Arc::new(positions(&RING[..3]));
+    let batch = table(vec![("geometry", lists(lists(open, &[3]), &[1]))]);
+    let marked = with_extension(&batch, "geoarrow.polygon", "{}");
+    let whole = read_text("a.arrow", file_bytes(&marked)).expect("the file is whole");
+    assert_eq!(whole.rejected.len(), 1);
+}
+
+#[test]
+fn missing_coordinates_inside_a_geometry_refuse_the_row() {
+    let fields = vec![Field::new("x", DataType::Float64, true), Field::new("y", DataType::Float64, true)];
+    let mut builder = ListBuilder::new(StructBuilder::from_fields(fields, 2));
+    for x in [Some(1.0), None] {
+        let position = builder.values();
+        position.field_builder::<Float64Builder>(0).expect("x").append_option(x);
+        position.field_builder::<Float64Builder>(1).expect("y").append_value(2.0);
+        position.append(true);
+    }
+    builder.append(true);
+    let batch = table(vec![("geometry", Arc::new(builder.finish()))]);
+    let marked = with_extension(&batch, "geoarrow.linestring", "{}");
+    let whole = read_text("a.arrow", file_bytes(&marked)).expect("the file is whole");
+    assert!(whole.rejected[0].reason.contains("a coordinate is missing"), "{:?}", whole.rejected);
+}
+
+#[test]
+fn cut_files_are_damaged_not_short() {
+    let values = arrow_array::PrimitiveArray::<Int64Type>::from_iter_values(0..1000);
+    let batch = table(vec![("id", Arc::new(values))]);
+    for bytes in [parquet_bytes(&batch, None), file_bytes(&batch), stream_bytes(&batch)] {
+        for length in [9, 30, bytes.len() / 2, bytes.len() - 20] {
+            let outcome = read_text("a.bin", &bytes[..length]);
+            assert!(matches!(outcome, Err(FormatError::Damaged { .. })), "{length}: {outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Reading separated values.
+
+mod support;
+
+use std::io::Write;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use support::{TestFile, columns, floats, read, read_text, texts, wkt};
+use terrane_formats::{ColumnType, Format, GeometryColumns, Header, ReadOptions};
+
+fn some(values: &[&str]) -> Vec<Option<String>> {
+    values.iter().map(|value| Some(value.to_string())).collect()
+}
+
+#[test]
+fn types_are_told_from_all_values() {
+    let whole = read_text(
+        "a.csv",
+        "id,price,open,day,at,utc,zip,note\n\
+         1,2,true,2024-02-29,2024-02-29T10:00:00,2024-02-29T10:00:00Z,07001,a\n\
+         2,2.5,False,2024-03-01,2024-03-01 11:30:00.5,2024-03-01T11:30:00+02:00,94112,\n",
+    )
+    .expect("valid");
+    assert_eq!(whole.source.format, Format::Csv);
+    assert_eq!(
+        columns(&whole),
+        [
+            "id: Int64",
+            "price: Float64",
+            "open: Boolean",
+            "day: Date32",
+            "at: Timestamp(µs)",
+            "utc: Timestamp(µs, \"UTC\")",
+            "zip: Utf8",
+            "note: Utf8",
+        ]
+    );
+    assert_eq!(texts(&whole, "zip"), some(&["07001", "94112"]));
+    assert_eq!(floats(&whole, "price"), [Some(2.0), Some(2.5)]);
+    let utc = whole.batch.column(5).as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(utc.value(1) - utc.value(0), (23 * 3600 + 1800) * 1_000_000);
+    assert_eq!(whole.rows, [1, 2]);
+}
+
+#[test]
+fn a_fraction_after_many_integers_widens_the_column_without_losing_rows() {
+    let mut text = String::from("n\n");
+    for number in 0..30_000 {
+        text.push_str(&format!("{number}\n"));
+    }
+    text.push_str("0.5\n");
+    let whole = read_text("a.csv", text).expect("valid");
+    assert_eq!(columns(&whole), ["n: Float64"]);
+    assert_eq!(whole.batch.num_rows(), 30_001);
+    assert!(whole.rejected.is_empty());
+}
+
+#[test]
+fn one_text_among_numbers_makes_a_text_column_and_a_warning() {
+    let whole = read_text("a.csv", "n\n1\n2\n3\nn/a\n").expect("valid");
+    assert_eq!(texts(&whole, "n"), some(&["1", "2", "3", "n/a"]));
+    assert!(whole.source.warnings[0].contains("\"n/a\" (row 4)"), "{:?}", whole.source.warnings);
+}
+
+#[test]
+fn required_types_turn_values_that_do_not_fit_into_refused_rows() {
+    let file = TestFile::new("a.csv", "n,code\n1,5\nn/a,6\n3,7\n");
+    let options = ReadOptions {
+        column_types: vec![("n".to_string(), ColumnType::Int64), ("code".to_string(), ColumnType::Utf8)],
+        ..ReadOptions::default()
+    };
+    let whole = read(&file.path, &options).expect("valid");
+    assert_eq!(columns(&whole), ["n: Int64", "code: Utf8"]);
+    assert_eq!(whole.rows, [1, 3]);
+    let bad = &whole.rejected[0];
+    assert_eq!((bad.row, bad.line, bad.raw.as_deref()), (2, Some(3), Some("n/a,6")));
+    assert_eq!(bad.reason, "column \"n\": \"n/a\" is not a valid int64");
+}
+
+#[test]
+fn nycs_timestamps_and_capital_coordinates_are_recognised() {
+    let whole = read_text(
+        "uber.csv",
+        "\"Date/Time\",\"Lat\",\"Lon\",\"Base\"\n\"4/1/2014 0:11:00\",40.769,-73.9549,\"B02512\"\n",
+    )
+    .expect("valid");
+    assert_eq!(columns(&whole)[0], "Date/Time: Timestamp(µs)");
+    assert_eq!(whole.source.geometry, GeometryColumns::Coordinates { x: "Lon".to_string(), y: "Lat".to_string() });
+    assert_eq!(whole.source.guess().to_string(), "key: row number, geometry: points from columns \"Lon\" and \"Lat\"");
+}
+
+#[test]
+fn separators_and_decimal_commas_are_detected() {
+    for (separator, text) in [
+        ("comma", "name,lon,lat\na,1.5,2\n"),
+        ("semicolon", "name;lon;lat\na;1,5;2\n"),
+        ("tab", "name\tlon\tlat\na\t1.5\t2\n"),
+        ("pipe", "name|lon|lat\na|1.5|2\n"),
+        ("semicolon and points", "name;lon;lat\na,b;1.5;2\n"),
+    ] {
+        let whole = read_text("a.csv", text).expect(separator);
+        assert_eq!(floats(&whole, "lon"), [Some(1.5)], "{separator}");
+        assert_eq!(floats(&whole, "lat"), [Some(2.0)], "{separator}");
+    }
+}
+
+#[test]
+fn empty_is_null_and_quoted_empty_is_empty_text() {
+    let whole = read_text("a.csv", "a,b,n\nx,,\n\"\",\"\",\"\"\n,y,1\n").expect("valid");
+    assert_eq!(texts(&whole, "a"), [Some("x".into()), Some(String::new()), None]);
+    assert_eq!(texts(&whole, "b"), [None, Some(String::new()), Some("y".into())]);
+    let numbers: Vec<_> = whole.batch.column(2).as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(numbers, [None, None, Some(1)]);
+}
+
+#[test]
+fn ragged_rows_are_refused_one_by_one() {
+    let whole = read_text("a.csv", "a,b\n1,2\n3\n4,5,6\n7,8\n").expect("valid");
+    assert_eq!(whole.rows, [1, 4]);
+    let refused: Vec<_> = whole.rejected.iter().map(|bad| (bad.row, bad.line)).collect();
+    assert_eq!(refused, [(2, Some(3)), (3, Some(4))]);
+    assert_eq!(whole.rejected[0].reason, "the row has 1 fields, the header 2");
+}
+
+#[test]
+fn bad_coordinates_are_refused_rows_not_a_text_column() {
+    let whole =
+        read_text("a.csv", "lon,lat,name\n1,2,a\nabc,2,b\n,2,c\n12.5E,2,d\nNaN,2,e\n1e999,2,f\n,,g\n").expect("valid");
+    assert_eq!(columns(&whole)[0], "lon: Float64");
+    assert_eq!(texts(&whole, "name"), some(&["a", "g"]));
+    let refused: Vec<u64> = whole.rejected.iter().map(|bad| bad.row).collect();
+    assert_eq!(refused, [2, 3, 4, 5, 6]);
+    assert_eq!(whole.rejected[1].reason, "column \"lon\": the coordinate is missing");
+}
+
+#[test]
+fn wkt_and_hexadecimal_wkb_columns_become_geometry() {
+    let whole = read_text(
+        "a.csv",
+        "id,wkt\n1,POINT (1 2)\n2,\n3,\"POLYGON ((0 0, 1 0, 1 1, 0 0)\"\n4,0101000000000000000000F03F0000000000000040\n5,SRID=4326;POINT (3 4)\n6,SRID=3857;POINT (3 4)\n",
+    )
+    .expect("valid");
+    let points = ["POINT(1 2)", "POINT(1 2)", "POINT(3 4)"];
+    let shown: Vec<String> = wkt(&whole).into_iter().flatten().map(|text| text.replace("POINT (", "POINT(")).collect();
+    assert_eq!(shown, points);
+    assert_eq!(whole.rows, [1, 2, 4, 5]);
+    assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [3, 6]);
+}
+
+#[test]
+fn headers_that_are_not_names_are_refused_with_a_hint() {
+    for (text, words) in [
+        ("1,2\n3,4\n", "header"),
+        ("139.7,35.6,Tokyo\n1,2,x\n", "header"),
+        ("a,a\n1,2\n", "two columns are called \"a\""),
+    ] {
+        let error = read_text("a.csv", text).expect_err(text).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let file = TestFile::new("a.csv", "1.5,2\n3,4\n");
+    let options = ReadOptions { header: Header::Absent, ..ReadOptions::default() };
+    let whole = read(&file.path, &options).expect("valid without a header");
+    assert_eq!(columns(&whole), ["column_1: Float64", "column_2: Int64"]);
+    assert_eq!(whole.batch.num_rows(), 2);
+}
+
+#[test]
+fn text_that_is_not_csv_is_refused_with_its_place() {
+    for (content, words) in [
+        (&b"a,b\n1,\"x\n2,y\n"[..], "line 2: a quote is opened and never closed"),
+        (b"a,b\n1,\0\n", "line 2: there is a NUL byte"),
+        (b"\xff\xfea\0,\0b\0", "UTF-16"),
+        (b"", "the file is empty"),
+        (b"\n\n", "nothing but blanks"),
+    ] {
+        let error = read_text("a.csv", content).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let whole = read_text("a.csv", b"a,b\n1,\xfc\n2,x\n").expect("one row is bad");
+    assert_eq!(whole.rows, [2]);
+    assert!(whole.rejected[0].reason.contains("not UTF-8 (byte value 0xFC)"));
+}
+
+#[test]
+fn a_byte_order_mark_is_not_part_of_the_first_name() {
+    let whole = read_text("a.csv", "\u{feff}lon,lat\n1,2\n").expect("valid");
+    assert_eq!(columns(&whole), ["lon: Float64", "lat: Float64"]);
+}
+
+#[test]
+fn compressed_files_read_the_same_and_cut_ones_fail() {
+    let text = "id,name\n1,a\n2,b\n";
+    let zstd = zstd::encode_all(text.as_bytes(), 3).expect("zstd");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text.as_bytes()).expect("a vector takes everything");
+    let gzip = encoder.finish().expect("a vector takes everything");
+    for (name, bytes) in [("a.csv.zst", zstd), ("a.tsv.gz", gzip)] {
+        let whole = read_text(name, &bytes).expect(name);
+        assert_eq!(texts(&whole, "name"), some(&["a", "b"]), "{name}");
+        let error = read_text(name, &bytes[..bytes.len() - 6]).expect_err(name).to_string();
+        assert!(error.contains("cut short") || error.contains("decoded"), "{error}");
+    }
+}
+
+#[test]
+fn integers_beyond_int64_keep_their_digits() {
+    let whole =
+        read_text("a.csv", "u,s,t\n18446744073709551615,-1,123456789012345678901234\n1,18446744073709551615,1\n")
+            .expect("valid");
+    assert_eq!(columns(&whole), ["u: UInt64", "s: Utf8", "t: Utf8"]);
+}
+
+#[test]
+fn named_columns_that_are_missing_are_a_usage_error() {
+    let file = TestFile::new("a.csv", "a,b\n1,2\n");
+    for (geometry, x, y) in [
+        (Some("c"), None, None),
+        (None, Some("a"), Some("c")),
+        (None, Some("a"), None),
+        (Some("a"), Some("a"), Some("b")),
+    ] {
+        let options = ReadOptions {
+            geometry: geometry.map(str::to_string),
+            x: x.map(str::to_string),
+            y: y.map(str::to_string),
+            ..ReadOptions::default()
+        };
+        let error = read(&file.path, &options).expect_err("no such columns");
+        assert!(matches!(error, terrane_formats::FormatError::Usage { .. }), "{error}");
+    }
+}

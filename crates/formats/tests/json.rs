@@ -1,0 +1,211 @@
+//! Reading NDJSON, GeoJSON and GeoJSON text sequences.
+
+mod support;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use support::{columns, floats, read_text, texts, wkt};
+use terrane_formats::{Format, GeometryColumns, JsonErrorKind, parse_record, parse_strict};
+
+fn feature(properties: &str, geometry: &str) -> String {
+    format!(r#"{{"type":"Feature","properties":{properties},"geometry":{geometry}}}"#)
+}
+
+fn collection(features: &[String]) -> String {
+    format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","))
+}
+
+const POINT: &str = r#"{"type":"Point","coordinates":[1,2]}"#;
+
+#[test]
+fn objects_a_line_become_typed_columns() {
+    let whole = read_text(
+        "a.ndjson",
+        "{\"id\":1,\"v\":2,\"s\":\"x\",\"ok\":true,\"l\":[1,{\"a\":2}]}\n\n\
+         {\"id\":2,\"v\":2.5,\"s\":null,\"extra\":\"2020-01-01\"}\n",
+    )
+    .expect("valid");
+    assert_eq!(columns(&whole), ["id: Int64", "v: Float64", "s: Utf8", "ok: Boolean", "l: Utf8", "extra: Utf8"]);
+    assert_eq!(texts(&whole, "l"), [Some("[1,{\"a\":2}]".to_string()), None]);
+    assert_eq!(whole.source.geometry, GeometryColumns::None);
+    assert_eq!(whole.source.guess().key.as_deref(), Some("id"));
+}
+
+#[test]
+fn a_geometry_member_may_be_geojson_or_wkt() {
+    let whole = read_text(
+        "a.ndjson",
+        format!("{{\"id\":1,\"geometry\":{POINT}}}\n{{\"id\":2,\"geometry\":\"POINT (3 4)\"}}\n{{\"id\":3}}\n"),
+    )
+    .expect("valid");
+    assert_eq!(columns(&whole), ["id: Int64", "geometry: Binary"]);
+    let shown = wkt(&whole);
+    assert!(shown[0].is_some() && shown[1].is_some() && shown[2].is_none(), "{shown:?}");
+}
+
+#[test]
+fn coordinates_are_found_in_records_and_half_ones_refused() {
+    let whole = read_text("a.jsonl", "{\"lon\":1,\"lat\":2}\n{\"lon\":1}\n{\"lon\":\"x\",\"lat\":2}\n").expect("valid");
+    assert_eq!(floats(&whole, "lon"), [Some(1.0)]);
+    assert_eq!(whole.rejected.len(), 2);
+}
+
+#[test]
+fn a_bad_line_spoils_only_itself() {
+    let whole = read_text("a.ndjson", "{\"a\":1}\n{\"a\":\n{\"a\":2}\n{\"a\":1,\"a\":2}\n[1]\n").expect("valid");
+    assert_eq!(whole.rows, [1, 3]);
+    let reasons: Vec<_> = whole.rejected.iter().map(|bad| (bad.line, bad.reason.as_str())).collect();
+    assert_eq!(reasons[0].0, Some(2));
+    assert!(reasons[1].1.starts_with("duplicate member name \"a\""), "{reasons:?}");
+    assert!(reasons[2].1.contains("must be a JSON object, not an array"), "{reasons:?}");
+}
+
+#[test]
+fn features_are_read_with_ids_and_mixed_types() {
+    let text = collection(&[
+        format!(r#"{{"type":"Feature","id":7,"properties":{{"v":1}},"geometry":{POINT}}}"#),
+        feature(r#"{"v":"two"}"#, "null"),
+        feature("null", r#"{"type":"Polygon","coordinates":[]}"#),
+    ]);
+    let whole = read_text("a.geojson", text).expect("valid");
+    assert_eq!(whole.source.format, Format::GeoJson);
+    assert_eq!(columns(&whole), ["id: Int64", "v: Utf8", "geometry: Binary"]);
+    assert_eq!(texts(&whole, "v"), [Some("1".to_string()), Some("two".to_string()), None]);
+    let ids: Vec<_> = whole.batch.column(0).as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(ids, [Some(7), None, None]);
+}
+
+#[test]
+fn a_single_feature_and_a_bare_geometry_are_one_row() {
+    for text in [feature("{\"a\":1}", POINT), POINT.to_string()] {
+        for name in ["a.geojson", "a.json"] {
+            let whole = read_text(name, &text).expect("valid");
+            assert_eq!(whole.source.format, Format::GeoJson, "{text}");
+            assert_eq!(wkt(&whole).len(), 1, "{text}");
+        }
+    }
+}
+
+#[test]
+fn members_may_come_in_any_order_and_blanks_anywhere() {
+    let text = format!(
+        "\u{feff} {{ \"features\" : [ {} , {} ] ,\n \"bbox\":[1,2,3,4], \"type\" : \"FeatureCollection\" }}\n",
+        feature("{\"a\":\"}]\\\"\"}", POINT),
+        feature("{}", POINT)
+    );
+    let whole = read_text("a.geojson", text).expect("valid");
+    assert_eq!(texts(&whole, "a"), [Some("}]\"".to_string()), None]);
+}
+
+#[test]
+fn lines_and_separated_records_of_features_are_sequences() {
+    let line = feature("{\"a\":1}", POINT);
+    for (name, text) in [
+        ("a.geojsonl", format!("{line}\n{line}\n")),
+        ("a.json", format!("{line}\r\n{line}\r\n")),
+        ("a.geojson", format!("{line}\n{line}\n")),
+        ("a.geojsonseq", format!("\u{1e}{line}\n\u{1e}{}\n", line.replace(',', ",\n"))),
+    ] {
+        let whole = read_text(name, text).expect(name);
+        assert_eq!(whole.source.format, Format::GeoJsonSeq, "{name}");
+        assert_eq!(whole.rows, [1, 2], "{name}: {:?}", whole.rejected);
+    }
+}
+
+#[test]
+fn bad_geometries_are_refused_rows_with_reason_and_text() {
+    for geometry in [
+        r#"{"type":"Point","coordinates":[1]}"#,
+        r#"{"type":"Point","coordinates":["1","2"]}"#,
+        r#"{"type":"Point","coordinates":[null,2]}"#,
+        r#"{"type":"Polygone","coordinates":[]}"#,
+        r#"{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,1]]]}"#,
+        r#"{"type":"Polygon","coordinates":[[0,0],[1,0],[1,1],[0,0]]}"#,
+    ] {
+        let text = collection(&[feature("{}", geometry), feature("{}", POINT)]);
+        let whole = read_text("a.geojson", text).expect("the document is whole");
+        assert_eq!(whole.rows, [2], "{geometry}");
+        let bad = &whole.rejected[0];
+        assert!(bad.reason.starts_with("geometry: "), "{}", bad.reason);
+        assert_eq!(bad.raw.as_deref(), Some(feature("{}", geometry).as_str()));
+    }
+}
+
+#[test]
+fn broken_documents_are_errors_that_name_the_byte() {
+    let good = feature("{}", POINT);
+    for (text, words) in [
+        (collection(std::slice::from_ref(&good)) + "garbage", "more after the end"),
+        (collection(std::slice::from_ref(&good))[..60].to_string(), "cut short"),
+        (format!("{{\"features\":[{good}]}}"), "no member \"type\""),
+        ("{\"type\":\"FeatureCollection\"}".to_string(), "no member \"features\""),
+        (collection(&[good.replace('1', "NaN")]), "byte 116"),
+        (collection(&[good.replace('1', "1e999")]), "out of range"),
+        (format!("{{\"type\":\"FeatureCollection\",\"features\":[{good},]}}"), "missing after the comma"),
+        (format!("{{\"type\":\"FeatureCollection\",\"features\":[{good} {good}]}}"), "comma"),
+        ("{\"type\":\"Topology\",\"a\":1}".to_string(), "unknown GeoJSON type"),
+        ("[".repeat(20_000), "JSON array"),
+        (format!("{{\"type\":{}", "[".repeat(20_000)), "deeper than"),
+        ("  \n\t".to_string(), "no JSON value"),
+        ("hello".to_string(), "not JSON"),
+    ] {
+        let error = read_text("a.geojson", &text).expect_err(words).to_string();
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let latin1 = [collection(&[feature("{\"a\":\"Z", "1")]).into_bytes(), vec![0xfc]].concat();
+    assert!(read_text("a.geojson", latin1).is_err());
+}
+
+#[test]
+fn an_old_crs_member_is_converted_or_refused() {
+    let with_crs = |name: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection","crs":{{"type":"name","properties":{{"name":"{name}"}}}},"features":[{}]}}"#,
+            feature("{}", r#"{"type":"Point","coordinates":[-8237642.318702244,4970071.5791424]}"#)
+        )
+    };
+    let whole = read_text("a.geojson", with_crs("urn:ogc:def:crs:EPSG::3857")).expect("known");
+    let text = wkt(&whole)[0].clone().expect("a geometry");
+    let numbers: Vec<f64> = text
+        .split(|character: char| !(character.is_ascii_digit() || ".-".contains(character)))
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    assert!((numbers[0] + 74.0).abs() < 1e-6 && (numbers[1] - 40.7128).abs() < 1e-6, "{text}");
+    let error = read_text("a.geojson", with_crs("My grid")).expect_err("unknown").to_string();
+    assert!(error.contains("My grid"), "{error}");
+}
+
+#[test]
+fn features_are_streamed_across_buffer_edges() {
+    let features: Vec<String> = (0..20_000)
+        .map(|index| feature(&format!("{{\"i\":{index},\"t\":\"{}\"}}", "x".repeat(index % 37)), POINT))
+        .collect();
+    let whole = read_text("a.geojson", collection(&features)).expect("valid");
+    let values = whole.batch.column(0).as_primitive::<Int64Type>();
+    assert!(values.values().iter().copied().eq(0..20_000));
+}
+
+#[test]
+fn records_are_parsed_strictly() {
+    let record = parse_record(r#"{"b":1,"a":"x","geometry":{"type":"Point","coordinates":[1,2]}}"#).expect("valid");
+    let names: Vec<&str> = record.fields.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["b", "a"]);
+    assert_eq!(record.geometry.expect("a geometry").len(), 21);
+    let record = parse_record(&feature("{\"a\":1}", "null")).expect("valid");
+    assert_eq!((record.fields.len(), record.geometry, record.id), (1, None, None));
+    for (text, words) in [
+        ("{\"a\":1,\"a\":2}", "duplicate member name \"a\""),
+        ("{\"a\":{\"b\":1,\"b\":2}}", "duplicate member name \"b\""),
+        ("{\"a\":1e999}", "out of range"),
+        ("{\"a\":\"\\ud800\"}", "byte"),
+        ("{\"a\":1} {}", "trailing"),
+        ("", "EOF"),
+    ] {
+        let error = parse_record(text).expect_err(text).to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+    let deep = "[".repeat(20_000);
+    assert!(parse_record(&deep).is_err());
+    let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
+    assert_eq!((error.kind, error.offset), (JsonErrorKind::Syntax, Some(6)));
+}

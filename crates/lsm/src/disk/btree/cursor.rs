@@ -1,0 +1,108 @@
+//! Going over the entries of a B-tree component in key order.
+
+use std::sync::Arc;
+
+use super::BTreeComponent;
+use super::pages::{Entry, Leaf, validate};
+use crate::Result;
+use crate::disk::page::{PageKind, PagePointer, PageRef};
+
+/// A position between the entries of a component.
+#[derive(Debug, Default)]
+pub(super) struct Position {
+    /// Per level from the root down: the children of the page passed there, and the next one.
+    path: Vec<(Vec<PagePointer>, usize)>,
+    leaf: Option<(PageRef, usize)>,
+}
+
+impl Position {
+    /// Goes to the first entry whose key is not less than `key`.
+    pub fn seek(&mut self, component: &BTreeComponent, key: &[u8]) -> Result<()> {
+        self.path.clear();
+        self.leaf = None;
+        let Some(mut pointer) = component.file().meta().root else { return Ok(()) };
+        loop {
+            let page = component.file().page_once(pointer, validate)?;
+            if page.kind() == PageKind::BTreeInner {
+                let inner = component.inner(&page, pointer)?;
+                let child = inner.child_of(key, component.file().meta().has_sequences);
+                pointer = inner.children[child];
+                self.path.push((inner.children.to_vec(), child + 1));
+                continue;
+            }
+            let leaf = component.leaf(&page, pointer)?;
+            let index = leaf.keys.lower_bound(leaf.count, key);
+            if index < leaf.count {
+                self.leaf = Some((page, index));
+                return Ok(());
+            }
+            return self.next_leaf(component);
+        }
+    }
+
+    /// Goes to the first entry of the next leaf.
+    fn next_leaf(&mut self, component: &BTreeComponent) -> Result<()> {
+        self.leaf = None;
+        while let Some((children, next)) = self.path.last_mut() {
+            let Some(pointer) = children.get(*next).copied() else {
+                self.path.pop();
+                continue;
+            };
+            *next += 1;
+            let page = component.file().page_once(pointer, validate)?;
+            if page.kind() == PageKind::BTreeInner {
+                let inner = component.inner(&page, pointer)?;
+                self.path.push((inner.children.to_vec(), 0));
+            } else {
+                component.leaf(&page, pointer)?;
+                self.leaf = Some((page, 0));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry here.
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        let (page, index) = self.leaf.as_ref()?;
+        Some(Leaf::parse(page)?.get(*index))
+    }
+
+    /// Goes one entry on.
+    pub fn advance(&mut self, component: &BTreeComponent) -> Result<()> {
+        let Some((page, index)) = &mut self.leaf else { return Ok(()) };
+        *index += 1;
+        if *index >= page.count() { self.next_leaf(component) } else { Ok(()) }
+    }
+
+    /// The page and the index of the entry here.
+    pub fn into_leaf(self) -> Option<(PageRef, usize)> {
+        self.leaf
+    }
+}
+
+/// Goes over the entries of a component; pages it reads do not displace others in the cache.
+#[derive(Debug)]
+pub struct BTreeCursor {
+    component: Arc<BTreeComponent>,
+    position: Position,
+}
+
+impl BTreeCursor {
+    /// A cursor at the first entry whose key is not less than `from`.
+    pub fn seek(component: Arc<BTreeComponent>, from: &[u8]) -> Result<Self> {
+        let mut position = Position::default();
+        position.seek(&component, from)?;
+        Ok(Self { component, position })
+    }
+
+    /// The entry here; `None` behind the last one.
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        self.position.entry()
+    }
+
+    /// Goes one entry on.
+    pub fn advance(&mut self) -> Result<()> {
+        self.position.advance(&self.component)
+    }
+}

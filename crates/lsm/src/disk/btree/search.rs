@@ -1,0 +1,105 @@
+//! Looking up one key.
+
+use super::BTreeComponent;
+use super::cursor::Position;
+use super::pages::{Inner, Leaf, validate};
+use crate::Result;
+use crate::disk::bloom;
+use crate::disk::page::{PageKind, PagePointer, PageRef};
+
+/// An entry that was found; it keeps its page in memory.
+#[derive(Debug)]
+pub struct Found {
+    page: PageRef,
+    index: usize,
+}
+
+impl Found {
+    /// Whether the key is deleted.
+    pub fn is_antimatter(&self) -> bool {
+        self.leaf().is_none_or(|leaf| leaf.get(self.index).antimatter)
+    }
+
+    /// The value; empty for anti-matter.
+    pub fn value(&self) -> &[u8] {
+        self.leaf().map_or(&[], |leaf| leaf.get(self.index).value)
+    }
+
+    fn leaf(&self) -> Option<Leaf<'_>> {
+        Leaf::parse(&self.page)
+    }
+}
+
+impl BTreeComponent {
+    /// The newest version of a key that a snapshot sees, be it anti-matter.
+    pub fn get(&self, key: &[u8], snapshot: u64) -> Result<Option<Found>> {
+        self.get_hashed(key, bloom::hash(key), snapshot)
+    }
+
+    /// As [`Self::get`], for a caller that asks several components and has the key's hash.
+    pub fn get_hashed(&self, key: &[u8], hash: u64, snapshot: u64) -> Result<Option<Found>> {
+        match self.key_range() {
+            Some((first, last)) if first <= key && key <= last => {}
+            _ => return Ok(None),
+        }
+        if self.file().meta().has_sequences {
+            return self.get_version(key, snapshot);
+        }
+        let Some(mut pointer) = self.file().meta().root else { return Ok(None) };
+        loop {
+            let page = self.file().page(pointer, validate)?;
+            match page.kind() {
+                PageKind::BTreeInner => {
+                    let inner = self.inner(&page, pointer)?;
+                    if inner.bloom.length > 0 && !self.may_contain(inner.bloom, hash)? {
+                        return Ok(None);
+                    }
+                    pointer = inner.children[inner.child_of(key, false)];
+                }
+                _ => {
+                    let leaf = self.leaf(&page, pointer)?;
+                    let index = leaf.keys.lower_bound(leaf.count, key);
+                    let found = index < leaf.count && *leaf.keys.get(index) == *key;
+                    return Ok(found.then_some(Found { page, index }));
+                }
+            }
+        }
+    }
+
+    fn may_contain(&self, bloom: PagePointer, hash: u64) -> Result<bool> {
+        let page = self.file().page(bloom, validate)?;
+        match bytemuck::try_cast_slice(page.payload()) {
+            Ok(words) if page.kind() == PageKind::Bloom => Ok(bloom::may_contain(words, hash)),
+            _ => Err(self.file().damaged(bloom, "a Bloom filter was expected")),
+        }
+    }
+
+    fn get_version(&self, key: &[u8], snapshot: u64) -> Result<Option<Found>> {
+        let mut position = Position::default();
+        position.seek(self, key)?;
+        while let Some(entry) = position.entry() {
+            if *entry.key != *key {
+                break;
+            }
+            if entry.begin.is_none_or(|begin| begin <= snapshot) {
+                return Ok(position.into_leaf().map(|(page, index)| Found { page, index }));
+            }
+            position.advance(self)?;
+        }
+        Ok(None)
+    }
+
+    pub(super) fn leaf<'a>(&self, page: &'a PageRef, pointer: PagePointer) -> Result<Leaf<'a>> {
+        match Leaf::parse(page) {
+            Some(leaf) if page.kind() == PageKind::BTreeLeaf => Ok(leaf),
+            _ => Err(self.file().damaged(pointer, "a B-tree leaf was expected")),
+        }
+    }
+
+    pub(super) fn inner<'a>(&self, page: &'a PageRef, pointer: PagePointer) -> Result<Inner<'a>> {
+        match Inner::parse(page) {
+            Some(inner) if page.kind() == PageKind::BTreeInner => Ok(inner),
+            _ => Err(self.file().damaged(pointer, "an inner B-tree page was expected")),
+        }
+    }
+}

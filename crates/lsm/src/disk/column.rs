@@ -1,0 +1,158 @@
+//! A column of 64-bit values as offsets from its minimum, split for scanning.
+//!
+//! Each offset is cut into its upper 16 bits and as many whole lower bytes as the page
+//! needs. A scan compares the 16-bit parts, eight to a vector register; only where the
+//! upper part equals a bound's do the lower bytes decide. Coordinates are stored as their
+//! order-preserving bits, so nothing is lost.
+//!
+//! Layout: base u64 · width of the lower part u64 (0 to 6 bytes) · upper parts u16 each,
+//! padded to 8 bytes · lower parts, packed, followed by 8 bytes of slack and padding.
+
+/// Bytes before the upper parts.
+const HEAD_LEN: usize = 16;
+/// Slack after the lower parts, so that each can be read as 8 bytes.
+const SLACK: usize = 8;
+
+/// Appends the values as a column.
+pub fn encode(values: &[u64], out: &mut Vec<u8>) {
+    let base = values.iter().copied().min().unwrap_or(0);
+    let range = values.iter().copied().max().unwrap_or(0) - base;
+    let bits = 64 - range.leading_zeros() as usize;
+    let width = bits.saturating_sub(16).div_ceil(8);
+    out.extend_from_slice(&base.to_le_bytes());
+    out.extend_from_slice(&(width as u64).to_le_bytes());
+    for value in values {
+        out.extend_from_slice(&(((value - base) >> (8 * width)) as u16).to_le_bytes());
+    }
+    out.resize(out.len().next_multiple_of(8), 0);
+    for value in values {
+        out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
+    }
+    out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+}
+
+/// Bounds of a range in terms of the upper parts; `None` when no value can lie in it.
+#[derive(Clone, Copy, Debug)]
+pub struct UpperRange {
+    /// First upper part that may belong to the range.
+    pub low: u16,
+    /// Last minus first.
+    pub span: u16,
+}
+
+/// A column inside a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'a> {
+    base: u64,
+    shift: u32,
+    mask: u64,
+    width: usize,
+    upper: &'a [u16],
+    lower: &'a [u8],
+}
+
+impl<'a> Column<'a> {
+    /// Reads a column of `count` values from the front of `bytes`, which are aligned to 8;
+    /// returns it and the bytes behind it. `None` when they are too short or do not make sense.
+    #[inline]
+    pub fn parse(bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
+        let (head, rest) = bytes.split_at_checked(HEAD_LEN)?;
+        let base = u64::from_le_bytes(head[..8].try_into().ok()?);
+        let width = u64::from_le_bytes(head[8..].try_into().ok()?);
+        if width > 6 {
+            return None;
+        }
+        let width = width as usize;
+        let (upper, rest) = rest.split_at_checked((2 * count).next_multiple_of(8))?;
+        let (lower, rest) = rest.split_at_checked((width * count + SLACK).next_multiple_of(8))?;
+        let upper: &[u16] = bytemuck::try_cast_slice(upper).ok()?;
+        let column =
+            Self { base, shift: 8 * width as u32, mask: (1 << (8 * width)) - 1, width, upper: &upper[..count], lower };
+        Some((column, rest))
+    }
+
+    /// Whether all values stay below 2^64; checked once, when a page enters memory.
+    pub fn is_valid(&self) -> bool {
+        (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
+    }
+
+    #[inline]
+    fn offset(&self, index: usize) -> u64 {
+        let start = index * self.width;
+        let lower = match self.lower.get(start..start + 8) {
+            Some(bytes) => {
+                u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+            }
+            None => 0,
+        };
+        (u64::from(self.upper[index]) << self.shift) | (lower & self.mask)
+    }
+
+    /// The value at an index.
+    #[inline]
+    pub fn get(&self, index: usize) -> u64 {
+        self.base.wrapping_add(self.offset(index))
+    }
+
+    /// The upper parts, for scanning.
+    #[inline]
+    pub fn upper(&self) -> &'a [u16] {
+        self.upper
+    }
+
+    /// The upper parts that values in `low..=high` can have.
+    #[inline]
+    pub fn upper_range(&self, low: u64, high: u64) -> Option<UpperRange> {
+        if high < self.base || low > high {
+            return None;
+        }
+        let first = low.saturating_sub(self.base) >> self.shift;
+        let last = ((high - self.base) >> self.shift).min(u64::from(u16::MAX));
+        if first > last {
+            return None;
+        }
+        Some(UpperRange { low: first as u16, span: (last - first) as u16 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(bytes: &[u8]) -> Vec<u64> {
+        assert!(bytes.len().is_multiple_of(8));
+        bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn columns_give_back_what_went_in(base: u64, offsets in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64) {
+            let values: Vec<u64> = offsets.iter().map(|offset| base.saturating_add(offset >> shift)).collect();
+            let mut bytes = Vec::new();
+            encode(&values, &mut bytes);
+            let aligned = words(&bytes);
+            let (column, rest) = Column::parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            prop_assert!(rest.is_empty());
+            prop_assert!(column.is_valid());
+            for (index, value) in values.iter().enumerate() {
+                prop_assert_eq!(column.get(index), *value);
+            }
+        }
+
+        #[test]
+        fn upper_ranges_lose_no_value(values in prop::collection::vec(any::<u64>(), 1..60), a: u64, b: u64, shift in 0u32..64) {
+            let values: Vec<u64> = values.iter().map(|value| value >> shift).collect();
+            let (low, high) = (a.min(b) >> shift, a.max(b) >> shift);
+            let mut bytes = Vec::new();
+            encode(&values, &mut bytes);
+            let aligned = words(&bytes);
+            let (column, _) = Column::parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            let range = column.upper_range(low, high);
+            for (index, value) in values.iter().enumerate() {
+                let inside = range.is_some_and(|range| column.upper()[index].wrapping_sub(range.low) <= range.span);
+                prop_assert!(inside || !(low..=high).contains(value));
+            }
+        }
+    }
+}

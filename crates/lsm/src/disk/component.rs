@@ -1,0 +1,273 @@
+//! A component file: pages, then the page that describes the component, then the trailer.
+
+use std::sync::Arc;
+
+use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
+use terrane_space::Rect;
+use terrane_storage::{File, OpenMode, Storage};
+
+use super::cache::{PageCache, SlotTable};
+use super::page::{ALIGNMENT, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
+use crate::sync::{AtomicBool, Ordering};
+use crate::{Error, Result};
+
+/// Version of the component format.
+pub const FORMAT_VERSION: u32 = 1;
+pub(super) const MAGIC: [u8; 8] = *b"TERRANEc";
+
+/// The last 48 bytes of a component file; they are written last.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Trailer {
+    pub meta: PagePointer,
+    pub file_id: u64,
+    pub version: u32,
+    pub reserved: u32,
+    pub magic: [u8; 8],
+    /// CRC-32C over the fields before.
+    pub checksum: u32,
+    pub padding: u32,
+}
+
+const _: () = assert!(size_of::<Trailer>() == 48);
+pub(super) const TRAILER_LEN: usize = size_of::<Trailer>();
+
+/// Minimum and maximum of what a component holds; queries skip components by it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Lowest and highest sequence number of a change in it.
+    pub sequence: (u64, u64),
+    /// Box around all entries, anti-matter included: x0, y0, x1, y1; of spatial components.
+    pub bounds: Option<[f64; 4]>,
+    /// Lowest and highest time in microseconds, where the dataset names a time column.
+    pub time: Option<(i64, i64)>,
+    /// Live entries.
+    pub entries: u64,
+    /// Anti-matter entries.
+    pub antimatter: u64,
+}
+
+impl Statistics {
+    /// Enlarges the bounds.
+    pub fn extend(&mut self, rect: Rect) {
+        self.bounds = Some(match self.bounds {
+            None => [rect.x0, rect.y0, rect.x1, rect.y1],
+            Some([x0, y0, x1, y1]) => [x0.min(rect.x0), y0.min(rect.y0), x1.max(rect.x1), y1.max(rect.y1)],
+        });
+    }
+
+    /// The bounds as a rectangle; empty when there is nothing inside.
+    pub fn rect(&self) -> Rect {
+        self.bounds.map_or(Rect::EMPTY, |[x0, y0, x1, y1]| Rect { x0, y0, x1, y1 })
+    }
+}
+
+/// Describes a component, in its own file and in the manifest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComponentMeta {
+    /// The file's id.
+    pub file_id: u64,
+    /// Kind of the index: `btree`, `rtree`, …
+    pub kind: String,
+    /// Root page; none when the component is empty.
+    pub root: Option<PagePointer>,
+    /// Levels of the tree, leaves included.
+    pub height: u8,
+    /// Number of pages before the description.
+    pub pages: u32,
+    /// Whether entries carry begin and end sequence numbers.
+    pub has_sequences: bool,
+    /// Minimum and maximum of the contents.
+    pub statistics: Statistics,
+    /// Smallest and largest key, hexadecimal; of B-trees.
+    pub key_range: Option<(String, String)>,
+    /// Length of the file in bytes; known to the manifest, 0 in the file itself.
+    #[serde(default)]
+    pub file_len: u64,
+}
+
+/// The name of a component file below the store's directory.
+pub fn component_name(file_id: u64) -> String {
+    format!("components/{file_id:012}.tc")
+}
+
+/// An open component file.
+#[derive(Debug)]
+pub struct ComponentFile {
+    meta: ComponentMeta,
+    file: Arc<dyn File>,
+    storage: Arc<dyn Storage>,
+    cache: Arc<PageCache>,
+    slots: Arc<SlotTable>,
+    obsolete: AtomicBool,
+}
+
+impl ComponentFile {
+    /// Opens a file and checks that it is the component that `expected` describes.
+    pub fn open(storage: &Arc<dyn Storage>, cache: &Arc<PageCache>, expected: &ComponentMeta) -> Result<Arc<Self>> {
+        let name = component_name(expected.file_id);
+        let file = storage.open(&name, OpenMode::Read).map_err(|error| {
+            if error.is_not_found() {
+                Error::damaged(&name, 0, "the file that the manifest names is missing")
+            } else {
+                error.into()
+            }
+        })?;
+        let length = file.len()?;
+        if length != expected.file_len {
+            return Err(Error::damaged(
+                &name,
+                length.min(expected.file_len),
+                format!("the file has {length} bytes, the manifest says {}", expected.file_len),
+            ));
+        }
+        let meta = read_meta(&*file, &name, expected.file_id, length)?;
+        let meta = ComponentMeta { file_len: length, ..meta };
+        if meta != *expected {
+            return Err(Error::damaged(&name, 0, "the file is not the component that the manifest describes"));
+        }
+        let slots = Arc::new(SlotTable::new(meta.pages));
+        Ok(Arc::new(Self {
+            meta,
+            file,
+            storage: storage.clone(),
+            cache: cache.clone(),
+            slots,
+            obsolete: AtomicBool::new(false),
+        }))
+    }
+
+    /// What the component says of itself.
+    pub fn meta(&self) -> &ComponentMeta {
+        &self.meta
+    }
+
+    /// The file's name, for messages.
+    pub fn name(&self) -> String {
+        component_name(self.meta.file_id)
+    }
+
+    /// Reads a page through the cache. `validate` checks its structure when it enters memory.
+    #[inline]
+    pub fn page(
+        &self,
+        pointer: PagePointer,
+        validate: fn(&Page) -> std::result::Result<(), String>,
+    ) -> Result<PageRef> {
+        match self.slots.get(pointer.number) {
+            Some(page) => Ok(page),
+            None => {
+                let page = self.load(pointer, validate)?;
+                self.cache.insert(&self.slots, pointer.number, &page);
+                Ok(PageRef::Owned(page))
+            }
+        }
+    }
+
+    /// Reads a page that is not going to be used again soon: cached pages are used, none is added.
+    pub fn page_once(
+        &self,
+        pointer: PagePointer,
+        validate: fn(&Page) -> std::result::Result<(), String>,
+    ) -> Result<PageRef> {
+        match self.slots.get(pointer.number) {
+            Some(page) => Ok(page),
+            None => Ok(PageRef::Owned(self.load(pointer, validate)?)),
+        }
+    }
+
+    /// Reads a page from the file whatever the cache holds, as `check` wants it.
+    pub fn load(
+        &self,
+        pointer: PagePointer,
+        validate: fn(&Page) -> std::result::Result<(), String>,
+    ) -> Result<Arc<Page>> {
+        let damaged = |reason: String| Error::damaged(self.name(), pointer.offset, reason);
+        if pointer.number >= self.meta.pages {
+            return Err(damaged(format!("page number {} of {}", pointer.number, self.meta.pages)));
+        }
+        let page = read_page(&*self.file, pointer, self.meta.file_id, self.meta.file_len)
+            .map_err(|error| relabel(error, &self.name()))?;
+        self.cache.count_read(pointer.length as usize);
+        validate(&page).map_err(damaged)?;
+        Ok(Arc::new(page))
+    }
+
+    /// Damage at a page of this file.
+    pub fn damaged(&self, pointer: PagePointer, reason: impl Into<String>) -> Error {
+        Error::damaged(self.name(), pointer.offset, reason)
+    }
+
+    /// Has the file removed when the last reader lets go of it.
+    pub fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for ComponentFile {
+    fn drop(&mut self) {
+        self.cache.remove(&self.slots);
+        if self.obsolete.load(Ordering::Acquire) {
+            // A file that stays behind is a stray, which the next open removes.
+            let _ = self.storage.remove(&self.name());
+        }
+    }
+}
+
+fn relabel(error: Error, name: &str) -> Error {
+    match error {
+        Error::Damaged { offset, reason, .. } => Error::damaged(name, offset, reason),
+        other => other,
+    }
+}
+
+/// Reads and verifies one page; errors carry an empty file name.
+fn read_page(file: &dyn File, pointer: PagePointer, file_id: u64, file_len: u64) -> Result<Page> {
+    let length = pointer.length as usize;
+    let fits = pointer.offset.checked_add(pointer.length.into()).is_some_and(|end| end <= file_len);
+    if !fits
+        || !(HEADER_LEN..=PAGE_LEN_MAX).contains(&length)
+        || !length.is_multiple_of(ALIGNMENT)
+        || !pointer.offset.is_multiple_of(ALIGNMENT as u64)
+    {
+        return Err(Error::damaged("", pointer.offset, format!("a page of {length} bytes cannot lie here")));
+    }
+    let mut words = vec![0u64; length / ALIGNMENT].into_boxed_slice();
+    file.read_exact_at(bytemuck::cast_slice_mut(&mut words), pointer.offset).map_err(|error| {
+        if error.is_unexpected_end() {
+            Error::damaged("", pointer.offset, "the file ends inside the page")
+        } else {
+            error.into()
+        }
+    })?;
+    Page::verify(words, file_id, pointer.number).map_err(|reason| Error::damaged("", pointer.offset, reason))
+}
+
+fn read_meta(file: &dyn File, name: &str, file_id: u64, length: u64) -> Result<ComponentMeta> {
+    let Some(trailer_offset) = length.checked_sub(TRAILER_LEN as u64) else {
+        return Err(Error::damaged(name, 0, "the file is too short for a component"));
+    };
+    let damaged = |reason: &str| Error::damaged(name, trailer_offset, reason);
+    let mut bytes = [0; TRAILER_LEN];
+    file.read_exact_at(&mut bytes, trailer_offset)?;
+    let trailer: Trailer = bytemuck::pod_read_unaligned(&bytes);
+    if trailer.magic != MAGIC {
+        return Err(damaged("the file does not end as a component does"));
+    }
+    if crc32c::crc32c(&bytes[..TRAILER_LEN - 8]) != trailer.checksum || trailer.padding != 0 {
+        return Err(damaged("the trailer's checksum does not match"));
+    }
+    if trailer.version != FORMAT_VERSION {
+        return Err(Error::UnknownVersion { file: name.into(), found: trailer.version, known: FORMAT_VERSION });
+    }
+    if trailer.file_id != file_id {
+        return Err(damaged("the file belongs to another place"));
+    }
+    let page = read_page(file, trailer.meta, file_id, length).map_err(|error| relabel(error, name))?;
+    if page.kind() != PageKind::Meta {
+        return Err(damaged("the trailer does not point to the description"));
+    }
+    serde_json::from_slice(page.payload())
+        .map_err(|error| Error::damaged(name, trailer.meta.offset, format!("the description cannot be read: {error}")))
+}

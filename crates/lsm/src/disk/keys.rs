@@ -1,0 +1,229 @@
+//! Keys inside a page: eight-byte keys as a column of integers, others with offsets.
+//!
+//! Layout: form u64 (0 to 8: width of an integer's offset; 255: variable) followed by
+//! - integers: base u64 · offsets, packed to the width, 8 bytes of slack, padded to 8;
+//! - variable: ends u32 each, padded to 8 · bytes, padded to 8.
+
+const VARIABLE: u64 = 255;
+const SLACK: usize = 8;
+
+/// A key of a page: an integer stands for its eight big-endian bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// A key of exactly eight bytes.
+    Integer([u8; 8]),
+    /// Any other key.
+    Bytes(&'a [u8]),
+}
+
+impl std::ops::Deref for Key<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Integer(bytes) => bytes,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Collects the keys of a page.
+#[derive(Debug, Default)]
+pub struct KeysBuilder {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    all_integers: bool,
+}
+
+impl KeysBuilder {
+    /// Adds a key.
+    pub fn push(&mut self, key: &[u8]) {
+        if self.ends.is_empty() {
+            self.all_integers = true;
+        }
+        self.all_integers &= key.len() == 8;
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len() as u32);
+    }
+
+    /// Keys so far.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of the keys so far.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len() + 4 * self.ends.len()
+    }
+
+    /// Appends the keys to a page and forgets them.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.all_integers && !self.ends.is_empty() {
+            let integers = || {
+                self.bytes
+                    .chunks_exact(8)
+                    .map(|key| u64::from_be_bytes([key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]]))
+            };
+            let base = integers().min().unwrap_or(0);
+            let range = integers().max().unwrap_or(0) - base;
+            let width = (64 - range.leading_zeros() as usize).div_ceil(8);
+            out.extend_from_slice(&(width as u64).to_le_bytes());
+            out.extend_from_slice(&base.to_le_bytes());
+            for value in integers() {
+                out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
+            }
+            out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+        } else {
+            out.extend_from_slice(&VARIABLE.to_le_bytes());
+            out.extend(self.ends.iter().flat_map(|end| end.to_le_bytes()));
+            out.resize(out.len().next_multiple_of(8), 0);
+            out.extend_from_slice(&self.bytes);
+            out.resize(out.len().next_multiple_of(8), 0);
+        }
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// The keys of a page.
+#[derive(Clone, Copy, Debug)]
+pub enum Keys<'a> {
+    /// Integers as offsets from the smallest.
+    Integers {
+        /// The smallest.
+        base: u64,
+        /// Bytes of an offset.
+        width: usize,
+        /// Selects the bytes of an offset.
+        mask: u64,
+        /// The offsets.
+        bytes: &'a [u8],
+    },
+    /// Keys of any length.
+    Variable {
+        /// Where each ends in `bytes`.
+        ends: &'a [u32],
+        /// The keys.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> Keys<'a> {
+    /// Reads `count` keys from the front of `bytes`, which are aligned to 8; returns them and
+    /// the bytes behind them.
+    #[inline]
+    pub fn parse(bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
+        let (form, rest) = bytes.split_at_checked(8)?;
+        match u64::from_le_bytes(form.try_into().ok()?) {
+            width @ 0..=8 => {
+                let width = width as usize;
+                let (base, rest) = rest.split_at_checked(8)?;
+                let (bytes, rest) = rest.split_at_checked((width * count + SLACK).next_multiple_of(8))?;
+                let base = u64::from_le_bytes(base.try_into().ok()?);
+                let mask = if width == 8 { u64::MAX } else { (1 << (8 * width)) - 1 };
+                Some((Self::Integers { base, width, mask, bytes }, rest))
+            }
+            VARIABLE => {
+                let (ends, rest) = rest.split_at_checked((4 * count).next_multiple_of(8))?;
+                let ends: &[u32] = bytemuck::try_cast_slice(ends).ok()?;
+                let ends = &ends[..count];
+                let length = ends.last().map_or(0, |end| *end as usize);
+                let (bytes, rest) = rest.split_at_checked(length.next_multiple_of(8))?;
+                Some((Self::Variable { ends, bytes }, rest))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether every key can be read; checked once, when a page enters memory.
+    pub fn is_valid(&self, count: usize) -> bool {
+        match *self {
+            Self::Integers { base, .. } => {
+                (0..count).all(|index| base.checked_add(self.integer_offset(index)).is_some())
+            }
+            Self::Variable { ends, .. } => ends.is_sorted(),
+        }
+    }
+
+    #[inline]
+    fn integer_offset(&self, index: usize) -> u64 {
+        match *self {
+            Self::Integers { width, mask, bytes, .. } => {
+                let start = index * width;
+                match bytes.get(start..start + 8) {
+                    Some(b) => u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) & mask,
+                    None => 0,
+                }
+            }
+            Self::Variable { .. } => 0,
+        }
+    }
+
+    /// The key at an index.
+    #[inline]
+    pub fn get(&self, index: usize) -> Key<'a> {
+        match *self {
+            Self::Integers { base, .. } => Key::Integer(base.wrapping_add(self.integer_offset(index)).to_be_bytes()),
+            Self::Variable { ends, bytes } => {
+                let start = if index == 0 { 0 } else { ends[index - 1] as usize };
+                Key::Bytes(&bytes[start..ends[index] as usize])
+            }
+        }
+    }
+
+    /// Index of the first key that is not less than `key`, of `count` sorted keys.
+    #[inline]
+    pub fn lower_bound(&self, count: usize, key: &[u8]) -> usize {
+        if let (Self::Integers { base, .. }, Ok(bytes)) = (self, <[u8; 8]>::try_from(key)) {
+            let Some(wanted) = u64::from_be_bytes(bytes).checked_sub(*base) else { return 0 };
+            return partition_point(count, |index| self.integer_offset(index) < wanted);
+        }
+        partition_point(count, |index| *self.get(index) < *key)
+    }
+}
+
+#[inline]
+fn partition_point(count: usize, mut before: impl FnMut(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_give_back_what_went_in(mut keys in prop_oneof![
+            prop::collection::vec(prop::collection::vec(any::<u8>(), 8), 1..80),
+            prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..80),
+        ], wanted in prop::collection::vec(any::<u8>(), 0..12)) {
+            keys.sort();
+            let mut builder = KeysBuilder::default();
+            for key in &keys {
+                builder.push(key);
+            }
+            let mut bytes = Vec::new();
+            builder.finish(&mut bytes);
+            let words: Vec<u64> = bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect();
+            let (parsed, rest) = Keys::parse(bytemuck::cast_slice(&words), keys.len()).unwrap();
+            prop_assert!(rest.is_empty() && parsed.is_valid(keys.len()));
+            for (index, key) in keys.iter().enumerate() {
+                prop_assert_eq!(&*parsed.get(index), key.as_slice());
+                let bound = parsed.lower_bound(keys.len(), key);
+                prop_assert_eq!(bound, keys.partition_point(|other| other < key));
+            }
+            prop_assert_eq!(parsed.lower_bound(keys.len(), &wanted), keys.partition_point(|key| key < &wanted));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The R-tree of a disk component: points or rectangles in Hilbert order, with their keys.
+//!
+//! Page layouts (payloads; every part is padded to 8 bytes):
+//! - leaf: a column per coordinate (x and y of points; x0, y0, x1 and y1 of rectangles) ·
+//!   keys · anti-matter bits (if flagged) · begin and end sequence numbers (if flagged);
+//! - inner: x0, y0, x1, y1 of the children, four arrays of f32 rounded outward · pointers.
+//!
+//! I1 Entries ascend in (Hilbert position, key) over the whole tree.
+//! I2 An inner entry's box encloses everything below it, anti-matter included.
+
+mod build;
+mod check;
+mod cursor;
+mod pages;
+mod search;
+
+use std::sync::Arc;
+
+pub use build::RTreeBuilder;
+pub use cursor::RTreeCursor;
+pub use pages::{Entry, Inner, Leaf, LeafNode};
+pub use search::{Node, WindowSearch};
+
+use super::component::ComponentFile;
+use crate::{Error, Result};
+
+/// The name of this kind in component descriptions.
+pub const KIND: &str = "rtree";
+
+/// An open R-tree component.
+#[derive(Debug)]
+pub struct RTreeComponent {
+    file: Arc<ComponentFile>,
+}
+
+impl RTreeComponent {
+    /// Wraps a component file of this kind.
+    pub fn open(file: Arc<ComponentFile>) -> Result<Self> {
+        if file.meta().kind != KIND {
+            return Err(Error::damaged(
+                file.name(),
+                0,
+                format!("it is a {} component where an {KIND} was expected", file.meta().kind),
+            ));
+        }
+        Ok(Self { file })
+    }
+
+    /// The file underneath.
+    pub fn file(&self) -> &Arc<ComponentFile> {
+        &self.file
+    }
+}

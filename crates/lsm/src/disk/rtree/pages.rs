@@ -1,0 +1,311 @@
+//! Reading the pages of an R-tree.
+
+use terrane_space::{Rect, RectF32, from_ordered_bits, ordered_bits};
+
+use crate::disk::btree::words_if;
+use crate::disk::column::{Column, UpperRange};
+use crate::disk::keys::{Key, Keys};
+use crate::disk::page::{Page, PageKind, PagePointer};
+
+/// A leaf has anti-matter bits.
+pub const HAS_ANTIMATTER: u16 = 1;
+/// A leaf has begin and end sequence numbers.
+pub const HAS_SEQUENCES: u16 = 2;
+/// A leaf holds rectangles, not points.
+pub const RECTANGLES: u16 = 4;
+
+/// Most entries of a leaf of points.
+pub const POINTS_MAX: usize = 256;
+/// Most entries of a leaf of rectangles.
+pub const RECTANGLES_MAX: usize = 128;
+/// Most children of an inner page.
+pub const FANOUT_MAX: usize = 64;
+
+/// An entry of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The rectangle; of a point, with equal corners.
+    pub rect: Rect,
+    /// The primary key.
+    pub key: Key<'a>,
+    /// Whether it says that the entry is deleted from older components.
+    pub antimatter: bool,
+}
+
+/// One flag byte for every entry of a page, 1 for a hit.
+#[derive(Clone, Copy, Debug)]
+pub struct Hits([u64; POINTS_MAX / 8]);
+
+impl Hits {
+    /// No hits.
+    #[inline]
+    pub fn new() -> Self {
+        Self([0; POINTS_MAX / 8])
+    }
+
+    #[inline]
+    fn bytes(&mut self, count: usize) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.0)[..count]
+    }
+
+    /// Indexes of the hits among the first `count`, ascending.
+    #[inline]
+    pub fn iter(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.0[..count.div_ceil(8)].iter().enumerate().flat_map(|(word_index, word)| {
+            let mut word = u64::from_le(*word);
+            std::iter::from_fn(move || {
+                if word == 0 {
+                    return None;
+                }
+                let bit = word.trailing_zeros() as usize;
+                word &= word - 1;
+                Some(word_index * 8 + bit / 8)
+            })
+        })
+    }
+}
+
+/// A leaf page.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf<'a> {
+    /// Number of entries.
+    pub count: usize,
+    x0: Column<'a>,
+    y0: Column<'a>,
+    /// Upper corners; of points, the same as the lower ones.
+    x1: Column<'a>,
+    y1: Column<'a>,
+    rectangles: bool,
+    /// Primary keys.
+    pub keys: Keys<'a>,
+    antimatter: Option<&'a [u64]>,
+    begins: Option<&'a [u64]>,
+    ends: Option<&'a [u64]>,
+}
+
+/// Another name for a leaf where the tree's nodes are handled one by one.
+pub type LeafNode<'a> = Leaf<'a>;
+
+impl<'a> Leaf<'a> {
+    /// Reads a leaf; `None` when its parts do not fit.
+    #[inline]
+    pub fn parse(page: &'a Page) -> Option<Self> {
+        let count = page.count();
+        let rectangles = page.flags() & RECTANGLES != 0;
+        let (x0, rest) = Column::parse(page.payload(), count)?;
+        let (y0, mut rest) = Column::parse(rest, count)?;
+        let (mut x1, mut y1) = (x0, y0);
+        if rectangles {
+            (x1, rest) = Column::parse(rest, count)?;
+            (y1, rest) = Column::parse(rest, count)?;
+        }
+        let (keys, rest) = Keys::parse(rest, count)?;
+        let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
+        let has_sequences = page.flags() & HAS_SEQUENCES != 0;
+        let (begins, rest) = words_if(has_sequences, rest, count)?;
+        let (ends, _) = words_if(has_sequences, rest, count)?;
+        Some(Self { count, x0, y0, x1, y1, rectangles, keys, antimatter, begins, ends })
+    }
+
+    /// The rectangle of an entry.
+    #[inline]
+    pub fn rect(&self, index: usize) -> Rect {
+        let (x0, y0) = (from_ordered_bits(self.x0.get(index)), from_ordered_bits(self.y0.get(index)));
+        if !self.rectangles {
+            return Rect { x0, y0, x1: x0, y1: y0 };
+        }
+        Rect { x0, y0, x1: from_ordered_bits(self.x1.get(index)), y1: from_ordered_bits(self.y1.get(index)) }
+    }
+
+    /// Whether an entry is anti-matter.
+    #[inline]
+    pub fn is_antimatter(&self, index: usize) -> bool {
+        self.antimatter.is_some_and(|bits| bits[index / 64] >> (index % 64) & 1 == 1)
+    }
+
+    /// Begin and end sequence numbers, where the component keeps them.
+    #[inline]
+    pub fn life(&self, index: usize) -> Option<(u64, u64)> {
+        Some((self.begins?[index], self.ends?[index]))
+    }
+
+    /// Whether a snapshot sees the entry.
+    #[inline]
+    pub fn is_visible(&self, index: usize, snapshot: u64) -> bool {
+        self.life(index).is_none_or(|(begin, end)| begin <= snapshot && snapshot < end)
+    }
+
+    /// The entry at an index.
+    #[inline]
+    pub fn get(&self, index: usize) -> Entry<'a> {
+        Entry { rect: self.rect(index), key: self.keys.get(index), antimatter: self.is_antimatter(index) }
+    }
+
+    /// Marks the entries that may intersect the window: all that do, and some whose bound
+    /// shares its upper bits with the window's. False when there is surely none.
+    #[inline]
+    pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) -> bool {
+        let hits = hits.bytes(self.count);
+        if self.rectangles {
+            let ranges = (
+                self.x0.upper_range(0, window.x1),
+                self.y0.upper_range(0, window.y1),
+                self.x1.upper_range(window.x0, u64::MAX),
+                self.y1.upper_range(window.y0, u64::MAX),
+            );
+            let (Some(x0), Some(y0), Some(x1), Some(y1)) = ranges else { return false };
+            mark(hits, self.x0.upper(), x0, self.y0.upper(), y0);
+            and_mark(hits, self.x1.upper(), x1, self.y1.upper(), y1);
+        } else {
+            let (Some(x), Some(y)) =
+                (self.x0.upper_range(window.x0, window.x1), self.y0.upper_range(window.y0, window.y1))
+            else {
+                return false;
+            };
+            mark(hits, self.x0.upper(), x, self.y0.upper(), y);
+        }
+        true
+    }
+
+    /// Calls `visit` with the index of every entry that may intersect the window.
+    #[inline]
+    pub fn for_each_in(&self, window: &Rect, visit: &mut impl FnMut(usize)) {
+        let mut hits = Hits::new();
+        if self.mark_window(&WindowBits::new(window), &mut hits) {
+            hits.iter(self.count).for_each(visit);
+        }
+    }
+
+    /// Whether the entry's rectangle intersects the window.
+    #[inline]
+    pub fn intersects(&self, index: usize, window: &WindowBits) -> bool {
+        self.x0.get(index) <= window.x1
+            && self.y0.get(index) <= window.y1
+            && self.x1.get(index) >= window.x0
+            && self.y1.get(index) >= window.y0
+    }
+
+    fn is_valid(&self) -> bool {
+        [&self.x0, &self.y0, &self.x1, &self.y1].iter().all(|column| column.is_valid())
+            && self.keys.is_valid(self.count)
+            && (0..self.count).all(|index| {
+                let rect = self.rect(index);
+                rect.x0 <= rect.x1 && rect.y0 <= rect.y1 && rect.is_finite()
+            })
+    }
+}
+
+#[inline]
+fn mark(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRange) {
+    for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
+        *hit = u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
+    }
+}
+
+#[inline]
+fn and_mark(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRange) {
+    for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
+        *hit &= u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
+    }
+}
+
+/// A window in the order-preserving bits of its coordinates, and rounded for inner pages.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowBits {
+    x0: u64,
+    y0: u64,
+    x1: u64,
+    y1: u64,
+    outward: RectF32,
+}
+
+impl WindowBits {
+    /// Prepares a window; it must not be empty and have no NaN.
+    pub fn new(window: &Rect) -> Self {
+        Self {
+            x0: ordered_bits(window.x0),
+            y0: ordered_bits(window.y0),
+            x1: ordered_bits(window.x1),
+            y1: ordered_bits(window.y1),
+            outward: RectF32::outward(*window),
+        }
+    }
+}
+
+/// An inner page.
+#[derive(Clone, Copy, Debug)]
+pub struct Inner<'a> {
+    x0: &'a [f32],
+    y0: &'a [f32],
+    x1: &'a [f32],
+    y1: &'a [f32],
+    /// The children.
+    pub children: &'a [PagePointer],
+}
+
+impl<'a> Inner<'a> {
+    /// Reads an inner page; `None` when its parts do not fit.
+    #[inline]
+    pub fn parse(page: &'a Page) -> Option<Self> {
+        let count = page.count();
+        let bytes = (4 * count).next_multiple_of(8);
+        let mut rest = page.payload();
+        let mut array = || {
+            let (array, behind) = rest.split_at_checked(bytes)?;
+            rest = behind;
+            let array: &[f32] = bytemuck::try_cast_slice(array).ok()?;
+            Some(&array[..count])
+        };
+        let (x0, y0, x1, y1) = (array()?, array()?, array()?, array()?);
+        let children: &[PagePointer] = bytemuck::try_cast_slice(rest).ok()?;
+        (children.len() == count).then_some(Self { x0, y0, x1, y1, children })
+    }
+
+    /// The box of a child.
+    #[inline]
+    pub fn rect(&self, index: usize) -> Rect {
+        Rect {
+            x0: self.x0[index].into(),
+            y0: self.y0[index].into(),
+            x1: self.x1[index].into(),
+            y1: self.y1[index].into(),
+        }
+    }
+
+    /// Marks the children whose boxes intersect the window.
+    #[inline]
+    pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) {
+        let window = &window.outward;
+        let hits = hits.bytes(self.children.len());
+        for ((((hit, x0), y0), x1), y1) in hits.iter_mut().zip(self.x0).zip(self.y0).zip(self.x1).zip(self.y1) {
+            *hit = u8::from(*x0 <= window.x1)
+                & u8::from(*y0 <= window.y1)
+                & u8::from(*x1 >= window.x0)
+                & u8::from(*y1 >= window.y0);
+        }
+    }
+}
+
+/// Verifies the structure of any page that an R-tree has (I2 of the module `disk`).
+pub fn validate(page: &Page) -> Result<(), String> {
+    let fail = |reason: &str| Err(reason.to_owned());
+    match page.kind() {
+        PageKind::RTreeLeaf => {
+            if page.count() == 0 || page.count() > POINTS_MAX {
+                return fail("a leaf cannot have this many entries");
+            }
+            match Leaf::parse(page) {
+                None => fail("the parts of the leaf do not fit"),
+                Some(leaf) if !leaf.is_valid() => fail("the entries of the leaf do not make sense"),
+                Some(_) => Ok(()),
+            }
+        }
+        PageKind::RTreeInner => {
+            if page.count() == 0 || page.count() > FANOUT_MAX || page.level() == 0 {
+                return fail("an inner page cannot have this many children or this level");
+            }
+            if Inner::parse(page).is_none() { fail("the parts of the inner page do not fit") } else { Ok(()) }
+        }
+        _ => fail("the page belongs to another kind of component"),
+    }
+}

@@ -1,0 +1,134 @@
+//! Writes the pages of a component file in one pass.
+
+use std::sync::Arc;
+
+use terrane_storage::{File, OpenMode, Storage};
+
+use super::component::{ComponentMeta, FORMAT_VERSION, MAGIC, TRAILER_LEN, Trailer, component_name};
+use super::page::{ALIGNMENT, HEADER_LEN, PAGE_LEN_MAX, PageHeader, PageKind, PagePointer, checksum};
+use crate::{Error, Result};
+
+/// Pages are collected to writes of about this many bytes.
+const BUFFER_LEN: usize = 256 << 10;
+
+/// A component file that is being written. Dropped unfinished, it removes the file.
+#[derive(Debug)]
+pub struct ComponentWriter {
+    storage: Arc<dyn Storage>,
+    file: Arc<dyn File>,
+    file_id: u64,
+    buffer: Vec<u8>,
+    /// Bytes handed to the file.
+    written: u64,
+    pages: u32,
+    finished: bool,
+}
+
+impl ComponentWriter {
+    /// Creates the file of a fresh id.
+    pub fn create(storage: &Arc<dyn Storage>, file_id: u64) -> Result<Self> {
+        let file = storage.open(&component_name(file_id), OpenMode::CreateNew)?;
+        Ok(Self {
+            storage: storage.clone(),
+            file,
+            file_id,
+            buffer: Vec::with_capacity(BUFFER_LEN + (16 << 10)),
+            written: 0,
+            pages: 0,
+            finished: false,
+        })
+    }
+
+    /// Id of the file.
+    pub fn file_id(&self) -> u64 {
+        self.file_id
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Whether nothing was written yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a page.
+    pub fn page(&mut self, kind: PageKind, level: u8, flags: u16, count: usize, payload: &[u8]) -> Result<PagePointer> {
+        let length = (HEADER_LEN + payload.len()).next_multiple_of(ALIGNMENT);
+        if length > PAGE_LEN_MAX {
+            return Err(Error::Invalid(format!(
+                "an entry of {} bytes is larger than a page can be ({PAGE_LEN_MAX} bytes)",
+                payload.len()
+            )));
+        }
+        let pointer = PagePointer { offset: self.len(), number: self.pages, length: length as u32 };
+        let start = self.buffer.len();
+        let mut header = PageHeader {
+            checksum: 0,
+            payload_len: payload.len() as u32,
+            kind: kind as u8,
+            level,
+            flags,
+            count: count as u32,
+        };
+        self.buffer.extend_from_slice(bytemuck::bytes_of(&header));
+        self.buffer.extend_from_slice(payload);
+        self.buffer.resize(start + length, 0);
+        header.checksum = checksum(self.file_id, pointer.number, &self.buffer[start..]);
+        self.buffer[start..start + 4].copy_from_slice(&header.checksum.to_le_bytes());
+        self.pages = self
+            .pages
+            .checked_add(1)
+            .ok_or_else(|| Error::Invalid("a component holds at most 4 billion pages".into()))?;
+        if self.buffer.len() >= BUFFER_LEN {
+            self.write_out()?;
+        }
+        Ok(pointer)
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        self.file.write_all_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes the description and the trailer, syncs the file, and returns the description as
+    /// the manifest keeps it. The file's name becomes durable with its directory's sync, which
+    /// the caller owes before a manifest names the file.
+    pub fn finish(mut self, mut meta: ComponentMeta) -> Result<ComponentMeta> {
+        meta.file_id = self.file_id;
+        meta.pages = self.pages;
+        meta.file_len = 0;
+        let description = serde_json::to_vec(&meta)
+            .map_err(|error| Error::Invalid(format!("a component's description cannot be written: {error}")))?;
+        let pointer = self.page(PageKind::Meta, 0, 0, 1, &description)?;
+        let mut trailer = Trailer {
+            meta: pointer,
+            file_id: self.file_id,
+            version: FORMAT_VERSION,
+            reserved: 0,
+            magic: MAGIC,
+            checksum: 0,
+            padding: 0,
+        };
+        trailer.checksum = crc32c::crc32c(&bytemuck::bytes_of(&trailer)[..TRAILER_LEN - 8]);
+        self.buffer.extend_from_slice(bytemuck::bytes_of(&trailer));
+        self.write_out()?;
+        self.file.sync_data()?;
+        meta.file_len = self.written;
+        self.finished = true;
+        Ok(meta)
+    }
+}
+
+impl Drop for ComponentWriter {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What cannot be removed is a stray, which the next open removes.
+            let _ = self.storage.remove(&component_name(self.file_id));
+        }
+    }
+}

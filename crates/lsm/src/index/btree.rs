@@ -1,0 +1,143 @@
+//! The LSM B-tree: the primary index, and the base of every kind that can be keyed by bytes.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{
+    CANCELLATION_STEP, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory,
+    merged_sequence,
+};
+use crate::Result;
+use crate::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, KIND};
+use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
+use crate::memory::{ErasedMemory, Kind, MemoryBTree, MemoryComponent};
+use crate::operation::Operation;
+
+/// A B-tree index: operations carry the entry's key and value.
+#[derive(Debug, Default)]
+pub struct BTreeIndex;
+
+impl DiskPart for BTreeComponent {
+    fn file(&self) -> &Arc<ComponentFile> {
+        BTreeComponent::file(self)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The versions of one key, newest first, on their way to disk.
+struct Versions<'p> {
+    plan: &'p FlushPlan,
+    /// Begin number of the version before (the next newer one); `u64::MAX` at the newest.
+    newer: u64,
+}
+
+impl Versions<'_> {
+    /// Whether a version has to be written. Anti-matter is needed by what is older than the
+    /// component; where nothing is, it only ends the version before it, which a snapshot's
+    /// reader must not overlook.
+    fn keeps(&mut self, begin: u64, antimatter: bool) -> bool {
+        let end = std::mem::replace(&mut self.newer, begin);
+        let newest = end == u64::MAX;
+        let seen = newest || self.plan.is_seen(begin, end);
+        let needless = antimatter && self.plan.is_oldest && self.plan.snapshots.is_empty();
+        seen && !needless
+    }
+}
+
+impl Index for BTreeIndex {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn new_memory(&self) -> Result<Arc<dyn ErasedMemory>> {
+        Ok(Arc::new(MemoryBTree::new()?))
+    }
+
+    fn apply(&self, memory: &dyn ErasedMemory, operation: &Operation<'_>, sequence: u64) -> Result<()> {
+        let memory: &MemoryBTree = downcast_memory(memory)?;
+        if operation.delete {
+            memory.delete(operation.key, sequence)
+        } else {
+            memory.put(operation.key, operation.value, sequence)
+        }
+    }
+
+    fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta> {
+        let memory: &MemoryBTree = downcast_memory(memory)?;
+        let mut builder = BTreeBuilder::new(writer, !plan.snapshots.is_empty());
+        let mut last_key: Option<Vec<u8>> = None;
+        let mut versions = Versions { plan, newer: u64::MAX };
+        memory.drain(&mut |version| {
+            let (key, antimatter) = (version.entry.key, version.kind == Kind::AntiMatter);
+            if last_key.as_deref() != Some(key) {
+                let last = last_key.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+                versions.newer = u64::MAX;
+            }
+            if versions.keeps(version.begin, antimatter) {
+                builder.push(key, antimatter, version.begin, version.entry.value)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        builder.finish(plan.sequence)
+    }
+
+    fn merge(
+        &self,
+        parts: &[Arc<dyn DiskPart>],
+        writer: ComponentWriter,
+        is_oldest: bool,
+        cancellation: &Cancellation,
+    ) -> Result<Option<ComponentMeta>> {
+        let mut cursors = Vec::with_capacity(parts.len());
+        for part in parts {
+            cursors.push(BTreeCursor::seek(downcast::<BTreeComponent>(part)?, &[])?);
+        }
+        let mut builder = BTreeBuilder::new(writer, false);
+        let mut key = Vec::new();
+        let mut steps = 0u64;
+        // Newest component first: of equal keys, the first cursor's entry is the newest.
+        while let Some(smallest) = smallest(&cursors) {
+            steps += 1;
+            if steps.is_multiple_of(CANCELLATION_STEP) && cancellation.is_cancelled() {
+                return Ok(None);
+            }
+            key.clear();
+            if let Some(entry) = cursors[smallest].entry() {
+                key.extend_from_slice(&entry.key);
+                if !(entry.antimatter && is_oldest) {
+                    builder.push(&key, entry.antimatter, entry.begin.unwrap_or(0), entry.value)?;
+                }
+            }
+            for cursor in &mut cursors {
+                while cursor.entry().is_some_and(|entry| *entry.key == *key) {
+                    cursor.advance()?;
+                }
+            }
+        }
+        builder.finish(merged_sequence(parts)).map(Some)
+    }
+
+    fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
+        Ok(Arc::new(BTreeComponent::open(file)?))
+    }
+
+    fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
+        downcast::<BTreeComponent>(part)?.check()
+    }
+}
+
+/// Index of the cursor with the smallest key; of equal keys, the first one.
+fn smallest(cursors: &[BTreeCursor]) -> Option<usize> {
+    let keyed = cursors.iter().enumerate().filter_map(|(index, cursor)| Some((index, cursor.entry()?)));
+    keyed.min_by(|(first, a), (second, b)| a.key.cmp(&b.key).then(first.cmp(second))).map(|(index, _)| index)
+}

@@ -1,0 +1,345 @@
+//! Bytes of the log: names of its files, the segment header, the group header, entries.
+//!
+//! A segment file is `HEADER_AREA` bytes that hold the [`SegmentHeader`], then groups
+//! without gaps. A group is a [`GroupHeader`] and a payload: entries, each a length
+//! (u32) and its bytes, padded with zeros to a multiple of 8. All integers are
+//! little-endian. Group checksums are seeded with the store's id, so that neither a
+//! copied file of another store nor bytes inside an entry can pass for a group.
+
+use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
+
+use super::Lsn;
+
+const _: () = assert!(cfg!(target_endian = "little"), "the log's structures are read in place and are little-endian");
+
+/// Directory of the segments below the store's root.
+pub(super) const DIRECTORY: &str = "log";
+/// Offset of the first group in a segment. Groups never share a page with the header.
+pub(super) const HEADER_AREA: u64 = 4096;
+/// Segment sizes are multiples of this.
+pub(super) const SIZE_UNIT: u64 = 4096;
+/// Groups, entries and therefore all LSNs are multiples of this.
+pub(super) const ALIGNMENT: u64 = 8;
+/// Bytes of a group header, in the file and in the LSN space.
+pub(super) const GROUP_HEADER_LENGTH: usize = size_of::<GroupHeader>();
+/// Longest entry that is accepted.
+pub(super) const ENTRY_LENGTH_MAX: usize = 1 << 30;
+/// Bytes of the length before every entry.
+pub(super) const ENTRY_PREFIX_LENGTH: usize = size_of::<u32>();
+
+const FORMAT_VERSION: u32 = 1;
+const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"TERRLOG\n");
+pub(super) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"TgrP");
+const FLAG_RECYCLED: u32 = 1;
+
+/// Header of a segment, in its first sector. Written once, when the segment begins.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct SegmentHeader {
+    magic: u64,
+    /// CRC-32C over everything after this field.
+    crc32c: u32,
+    format_version: u32,
+    store_id: [u8; 16],
+    /// Number in the file's name; differs in a file that was renamed for reuse.
+    pub number: u64,
+    /// LSN of the first byte after the header area, and end of what counts in the previous segment.
+    pub base_lsn: Lsn,
+    /// Number of the segment that ends at `base_lsn`, 0 for the first of a store.
+    pub previous_number: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    flags: u32,
+    reserved: [u32; 15],
+}
+
+const _: () = assert!(size_of::<SegmentHeader>() == SEGMENT_HEADER_LENGTH);
+const _: () = assert!(SEGMENT_HEADER_LENGTH <= 512, "a header is written within one sector");
+
+/// Bytes of a segment header.
+pub(super) const SEGMENT_HEADER_LENGTH: usize = 128;
+
+/// What the header area of a file says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeaderState {
+    /// Only zeros: the file was prepared and never begun.
+    Zero,
+    /// A header whose checksum fits.
+    Valid(SegmentHeader),
+    /// A header of a later format.
+    UnknownVersion(u32),
+    /// The header of another store's log.
+    OtherStore,
+    /// Anything else.
+    Broken,
+}
+
+impl SegmentHeader {
+    /// Header of a segment that begins now.
+    pub fn new(
+        store_id: [u8; 16],
+        number: u64,
+        base_lsn: Lsn,
+        previous_number: u64,
+        size: u64,
+        recycled: bool,
+    ) -> Self {
+        Self {
+            magic: SEGMENT_MAGIC,
+            crc32c: 0,
+            format_version: FORMAT_VERSION,
+            store_id,
+            number,
+            base_lsn,
+            previous_number,
+            size,
+            flags: if recycled { FLAG_RECYCLED } else { 0 },
+            reserved: [0; 15],
+        }
+    }
+
+    /// Whether the file held an earlier segment, whose bytes lie behind the groups.
+    pub fn is_recycled(&self) -> bool {
+        self.flags & FLAG_RECYCLED != 0
+    }
+
+    /// LSN after the last byte of the file.
+    pub fn limit_lsn(&self) -> Lsn {
+        self.base_lsn + (self.size - HEADER_AREA)
+    }
+
+    /// File offset of an LSN of this segment.
+    pub fn offset_of(&self, lsn: Lsn) -> u64 {
+        HEADER_AREA + (lsn - self.base_lsn)
+    }
+
+    /// The bytes to write, with their checksum.
+    pub fn encode(mut self) -> [u8; SEGMENT_HEADER_LENGTH] {
+        self.crc32c = self.checksum();
+        let mut bytes = [0; SEGMENT_HEADER_LENGTH];
+        bytes.copy_from_slice(bytes_of(&self));
+        bytes
+    }
+
+    /// Reads what the first bytes of a file say to the store of this id.
+    pub fn decode(bytes: &[u8; SEGMENT_HEADER_LENGTH], store_id: [u8; 16]) -> HeaderState {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return HeaderState::Zero;
+        }
+        let header: Self = pod_read_unaligned(bytes);
+        if header.magic != SEGMENT_MAGIC || header.crc32c != header.checksum() {
+            return HeaderState::Broken;
+        }
+        if header.format_version != FORMAT_VERSION {
+            return HeaderState::UnknownVersion(header.format_version);
+        }
+        if header.store_id != store_id {
+            return HeaderState::OtherStore;
+        }
+        let size_fits = header.size > HEADER_AREA && header.base_lsn.checked_add(header.size).is_some();
+        if !size_fits || !header.base_lsn.is_multiple_of(ALIGNMENT) {
+            return HeaderState::Broken;
+        }
+        HeaderState::Valid(header)
+    }
+
+    /// Highest format version that this program reads.
+    pub fn known_version() -> u32 {
+        FORMAT_VERSION
+    }
+
+    fn checksum(&self) -> u32 {
+        crc32c::crc32c(&bytes_of(self)[12..])
+    }
+}
+
+/// Says that the log was closed in this segment and where it ended. It is written twice, in
+/// two sectors: a torn copy counts as none, and each whole copy is true.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct CloseMark {
+    magic: u32,
+    /// CRC-32C over everything after this field, seeded with the store's id.
+    crc32c: u32,
+    segment_number: u64,
+    end_lsn: Lsn,
+}
+
+const _: () = assert!(size_of::<CloseMark>() == 24);
+
+const CLOSE_MAGIC: u32 = u32::from_le_bytes(*b"TcLs");
+const CLOSE_MARK_DISTANCE: usize = 512;
+/// Offset of the first copy of the mark in a segment file.
+pub(super) const CLOSE_MARKS_OFFSET: u64 = 512;
+/// Bytes from the first copy's begin to the second's end.
+pub(super) const CLOSE_MARKS_LENGTH: usize = CLOSE_MARK_DISTANCE + size_of::<CloseMark>();
+
+const _: () = assert!(CLOSE_MARKS_OFFSET + CLOSE_MARKS_LENGTH as u64 <= HEADER_AREA);
+
+/// Header of a group. It carries its own checksum, so that it proves what it says about
+/// durability even where the payload after it is damaged.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct GroupHeader {
+    magic: u32,
+    /// CRC-32C over the rest of the header, seeded with the store's id.
+    header_crc32c: u32,
+    /// CRC-32C over the payload, seeded with the store's id.
+    payload_crc32c: u32,
+    /// Bytes of the payload, a multiple of 8.
+    pub payload_length: u32,
+    pub entry_count: u32,
+    reserved: u32,
+    /// Number of the segment it was written to.
+    pub segment_number: u64,
+    /// LSN of the header's first byte.
+    pub lsn: Lsn,
+    /// Everything below was durable when the group was written.
+    pub durable_lsn: Lsn,
+    reserved_words: [u64; 2],
+}
+
+const _: () = assert!(size_of::<GroupHeader>() == 64);
+
+impl GroupHeader {
+    /// LSN after the group.
+    pub fn end_lsn(&self) -> Lsn {
+        self.lsn.saturating_add(GROUP_HEADER_LENGTH as u64 + u64::from(self.payload_length))
+    }
+}
+
+/// Computes and checks the checksums of one store's groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupSeal {
+    seed: u32,
+}
+
+impl GroupSeal {
+    /// The seal of the store with this id.
+    pub fn new(store_id: [u8; 16]) -> Self {
+        Self { seed: crc32c::crc32c(&store_id) }
+    }
+
+    /// Fills in the header at the start of a group whose payload is complete.
+    pub fn seal(&self, group: &mut [u8], entry_count: u32, segment_number: u64, lsn: Lsn, durable_lsn: Lsn) {
+        let (header_bytes, payload) = group.split_at_mut(GROUP_HEADER_LENGTH);
+        let mut header = GroupHeader {
+            magic: GROUP_MAGIC,
+            header_crc32c: 0,
+            payload_crc32c: crc32c::crc32c_append(self.seed, payload),
+            payload_length: u32::try_from(payload.len()).expect("a group is cut before its payload reaches 4 GiB"),
+            entry_count,
+            reserved: 0,
+            segment_number,
+            lsn,
+            durable_lsn,
+            reserved_words: [0; 2],
+        };
+        header.header_crc32c = self.header_checksum(&header);
+        header_bytes.copy_from_slice(bytes_of(&header));
+    }
+
+    /// The header in these bytes, if it is one that was written for this segment and LSN.
+    pub fn open_header(&self, bytes: &[u8], segment_number: u64, lsn: Lsn) -> Result<GroupHeader, &'static str> {
+        let header: GroupHeader = pod_read_unaligned(bytes);
+        if header.magic != GROUP_MAGIC {
+            return Err("no group begins here");
+        }
+        if header.header_crc32c != self.header_checksum(&header) {
+            return Err("the checksum of the group's header does not fit");
+        }
+        if header.segment_number != segment_number {
+            return Err("the group belongs to another segment");
+        }
+        if header.lsn != lsn || header.durable_lsn > lsn {
+            return Err("the group belongs to another position");
+        }
+        Ok(header)
+    }
+
+    /// Both copies of the mark of a clean close.
+    pub fn close_marks(&self, segment_number: u64, end_lsn: Lsn) -> [u8; CLOSE_MARKS_LENGTH] {
+        let mut mark = CloseMark { magic: CLOSE_MAGIC, crc32c: 0, segment_number, end_lsn };
+        mark.crc32c = self.close_checksum(&mark);
+        let mut bytes = [0; CLOSE_MARKS_LENGTH];
+        bytes[..size_of::<CloseMark>()].copy_from_slice(bytes_of(&mark));
+        bytes[CLOSE_MARK_DISTANCE..].copy_from_slice(bytes_of(&mark));
+        bytes
+    }
+
+    /// Where the log ended when it was closed in this segment, if a copy of the mark says so.
+    pub fn clean_end_lsn(&self, marks: &[u8; CLOSE_MARKS_LENGTH], header: &SegmentHeader) -> Option<Lsn> {
+        [0, CLOSE_MARK_DISTANCE]
+            .map(|offset| pod_read_unaligned::<CloseMark>(&marks[offset..offset + size_of::<CloseMark>()]))
+            .into_iter()
+            .filter(|mark| mark.magic == CLOSE_MAGIC && mark.crc32c == self.close_checksum(mark))
+            .find(|mark| {
+                mark.segment_number == header.number && (header.base_lsn..=header.limit_lsn()).contains(&mark.end_lsn)
+            })
+            .map(|mark| mark.end_lsn)
+    }
+
+    fn close_checksum(&self, mark: &CloseMark) -> u32 {
+        crc32c::crc32c_append(self.seed, &bytes_of(mark)[8..])
+    }
+
+    /// Whether these bytes are the header of a group that was written to this segment, wherever.
+    pub fn is_header_of_segment(&self, bytes: &[u8], segment_number: u64) -> bool {
+        let header: GroupHeader = pod_read_unaligned(bytes);
+        self.open_header(bytes, segment_number, header.lsn).is_ok()
+    }
+
+    /// Whether the payload is the one that the header was written for.
+    pub fn fits(&self, header: &GroupHeader, payload: &[u8]) -> bool {
+        header.payload_crc32c == crc32c::crc32c_append(self.seed, payload)
+    }
+
+    fn header_checksum(&self, header: &GroupHeader) -> u32 {
+        crc32c::crc32c_append(self.seed, &bytes_of(header)[8..])
+    }
+}
+
+/// Whether bytes at `lsn` begin like a group of this segment, whole or not.
+pub(super) fn resembles_group(bytes: &[u8], segment_number: u64, lsn: Lsn) -> bool {
+    let header: GroupHeader = pod_read_unaligned(bytes);
+    header.magic == GROUP_MAGIC && header.segment_number == segment_number && header.lsn == lsn
+}
+
+/// Bytes that an entry of `length` bytes takes in a group.
+pub(super) fn entry_space(length: usize) -> u64 {
+    (length as u64 + ENTRY_PREFIX_LENGTH as u64).next_multiple_of(ALIGNMENT)
+}
+
+/// Name of a segment's file.
+pub(super) fn segment_name(number: u64) -> String {
+    format!("{DIRECTORY}/{number:012}.log")
+}
+
+/// Name of a segment's file while it is filled with zeros.
+pub(super) fn unfinished_name(number: u64) -> String {
+    format!("{DIRECTORY}/{number:012}.new")
+}
+
+/// What a file of the log's directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
+    /// A segment, or a file prepared to become one.
+    Segment(u64),
+    /// A file whose preparation did not end.
+    Unfinished(u64),
+}
+
+/// Reads a name inside the log's directory; `None` for files that are not the log's.
+pub(super) fn parse_name(name: &str) -> Option<FileKind> {
+    let (stem, extension) = name.split_once('.')?;
+    if stem.len() < 12 || !stem.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = stem.parse().ok()?;
+    let kind = match extension {
+        "log" => FileKind::Segment(number),
+        "new" => FileKind::Unfinished(number),
+        _ => return None,
+    };
+    (format!("{number:012}") == stem).then_some(kind)
+}

@@ -1,0 +1,38 @@
+//! Sizes of the log.
+
+use super::layout::{HEADER_AREA, SIZE_UNIT};
+use crate::{Error, Result};
+
+const SEGMENT_SIZE_MAX: u64 = 1 << 30;
+
+/// Sizes of the log's files. They may differ from one opening to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Bytes of a segment, a multiple of 4096. An entry that needs more gets a larger one.
+    pub segment_size: u64,
+    /// Bytes of the segment that opening creates when no file can be recycled, so that a short
+    /// session does not wait for a whole segment of zeros.
+    pub first_segment_size: u64,
+    /// Retired files that are kept for reuse; others are removed.
+    pub spare_segments: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { segment_size: 16 << 20, first_segment_size: 1 << 20, spare_segments: 2 }
+    }
+}
+
+impl LogOptions {
+    pub(super) fn check(&self) -> Result<()> {
+        for (name, size) in [("segment_size", self.segment_size), ("first_segment_size", self.first_segment_size)] {
+            if !size.is_multiple_of(SIZE_UNIT) || !(HEADER_AREA + SIZE_UNIT..=SEGMENT_SIZE_MAX).contains(&size) {
+                return Err(Error::Invalid(format!(
+                    "{name} is {size}; it has to be a multiple of {SIZE_UNIT} from {} to {SEGMENT_SIZE_MAX}",
+                    HEADER_AREA + SIZE_UNIT
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading the log beside a writer of another process.
+
+use std::sync::Arc;
+
+use terrane_storage::{File, LockKind, OpenMode, Storage};
+
+use super::layout::{FileKind, GroupSeal, segment_name};
+use super::recovery::{Classified, Directory, OnEntry, classify, replay};
+use super::{LogPosition, Lsn};
+use crate::Result;
+
+/// What a second process has read of the log. The segments stay as they are until it is dropped.
+#[derive(Debug)]
+pub struct ReadOnlyTail {
+    locked: Vec<Arc<dyn File>>,
+    end_lsn: Lsn,
+    entries: u64,
+}
+
+impl ReadOnlyTail {
+    /// LSN after the last entry replayed.
+    pub fn end_lsn(&self) -> Lsn {
+        self.end_lsn
+    }
+
+    /// Number of entries replayed.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Number of segments that are locked against reuse.
+    pub fn segments(&self) -> usize {
+        self.locked.len()
+    }
+}
+
+/// Replays the log from `from` without changing it, and keeps its segments from being reused.
+///
+/// Everything acknowledged before the call is replayed. The entries may be shown once this
+/// has returned: only then are they durable. A writer may have moved its low-water mark in the
+/// meantime; then segments are missing and this fails. On an error, and before showing
+/// anything, the caller compares the manifest with the one that `from` is of, and starts over if it changed.
+///
+/// # Errors
+/// [`Error::Damaged`](crate::Error::Damaged) if a segment is missing or damaged, what `on_entry` returns, and
+/// failures of the storage.
+pub fn replay_read_only(
+    storage: &dyn Storage,
+    store_id: [u8; 16],
+    from: LogPosition,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<ReadOnlyTail> {
+    let mut numbers: Vec<u64> = Directory::list(storage)?
+        .into_iter()
+        .filter_map(|kind| match kind {
+            FileKind::Segment(number) => Some(number),
+            FileKind::Unfinished(_) => None,
+        })
+        .filter(|&number| number >= from.segment)
+        .collect();
+    // From the newest back: where a segment has begun, all before it have.
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    let mut segments = Vec::new();
+    for number in numbers {
+        let file = match storage.open(&segment_name(number), OpenMode::Read) {
+            Ok(file) => file,
+            // Retired since the names were listed; whether it is needed shows in the chain.
+            Err(error) if error.is_not_found() => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // The writer locks a file while it is not part of the log (I7), so no group that was
+        // acknowledged before the call is in it under this number.
+        if !file.try_lock(LockKind::Shared)? {
+            continue;
+        }
+        if let Classified::Begun(segment) = classify(number, &file, store_id)? {
+            segments.push(segment);
+        }
+    }
+    segments.reverse();
+    let replayed = replay(&segments, GroupSeal::new(store_id), from, on_entry)?;
+    // Headers prove all older segments durable (I3). The last is synced after it was read, so
+    // that nothing was given to `on_entry` that a power loss can remove.
+    if let Some(last) = segments.last() {
+        last.file.file.sync_data()?;
+    }
+    let locked = segments.into_iter().map(|segment| segment.file.file).collect();
+    Ok(ReadOnlyTail { locked, end_lsn: replayed.end_lsn, entries: replayed.report.entries })
+}

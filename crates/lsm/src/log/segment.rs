@@ -1,0 +1,159 @@
+//! Segment files: prepared with zeros or recycled, begun by their header, retired.
+
+use std::sync::Arc;
+
+use terrane_storage::{File, LockKind, OpenMode, Storage, StorageError};
+
+use super::Lsn;
+use super::layout::{
+    CLOSE_MARKS_LENGTH, CLOSE_MARKS_OFFSET, DIRECTORY, GroupSeal, HEADER_AREA, HeaderState, SEGMENT_HEADER_LENGTH,
+    SegmentHeader, segment_name, unfinished_name,
+};
+use crate::{Error, Result};
+
+const ZERO_CHUNK_LENGTH: usize = 256 << 10;
+
+/// A file that is, was or will be a segment.
+#[derive(Clone, Debug)]
+pub(super) struct SegmentFile {
+    /// Number in its name.
+    pub number: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Whether it held an earlier segment.
+    pub recycled: bool,
+    /// Whether this handle holds the exclusive lock that keeps readers of another process away.
+    pub locked: bool,
+    pub file: Arc<dyn File>,
+}
+
+/// A segment whose place in the LSN space is fixed.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub file: SegmentFile,
+    pub header: SegmentHeader,
+    /// Where the log ended when it was closed in this segment.
+    pub clean_end_lsn: Option<Lsn>,
+}
+
+impl SegmentFile {
+    /// Name below the store's root.
+    pub fn name(&self) -> String {
+        segment_name(self.number)
+    }
+
+    /// Bytes that groups can take.
+    pub fn capacity(&self) -> u64 {
+        self.size - HEADER_AREA
+    }
+
+    /// Creates a file of zeros that are written and durable, with a durable name.
+    ///
+    /// 1. The zeros are written under an unfinished name and synced: a crash leaves a file
+    ///    that opening removes. 2. The rename and the sync of the directory: a crash leaves
+    ///    either name. The file becomes part of the log only by [`Segment::begin`].
+    pub fn create(storage: &dyn Storage, number: u64, size: u64) -> Result<Self> {
+        let unfinished = unfinished_name(number);
+        let file = storage.open(&unfinished, OpenMode::CreateNew).map_err(|error| full_or_storage(error, number))?;
+        if let Err(error) = write_zeros(file.as_ref(), size) {
+            // The first error is the one to report; opening removes what stays behind.
+            let _ = storage.remove(&unfinished);
+            return Err(full_or_storage(error, number));
+        }
+        storage.rename(&unfinished, &segment_name(number)).map_err(|error| full_or_storage(error, number))?;
+        // Errors name a file as it was opened.
+        let file = storage.open(&segment_name(number), OpenMode::Write)?;
+        Ok(Self { number, size, recycled: false, locked: false, file })
+    }
+
+    /// Gives a spare file a later number. Its groups carry the old number, so they count no
+    /// more; its header does too, so the file is not begun. `None` if a reader holds it.
+    pub fn recycle(mut self, storage: &dyn Storage, number: u64) -> Result<Option<Self>> {
+        if !self.lock_exclusively()? {
+            return Ok(None);
+        }
+        storage.rename(&self.name(), &segment_name(number))?;
+        Ok(Some(Self { number, ..self }))
+    }
+
+    /// Takes the exclusive lock that is kept until the file's next header is durable;
+    /// `false` while another handle reads the segment.
+    pub fn lock_exclusively(&mut self) -> Result<bool> {
+        if !self.locked {
+            self.locked = self.file.try_lock(LockKind::Exclusive)?;
+        }
+        Ok(self.locked)
+    }
+}
+
+impl Segment {
+    /// A segment that will begin at `base_lsn`. Nothing is written.
+    pub fn new(file: SegmentFile, store_id: [u8; 16], base_lsn: Lsn, previous_number: u64) -> Self {
+        let header = SegmentHeader::new(store_id, file.number, base_lsn, previous_number, file.size, file.recycled);
+        Self { file, header, clean_end_lsn: None }
+    }
+
+    /// A segment that has begun, as its file says.
+    pub fn existing(file: SegmentFile, header: SegmentHeader, seal: GroupSeal) -> Result<Self> {
+        let mut marks = [0; CLOSE_MARKS_LENGTH];
+        file.file.read_exact_at(&mut marks, CLOSE_MARKS_OFFSET)?;
+        let clean_end_lsn = seal.clean_end_lsn(&marks, &header);
+        Ok(Self { file, header, clean_end_lsn })
+    }
+
+    /// Writes the header and makes it durable; only then may readers lock the file and groups
+    /// be written. The caller has made everything below the base LSN durable (I3).
+    pub fn begin(&self) -> Result<()> {
+        self.file.file.write_all_at(&self.header.encode(), 0)?;
+        self.file.file.sync_data()?;
+        if self.file.locked {
+            self.file.file.unlock()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the mark of a clean close and makes it durable. A crash leaves both copies, one or
+    /// none; what they say is true already.
+    pub fn mark_clean_close(&self, seal: GroupSeal, end_lsn: Lsn) -> Result<()> {
+        self.file.file.write_all_at(&seal.close_marks(self.header.number, end_lsn), CLOSE_MARKS_OFFSET)?;
+        self.file.file.sync_data()?;
+        Ok(())
+    }
+
+    /// The file once the segment is no longer part of the log.
+    pub fn into_spare(self) -> SegmentFile {
+        SegmentFile { recycled: true, locked: false, ..self.file }
+    }
+}
+
+/// Reads what the header of a file says; the file is long enough to have one.
+pub(super) fn read_header(file: &dyn File, store_id: [u8; 16]) -> Result<HeaderState> {
+    let mut bytes = [0; SEGMENT_HEADER_LENGTH];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(SegmentHeader::decode(&bytes, store_id))
+}
+
+/// Makes the names in the log's directory durable.
+pub(super) fn sync_names(storage: &dyn Storage) -> Result<()> {
+    Ok(storage.sync_directory(DIRECTORY)?)
+}
+
+fn write_zeros(file: &dyn File, size: u64) -> terrane_storage::Result<()> {
+    file.allocate(size)?;
+    let zeros = vec![0; ZERO_CHUNK_LENGTH];
+    let mut offset = 0;
+    while offset < size {
+        let length = (size - offset).min(ZERO_CHUNK_LENGTH as u64);
+        file.write_all_at(&zeros[..length as usize], offset)?;
+        offset += length;
+    }
+    file.sync_data()
+}
+
+fn full_or_storage(error: StorageError, number: u64) -> Error {
+    if error.is_storage_full() {
+        Error::Full { what: format!("the log's segment {}", segment_name(number)) }
+    } else {
+        error.into()
+    }
+}

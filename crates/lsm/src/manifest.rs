@@ -1,0 +1,222 @@
+//! The manifest: which components make up the store, and its catalog. Replaced whole.
+//!
+//! File: magic 8 · version u32 · CRC-32C u32 over all that follows · length u64 · body
+//! (JSON, so that a person can read it).
+//!
+//! A step writes `MANIFEST.new`, syncs it, renames it over `MANIFEST` and syncs the
+//! directory. What a crash leaves:
+//! - before the rename is durable: the old manifest whole; the new file, if its name is
+//!   there, is a stray;
+//! - after it: the new manifest whole, as its contents were synced before the rename.
+//!
+//! After a failed rename or directory sync either may be found, so the handle stops writing.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use terrane_storage::{OpenMode, Storage};
+
+use crate::disk::ComponentMeta;
+use crate::log::LogPosition;
+use crate::sync::Mutex;
+use crate::{Error, Result};
+
+/// Version of the manifest format.
+pub const FORMAT_VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"TERRANEm";
+const HEADER_LEN: usize = 24;
+/// Name of the manifest.
+pub const NAME: &str = "MANIFEST";
+const NEW_NAME: &str = "MANIFEST.new";
+const BODY_LEN_MAX: u64 = 1 << 30;
+
+/// One index of a partition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IndexState {
+    /// Number within the dataset; operations in the log name it.
+    pub id: u32,
+    /// Components, newest first.
+    pub components: Vec<ComponentMeta>,
+}
+
+/// One partition of a dataset.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartitionState {
+    /// Number within the dataset.
+    pub id: u32,
+    /// Changes up to this sequence number are in disk components, of all indexes.
+    pub flushed_sequence: u64,
+    /// Its indexes.
+    pub indexes: Vec<IndexState>,
+}
+
+/// One dataset. What `catalog` holds is the database's business.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetState {
+    /// Number within the store, never used again.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// Schema, indexes, options.
+    pub catalog: serde_json::Value,
+    /// Its partitions.
+    pub partitions: Vec<PartitionState>,
+}
+
+/// Everything that a store knows of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Drawn at random when the store was created, hexadecimal.
+    pub store_id: String,
+    /// Counts the steps.
+    pub generation: u64,
+    /// Durability mode, fixed at creation.
+    pub durability: String,
+    /// Ids below this one are taken.
+    pub next_file_id: u64,
+    /// Dataset ids below this one are taken.
+    pub next_dataset_id: u32,
+    /// Highest sequence number that a component holds.
+    pub last_sequence: u64,
+    /// Entries of the log before this position are in components.
+    pub low_water: LogPosition,
+    /// The datasets.
+    pub datasets: Vec<DatasetState>,
+}
+
+impl Manifest {
+    /// Reads the manifest; `None` where there is none.
+    pub fn read(storage: &dyn Storage) -> Result<Option<Self>> {
+        let file = match storage.open(NAME, OpenMode::Read) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let damaged = |offset: u64, reason: &str| Error::damaged(NAME, offset, reason);
+        let length = file.len()?;
+        if length < HEADER_LEN as u64 {
+            return Err(damaged(0, "the file is too short for a manifest"));
+        }
+        let mut header = [0; HEADER_LEN];
+        file.read_exact_at(&mut header, 0)?;
+        if &header[..8] != MAGIC {
+            return Err(damaged(0, "the file does not begin as a manifest does"));
+        }
+        let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if version != FORMAT_VERSION {
+            return Err(Error::UnknownVersion { file: NAME.into(), found: version, known: FORMAT_VERSION });
+        }
+        let checksum = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
+        let body_len = u64::from_le_bytes(std::array::from_fn(|byte| header[16 + byte]));
+        if body_len > BODY_LEN_MAX || body_len != length - HEADER_LEN as u64 {
+            return Err(damaged(16, "the length does not match the file's"));
+        }
+        let mut body = vec![0; body_len as usize];
+        file.read_exact_at(&mut body, HEADER_LEN as u64)?;
+        if crc32c::crc32c_append(crc32c::crc32c(&header[16..]), &body) != checksum {
+            return Err(damaged(12, "the checksum does not match"));
+        }
+        let manifest = serde_json::from_slice(&body)
+            .map_err(|error| damaged(HEADER_LEN as u64, &format!("the body cannot be read: {error}")))?;
+        Ok(Some(manifest))
+    }
+
+    fn encode(&self) -> Result<Vec<u8>> {
+        let body = serde_json::to_vec(self)
+            .map_err(|error| Error::Invalid(format!("the manifest cannot be written: {error}")))?;
+        let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        let checksum = crc32c::crc32c(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// The dataset of an id.
+    pub fn dataset_mut(&mut self, id: u32) -> Result<&mut DatasetState> {
+        self.datasets
+            .iter_mut()
+            .find(|dataset| dataset.id == id)
+            .ok_or_else(|| Error::Invalid(format!("dataset {id} is not in the manifest")))
+    }
+
+    /// All components of all datasets.
+    pub fn components(&self) -> impl Iterator<Item = &ComponentMeta> {
+        self.datasets
+            .iter()
+            .flat_map(|dataset| &dataset.partitions)
+            .flat_map(|partition| &partition.indexes)
+            .flat_map(|index| &index.components)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    manifest: Arc<Manifest>,
+    failed: Option<String>,
+}
+
+/// The manifest of a store that is open for writing; steps follow one another.
+#[derive(Debug)]
+pub struct ManifestFile {
+    storage: Arc<dyn Storage>,
+    state: Mutex<State>,
+}
+
+impl ManifestFile {
+    /// Writes the first manifest of a new store.
+    pub fn create(storage: Arc<dyn Storage>, manifest: Manifest) -> Result<Self> {
+        let file = Self::open(storage, manifest);
+        file.update(|_| Ok(()))?;
+        Ok(file)
+    }
+
+    /// Goes on from a manifest that was read.
+    pub fn open(storage: Arc<dyn Storage>, manifest: Manifest) -> Self {
+        Self { storage, state: Mutex::new(State { manifest: Arc::new(manifest), failed: None }) }
+    }
+
+    /// The manifest in force.
+    pub fn current(&self) -> Arc<Manifest> {
+        self.state.lock().manifest.clone()
+    }
+
+    /// Whether a step failed so that the disk may hold either manifest.
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
+    /// One step: changes a copy, makes it durable, and puts it in force. Component files that
+    /// the change names must be synced; their directory's names are made durable here.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Manifest) -> Result<T>) -> Result<T> {
+        let mut state = self.state.lock();
+        if let Some(cause) = &state.failed {
+            return Err(Error::Poisoned { cause: cause.clone() });
+        }
+        let mut manifest = (*state.manifest).clone();
+        let result = change(&mut manifest)?;
+        manifest.generation += 1;
+        self.write_new(&manifest)?;
+        let renamed = self.storage.rename(NEW_NAME, NAME).and_then(|()| self.storage.sync_directory(""));
+        if let Err(error) = renamed {
+            state.failed = Some(error.to_string());
+            return Err(error.into());
+        }
+        state.manifest = Arc::new(manifest);
+        Ok(result)
+    }
+
+    fn write_new(&self, manifest: &Manifest) -> Result<()> {
+        self.storage.sync_directory("components")?;
+        if self.storage.exists(NEW_NAME)? {
+            self.storage.remove(NEW_NAME)?;
+        }
+        let file = self.storage.open(NEW_NAME, OpenMode::CreateNew)?;
+        file.write_all_at(&manifest.encode()?, 0)?;
+        file.sync_data()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! The spatial memory component: a Hilbert R-tree.
+//!
+//! Entries are ordered by Hilbert position, then primary key, then sequence number, as
+//! in a B+-tree; inner nodes keep the minimum bounding rectangle of each child, as in an
+//! R-tree. Hence it drains in the order in which disk components are built. The caller
+//! computes the positions. (Kamel and Faloutsos, "Hilbert R-tree", VLDB 1994, with the
+//! nodes of [`super::tree`] in place of deferred splitting.)
+
+mod columns;
+mod nearest;
+mod search;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use nearest::{Child, NodeHandle};
+
+use super::counters::Counters;
+use super::tree::{Cell, CheckReport, Columns, LeafWalk, Order, Shape, Tree};
+use super::{ErasedMemory, Kind, MemoryComponent, SEQUENCE_MAX, Versioned};
+use crate::{Error, Result};
+use columns::{Spatial, SpatialItem};
+use std::ops::ControlFlow;
+use terrane_space::Rect;
+
+/// A rectangle, or a point as one of area zero, with its place and primary key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpatialEntry<'a> {
+    /// Hilbert position; entries are ordered by it first.
+    pub position: u64,
+    /// Bounding rectangle.
+    pub rect: Rect,
+    /// Primary key, memcomparable, at most 1 KiB; up to 8 bytes are held in the node.
+    pub key: &'a [u8],
+}
+
+/// What a tree stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shapes {
+    /// Points only: rectangles of area zero, at half the coordinates.
+    Points,
+    /// Any rectangles.
+    Rects,
+}
+
+/// A Hilbert R-tree; see the module [`super`] for what readers may rely on.
+pub struct MemoryRTree {
+    kinds: Kinds,
+    counters: Counters,
+}
+
+enum Kinds {
+    Points(Tree<Spatial<2>>),
+    Rects(Tree<Spatial<4>>),
+}
+
+/// Calls the same code for either kind of tree.
+macro_rules! either {
+    ($self:ident, $tree:ident => $body:expr) => {
+        match &$self.kinds {
+            Kinds::Points($tree) => $body,
+            Kinds::Rects($tree) => $body,
+        }
+    };
+}
+
+impl MemoryRTree {
+    /// A component without entries.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there is no memory.
+    pub fn new(shapes: Shapes) -> Result<Self> {
+        Self::with_shape(shapes, Shape::LARGE)
+    }
+
+    /// A component with nodes of given sizes.
+    ///
+    /// # Errors
+    /// As [`MemoryRTree::new`].
+    pub fn with_shape(shapes: Shapes, shape: Shape) -> Result<Self> {
+        let kinds = match shapes {
+            Shapes::Points => Kinds::Points(Tree::new(shape)?),
+            Shapes::Rects => Kinds::Rects(Tree::new(shape)?),
+        };
+        Ok(Self { kinds, counters: Counters::new() })
+    }
+
+    /// Adds an entry that snapshots from `sequence` on see.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a sealed component, a key too long, a rectangle that is
+    /// empty or NaN, or one that is not a point in a tree of points; [`Error::Full`]
+    /// without memory. Nothing changes then.
+    pub fn insert(&self, position: u64, rect: Rect, key: &[u8], sequence: u64) -> Result<()> {
+        self.change(position, rect, key, sequence, Kind::Put)
+    }
+
+    /// Adds anti-matter for an entry, and ends the live entry with this position and key
+    /// if there is one. The rectangle is the deleted entry's, so that whatever finds the
+    /// entry in an older component finds the anti-matter too.
+    ///
+    /// # Errors
+    /// As [`MemoryRTree::insert`].
+    pub fn delete(&self, position: u64, rect: Rect, key: &[u8], sequence: u64) -> Result<()> {
+        self.change(position, rect, key, sequence, Kind::AntiMatter)
+    }
+
+    fn change(&self, position: u64, rect: Rect, key: &[u8], sequence: u64, kind: Kind) -> Result<()> {
+        self.check_rect(&rect)?;
+        either!(self, tree => change(tree, &self.counters, position, rect, key, sequence, kind))
+    }
+
+    fn check_rect(&self, rect: &Rect) -> Result<()> {
+        if rect.is_empty() {
+            return Err(Error::Invalid(format!(
+                "{rect:?} is empty or not a number; entries without a place are not indexed"
+            )));
+        }
+        let is_point = rect.x0 == rect.x1 && rect.y0 == rect.y1;
+        match self.kinds {
+            Kinds::Points(_) if !is_point => {
+                Err(Error::Invalid(format!("{rect:?} is not a point, and this component holds points")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Visits the entries that the snapshot sees, and anti-matter up to it, whose closed
+    /// rectangle meets the closed window, in no order, until the visitor breaks.
+    pub fn search<'a>(
+        &'a self,
+        window: &Rect,
+        snapshot: u64,
+        visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
+    ) {
+        let _ = either!(self, tree => tree.search_window(window, snapshot, visit));
+    }
+
+    /// A rectangle that covers all entries; it never shrinks.
+    pub fn bounds(&self) -> Rect {
+        either!(self, tree => tree.root().children().extent_of_all())
+    }
+
+    /// Verifies the structure of the tree; for tests and for `check`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] that names the first violation.
+    pub fn check(&self) -> Result<CheckReport> {
+        either!(self, tree => tree.check())
+    }
+}
+
+fn change<const N: usize>(
+    tree: &Tree<Spatial<N>>,
+    counters: &Counters,
+    position: u64,
+    rect: Rect,
+    key: &[u8],
+    sequence: u64,
+    kind: Kind,
+) -> Result<()> {
+    let mut arena = tree.write();
+    counters.admit(sequence)?;
+    let order = Order { head: position, key, tie: sequence };
+    let place = tree.descend(&arena, order, rect);
+    let item = SpatialItem { rect, begin: sequence, end: SEQUENCE_MAX };
+    tree.insert(&mut arena, place, order, kind == Kind::AntiMatter, item)?;
+    if kind == Kind::AntiMatter {
+        // After what can fail. The newest entry of the key is the only one that can be
+        // live, as a key is written in the order of its sequence numbers.
+        let last = tree.descend(&arena, Order { tie: SEQUENCE_MAX, ..order }, Rect::EMPTY);
+        let newest = tree.newest(last, position, key, |cell| !cell.is_anti_matter());
+        if let Some(cell) = newest.filter(|cell| Spatial::end(*cell) == SEQUENCE_MAX) {
+            Spatial::set_end(cell, sequence);
+        }
+    }
+    counters.count(kind, sequence);
+    Ok(())
+}
+
+/// An entry if the snapshot sees it: live at it, or anti-matter up to it.
+fn seen<const N: usize>(cell: Cell<'_, Spatial<N>>, snapshot: u64) -> Option<Versioned<SpatialEntry<'_>>> {
+    let entry = versioned(cell);
+    (entry.begin <= snapshot && (snapshot < entry.end || entry.end == SEQUENCE_MAX)).then_some(entry)
+}
+
+fn versioned<const N: usize>(cell: Cell<'_, Spatial<N>>) -> Versioned<SpatialEntry<'_>> {
+    let SpatialItem { rect, begin, end } = Spatial::item(cell);
+    let kind = if cell.is_anti_matter() { Kind::AntiMatter } else { Kind::Put };
+    Versioned { entry: SpatialEntry { position: cell.head(), rect, key: cell.key() }, kind, begin, end }
+}
+
+fn drain<'a, const N: usize>(
+    tree: &'a Tree<Spatial<N>>,
+    visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let mut cells = Vec::new();
+    for leaf in LeafWalk::all(tree) {
+        leaf.sort_into(&mut cells);
+        for cell in &cells {
+            if visit(versioned(*cell))?.is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl ErasedMemory for MemoryRTree {
+    fn seal(&self) {
+        either!(self, tree => {
+            let _latch = tree.write();
+            self.counters.seal();
+        });
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.counters.is_sealed()
+    }
+
+    fn len(&self) -> usize {
+        self.counters.len()
+    }
+
+    fn anti_matter_len(&self) -> usize {
+        self.counters.anti_matter_len()
+    }
+
+    fn sequences(&self) -> Option<(u64, u64)> {
+        self.counters.sequences()
+    }
+
+    fn memory_used(&self) -> usize {
+        either!(self, tree => tree.memory_used())
+    }
+}
+
+impl MemoryComponent for MemoryRTree {
+    type Entry<'a> = SpatialEntry<'a>;
+    type Probe<'p> = Rect;
+
+    fn search<'a>(
+        &'a self,
+        probe: Rect,
+        snapshot: u64,
+        visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
+    ) {
+        self.search(&probe, snapshot, visit);
+    }
+
+    fn insert(&self, entry: SpatialEntry<'_>, sequence: u64) -> Result<()> {
+        self.insert(entry.position, entry.rect, entry.key, sequence)
+    }
+
+    fn delete(&self, entry: SpatialEntry<'_>, sequence: u64) -> Result<()> {
+        self.delete(entry.position, entry.rect, entry.key, sequence)
+    }
+
+    /// In the order of position, then key, then sequence number; entries equal in all
+    /// three in the order in which they were written.
+    fn drain<'a>(
+        &'a self,
+        visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        either!(self, tree => drain(tree, visit))
+    }
+}

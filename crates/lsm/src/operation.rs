@@ -1,0 +1,169 @@
+//! What a commit writes to the log: the logical operation of every index, side by side.
+//!
+//! Layout of an entry, little-endian: sequence u64 · transaction u64 · source offset u64 ·
+//! dataset u32 · partition u32 · source u32 · kind u32 · operations, each: index u32 ·
+//! delete u32 · key length u32 · value length u32 · key · value.
+//! Transaction, source and source offset are reserved: a feed's position will commit with
+//! its records. The framework does not look into keys and values; the index kind does.
+
+use crate::{Error, Result};
+
+/// Bytes of an entry before its operations.
+pub const ENTRY_HEADER_LEN: usize = 40;
+/// Bytes of an operation before its key.
+pub const OPERATION_HEADER_LEN: usize = 16;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EntryKind {
+    /// Operations of one committed transaction.
+    Commit = 1,
+    /// Reserved: components that a follower has to install.
+    ComponentsInstalled = 2,
+}
+
+/// The fixed fields of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryHeader {
+    /// Position in the order of commits.
+    pub sequence: u64,
+    /// Transaction; 0 while every entry is a transaction of its own.
+    pub transaction: u64,
+    /// Reserved: position in the source that the records came from.
+    pub source_offset: u64,
+    /// Dataset.
+    pub dataset: u32,
+    /// Partition of the dataset.
+    pub partition: u32,
+    /// Reserved: the source that the records came from.
+    pub source: u32,
+    /// What the entry is.
+    pub kind: EntryKind,
+}
+
+/// A change of one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation<'a> {
+    /// Number of the index within its dataset.
+    pub index: u32,
+    /// Whether the entry is deleted (by anti-matter) or inserted.
+    pub delete: bool,
+    /// What the index is ordered by, in the form of its kind.
+    pub key: &'a [u8],
+    /// What it keeps with it.
+    pub value: &'a [u8],
+}
+
+/// Appends the header of an entry.
+pub fn encode_header(header: &EntryHeader, out: &mut Vec<u8>) {
+    for value in [header.sequence, header.transaction, header.source_offset] {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+    for value in [header.dataset, header.partition, header.source, header.kind as u32] {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Appends an operation.
+pub fn encode_operation(operation: &Operation<'_>, out: &mut Vec<u8>) {
+    for value in [operation.index, operation.delete.into(), operation.key.len() as u32, operation.value.len() as u32] {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+    out.extend_from_slice(operation.key);
+    out.extend_from_slice(operation.value);
+}
+
+/// Writes the sequence number into an entry that was encoded before the number was known.
+pub fn set_sequence(entry: &mut [u8], sequence: u64) {
+    entry[..8].copy_from_slice(&sequence.to_le_bytes());
+}
+
+/// Reads an entry of the log: its header, and its operations one by one.
+pub fn decode(entry: &[u8]) -> Result<(EntryHeader, Operations<'_>)> {
+    let malformed = || Error::Invalid("a log entry is too short or of an unknown kind".into());
+    let (header, operations) = entry.split_at_checked(ENTRY_HEADER_LEN).ok_or_else(malformed)?;
+    let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+    let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+    let kind = match short(36) {
+        1 => EntryKind::Commit,
+        2 => EntryKind::ComponentsInstalled,
+        _ => return Err(malformed()),
+    };
+    let header = EntryHeader {
+        sequence: long(0),
+        transaction: long(8),
+        source_offset: long(16),
+        dataset: short(24),
+        partition: short(28),
+        source: short(32),
+        kind,
+    };
+    Ok((header, Operations { rest: operations }))
+}
+
+/// The operations of an entry.
+#[derive(Clone, Debug)]
+pub struct Operations<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<Operation<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let operation = self.read();
+        if operation.is_none() {
+            self.rest = &[];
+        }
+        Some(operation.ok_or_else(|| Error::Invalid("an operation in a log entry is cut short".into())))
+    }
+}
+
+impl<'a> Operations<'a> {
+    fn read(&mut self) -> Option<Operation<'a>> {
+        let (header, rest) = self.rest.split_at_checked(OPERATION_HEADER_LEN)?;
+        let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let (key, rest) = rest.split_at_checked(field(8) as usize)?;
+        let (value, rest) = rest.split_at_checked(field(12) as usize)?;
+        self.rest = rest;
+        Some(Operation { index: field(0), delete: field(4) != 0, key, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_as_written_and_cut_ones_are_refused() {
+        let header = EntryHeader {
+            sequence: 0,
+            transaction: 3,
+            source_offset: 4,
+            dataset: 5,
+            partition: 6,
+            source: 7,
+            kind: EntryKind::Commit,
+        };
+        let operations = [
+            Operation { index: 0, delete: false, key: b"key", value: b"a value" },
+            Operation { index: 1, delete: true, key: b"", value: b"key" },
+        ];
+        let mut entry = Vec::new();
+        encode_header(&header, &mut entry);
+        operations.iter().for_each(|operation| encode_operation(operation, &mut entry));
+        set_sequence(&mut entry, 9);
+        let (found, rest) = decode(&entry).unwrap();
+        assert_eq!(found, EntryHeader { sequence: 9, ..header });
+        assert_eq!(rest.collect::<Result<Vec<_>>>().unwrap(), operations);
+        for length in 0..entry.len() {
+            let whole = length == ENTRY_HEADER_LEN || length == ENTRY_HEADER_LEN + OPERATION_HEADER_LEN + 10;
+            let read = decode(&entry[..length]).and_then(|(_, rest)| rest.collect::<Result<Vec<_>>>());
+            assert_eq!(read.is_ok(), whole, "cut at {length}");
+        }
+    }
+}

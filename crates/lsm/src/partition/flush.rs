@@ -1,0 +1,321 @@
+//! Flush and merge: the two ways in which the components of a partition change.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Generation, Partition, Version};
+use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
+use crate::index::{Cancellation, DiskPart, FlushPlan};
+use crate::manifest::{Manifest, ManifestFile, PartitionState};
+use crate::policy::MergePolicy;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering;
+use crate::{Error, Result};
+use terrane_storage::Storage;
+
+/// What flush and merge need of the store.
+#[derive(Clone, Debug)]
+pub struct Workshop {
+    /// Where files go.
+    pub storage: Arc<dyn Storage>,
+    /// The cache of new components.
+    pub cache: Arc<PageCache>,
+    /// The manifest.
+    pub manifest: Arc<ManifestFile>,
+    /// The next file id.
+    pub next_file_id: Arc<AtomicU64>,
+}
+
+impl Workshop {
+    /// A writer for a new component.
+    pub fn writer(&self) -> Result<ComponentWriter> {
+        ComponentWriter::create(&self.storage, self.next_file_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Opens a component that was just written.
+    pub fn file(&self, meta: &ComponentMeta) -> Result<Arc<ComponentFile>> {
+        ComponentFile::open(&self.storage, &self.cache, meta)
+    }
+
+    /// A manifest step.
+    pub fn step<T>(&self, change: impl FnOnce(&mut Manifest) -> Result<T>) -> Result<T> {
+        self.manifest.update(|manifest| {
+            manifest.next_file_id = manifest.next_file_id.max(self.next_file_id.load(Ordering::Relaxed));
+            change(manifest)
+        })
+    }
+}
+
+/// What a flush did.
+#[derive(Clone, Debug, Default)]
+pub struct FlushOutcome {
+    /// Bytes of the new components.
+    pub bytes_written: u64,
+    /// Live entries in them.
+    pub entries: u64,
+}
+
+/// What a merge did.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOutcome {
+    /// Components that went in.
+    pub components: usize,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+impl Partition {
+    /// Writes the oldest sealed generation to disk and installs it. `wait_visible` waits until
+    /// every change up to a sequence number is applied and durable (I3); `low_water` tells
+    /// what the manifest should say of the log once this generation is on disk.
+    ///
+    /// What a crash leaves: before the manifest step, component files that no manifest names,
+    /// which the next open removes; after it, all new components and the new cut.
+    pub fn flush(
+        &self,
+        workshop: &Workshop,
+        wait_visible: &dyn Fn(u64) -> Result<()>,
+        low_water: &dyn Fn(&mut Manifest),
+    ) -> Result<Option<FlushOutcome>> {
+        let _flushing = self.flushing.lock();
+        let version = self.version();
+        let Some(generation) = version.generations[1..].last().cloned() else { return Ok(None) };
+        let sequence = generation.sequence()?;
+        wait_visible(sequence.1)?;
+        generation.end_changes();
+        // From here on every new snapshot sees at least the cut, so these are all that lie inside.
+        let snapshots = self.snapshots.sequences_below(sequence.1);
+        let metas = self.write_generation(workshop, &version, &generation, snapshots)?;
+        let mut parts = Vec::with_capacity(metas.len());
+        for (numbered, meta) in self.indexes.iter().zip(&metas) {
+            parts.push(numbered.index.open(workshop.file(meta)?)?);
+        }
+        let installed = workshop.step(|manifest| {
+            let state = self.state_mut(manifest)?;
+            state.flushed_sequence = sequence.1;
+            for (index, meta) in state.indexes.iter_mut().zip(&metas) {
+                index.components.insert(0, meta.clone());
+            }
+            manifest.last_sequence = manifest.last_sequence.max(sequence.1);
+            low_water(manifest);
+            Ok(())
+        });
+        if let Err(error) = installed {
+            // Whether the step reached the disk is unknown only after a failed rename or
+            // directory sync; the manifest then takes no further step, and the files stay.
+            if !workshop.manifest.has_failed() {
+                parts.iter().for_each(|part| part.file().set_obsolete());
+            }
+            return Err(error);
+        }
+        self.install_flushed(&generation, &parts, sequence.1)?;
+        Ok(Some(FlushOutcome {
+            bytes_written: metas.iter().map(|meta| meta.file_len).sum(),
+            entries: metas.first().map_or(0, |meta| meta.statistics.entries),
+        }))
+    }
+
+    fn write_generation(
+        &self,
+        workshop: &Workshop,
+        version: &Version,
+        generation: &Arc<Generation>,
+        snapshots: Vec<u64>,
+    ) -> Result<Vec<ComponentMeta>> {
+        let sequence = generation.sequence()?;
+        let mut metas = Vec::with_capacity(self.indexes.len());
+        for (place, numbered) in self.indexes.iter().enumerate() {
+            let plan =
+                FlushPlan { snapshots: snapshots.clone(), is_oldest: version.components[place].is_empty(), sequence };
+            let meta =
+                workshop.writer().and_then(|writer| numbered.index.flush(generation.memory(place), writer, &plan));
+            match meta {
+                Ok(meta) => metas.push(meta),
+                Err(error) => {
+                    self.discard(workshop, &metas);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(metas)
+    }
+
+    /// Removes finished component files that will not be installed.
+    fn discard(&self, workshop: &Workshop, metas: &[ComponentMeta]) {
+        for meta in metas {
+            // What cannot be removed is a stray, which the next open removes.
+            let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
+        }
+    }
+
+    fn install_flushed(
+        &self,
+        generation: &Arc<Generation>,
+        parts: &[Arc<dyn DiskPart>],
+        flushed_sequence: u64,
+    ) -> Result<()> {
+        let _exchange = self.exchange.lock();
+        let next = self.version.load().with_flushed(generation, parts);
+        let mut next = next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
+        next.flushed_sequence = flushed_sequence;
+        self.version.store(Arc::new(next));
+        self.snapshots.replace(generation, parts);
+        Ok(())
+    }
+
+    /// Adds components that were loaded in bulk, one of each index, as the newest. The caller
+    /// has flushed everything that is older, and lets no writer in between.
+    pub fn install_loaded(
+        &self,
+        workshop: &Workshop,
+        metas: &[ComponentMeta],
+        sequence: u64,
+        change: impl FnOnce(&mut Manifest) -> Result<()>,
+    ) -> Result<()> {
+        let mut parts = Vec::with_capacity(metas.len());
+        for (numbered, meta) in self.indexes.iter().zip(metas) {
+            parts.push(numbered.index.open(workshop.file(meta)?)?);
+        }
+        // The active generation is empty; its successor begins after the loaded records.
+        let active = Generation::new(&self.indexes, sequence)?;
+        workshop.step(|manifest| {
+            change(manifest)?;
+            let state = self.state_mut(manifest)?;
+            state.flushed_sequence = sequence;
+            for (index, meta) in state.indexes.iter_mut().zip(metas) {
+                index.components.insert(0, meta.clone());
+            }
+            manifest.last_sequence = manifest.last_sequence.max(sequence);
+            Ok(())
+        })?;
+        // From here on nothing can fail, so memory and manifest agree.
+        let _exchange = self.exchange.lock();
+        let mut next = (*self.version()).clone();
+        for (components, part) in next.components.iter_mut().zip(&parts) {
+            components.insert(0, part.clone());
+        }
+        next.flushed_sequence = sequence;
+        next.generations = vec![Arc::new(active)];
+        self.version.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Exchanges all components of one index for `meta`, as a repair does, whatever the manifest
+    /// has there. The caller has flushed everything, and lets no writer in between.
+    pub fn replace_index(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<()> {
+        let _merging = self.merging.lock();
+        let part = self.indexes[place].index.open(workshop.file(meta)?)?;
+        workshop.step(|manifest| {
+            let index = self
+                .state_mut(manifest)?
+                .indexes
+                .get_mut(place)
+                .ok_or_else(|| Error::Invalid(format!("index {place} is not in the manifest")))?;
+            index.components = vec![meta.clone()];
+            Ok(())
+        })?;
+        let _exchange = self.exchange.lock();
+        let mut next = (*self.version()).clone();
+        let old = std::mem::replace(&mut next.components[place], vec![part]);
+        self.version.store(Arc::new(next));
+        old.iter().for_each(|part| part.file().set_obsolete());
+        Ok(())
+    }
+
+    /// What the policy wants merged: the index's place and the range of its components.
+    pub fn choose_merge(&self, policy: &MergePolicy) -> Option<(usize, Range<usize>)> {
+        let version = self.version.load();
+        version.components.iter().enumerate().find_map(|(place, parts)| {
+            let sizes: Vec<u64> = parts.iter().map(|part| part.file().meta().file_len).collect();
+            Some((place, policy.choose(&sizes)?))
+        })
+    }
+
+    /// Merges neighbouring components of an index. `None` when there was nothing to do or it
+    /// was cancelled.
+    pub fn merge(
+        &self,
+        workshop: &Workshop,
+        place: usize,
+        range: Range<usize>,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
+        let _merging = self.merging.lock();
+        let parts = self.version().components[place].clone();
+        if range.is_empty() || range.end > parts.len() {
+            return Ok(None);
+        }
+        let chosen = &parts[range.clone()];
+        let is_oldest = range.end == parts.len();
+        let writer = workshop.writer()?;
+        let Some(meta) = self.indexes[place].index.merge(chosen, writer, is_oldest, cancellation)? else {
+            return Ok(None);
+        };
+        let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
+        if let Err(error) = self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta)) {
+            if !workshop.manifest.has_failed() {
+                self.discard(workshop, std::slice::from_ref(&meta));
+            }
+            return Err(error);
+        }
+        if empty {
+            self.discard(workshop, std::slice::from_ref(&meta));
+        }
+        let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
+        Ok(Some(MergeOutcome { components: chosen.len(), bytes_read, bytes_written: meta.file_len }))
+    }
+
+    /// Puts one component, or none, in the place of several; their files go when their last
+    /// reader lets go of them (I5). Flushes may add newer components meanwhile, so the old
+    /// ones are found by their ids.
+    fn exchange_components(
+        &self,
+        workshop: &Workshop,
+        place: usize,
+        old: &[Arc<dyn DiskPart>],
+        meta: Option<&ComponentMeta>,
+    ) -> Result<()> {
+        let part = match meta {
+            Some(meta) => Some(self.indexes[place].index.open(workshop.file(meta)?)?),
+            None => None,
+        };
+        let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
+        workshop.step(|manifest| {
+            let index = self
+                .state_mut(manifest)?
+                .indexes
+                .get_mut(place)
+                .ok_or_else(|| Error::Invalid(format!("index {place} is not in the manifest")))?;
+            let stored = index.components.iter().map(|meta| meta.file_id);
+            let range = place_of(stored, &ids)?;
+            index.components.splice(range, meta.cloned());
+            Ok(())
+        })?;
+        let _exchange = self.exchange.lock();
+        let mut next = (*self.version()).clone();
+        let range = place_of(next.components[place].iter().map(|part| part.file().meta().file_id), &ids)?;
+        next.components[place].splice(range, part);
+        self.version.store(Arc::new(next));
+        old.iter().for_each(|part| part.file().set_obsolete());
+        Ok(())
+    }
+
+    fn state_mut<'a>(&self, manifest: &'a mut Manifest) -> Result<&'a mut PartitionState> {
+        let dataset = manifest.dataset_mut(self.dataset)?;
+        let state = dataset.partitions.iter_mut().find(|state| state.id == self.id);
+        state.ok_or_else(|| Error::Invalid(format!("partition {} is not in the manifest", self.id)))
+    }
+}
+
+/// Where the neighbouring components `ids` lie among all; behind all if `ids` is empty.
+fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Range<usize>> {
+    let all: Vec<u64> = all.collect();
+    let Some(first) = ids.first() else { return Ok(all.len()..all.len()) };
+    let start = all.iter().position(|id| id == first).unwrap_or(all.len());
+    match all.get(start..start + ids.len()) {
+        Some(found) if found == ids => Ok(start..start + ids.len()),
+        _ => Err(Error::Invalid("the merged components are no longer neighbours".into())),
+    }
+}

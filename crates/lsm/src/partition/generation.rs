@@ -1,0 +1,94 @@
+//! A generation: one memory component of every index, filled between two cuts.
+
+use std::sync::Arc;
+
+use super::NumberedIndex;
+use crate::memory::ErasedMemory;
+use crate::operation::Operation;
+use crate::sync::{AtomicU64, Ordering};
+use crate::{Error, Result};
+
+const NOT_SEALED: u64 = u64::MAX;
+
+/// The memory components of all indexes of a partition that belong together.
+pub struct Generation {
+    memories: Vec<Arc<dyn ErasedMemory>>,
+    /// Changes up to this number are older.
+    after: u64,
+    /// Position in the log before the first entry; `u64::MAX` while there is none.
+    first_lsn: AtomicU64,
+    cut: AtomicU64,
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generation").field("after", &self.after).field("cut", &self.cut()).finish_non_exhaustive()
+    }
+}
+
+impl Generation {
+    pub(super) fn new(indexes: &[NumberedIndex], after: u64) -> Result<Self> {
+        Ok(Self {
+            memories: indexes.iter().map(|numbered| numbered.index.new_memory()).collect::<Result<_>>()?,
+            after,
+            first_lsn: AtomicU64::new(u64::MAX),
+            cut: AtomicU64::new(NOT_SEALED),
+        })
+    }
+
+    /// The memory component of the index at a place.
+    pub fn memory(&self, place: usize) -> &dyn ErasedMemory {
+        &*self.memories[place]
+    }
+
+    /// Notes the log position of an entry whose operations go here. To be called under the
+    /// store's commit latch, so positions only ascend.
+    pub fn note_lsn(&self, lsn: u64) {
+        if self.first_lsn.load(Ordering::Relaxed) == u64::MAX {
+            self.first_lsn.store(lsn, Ordering::Release);
+        }
+    }
+
+    /// Where the log must be kept from for the sake of this generation.
+    pub fn first_lsn(&self) -> Option<u64> {
+        Some(self.first_lsn.load(Ordering::Acquire)).filter(|lsn| *lsn != u64::MAX)
+    }
+
+    /// Whether no entry was ever meant for this generation.
+    pub fn is_untouched(&self) -> bool {
+        self.first_lsn().is_none()
+    }
+
+    /// Applies an operation. Indexes that the partition no longer has are passed over.
+    pub fn apply(&self, indexes: &[NumberedIndex], operation: &Operation<'_>, sequence: u64) -> Result<()> {
+        match indexes.iter().position(|numbered| numbered.id == operation.index) {
+            None => Ok(()),
+            Some(place) => indexes[place].index.apply(&*self.memories[place], operation, sequence),
+        }
+    }
+
+    pub(super) fn seal(&self, cut: u64) {
+        self.cut.store(cut, Ordering::Release);
+    }
+
+    /// The last sequence number that belongs here, once sealed.
+    pub fn cut(&self) -> Option<u64> {
+        Some(self.cut.load(Ordering::Acquire)).filter(|cut| *cut != NOT_SEALED)
+    }
+
+    /// The range of sequence numbers of a sealed generation.
+    pub fn sequence(&self) -> Result<(u64, u64)> {
+        let cut = self.cut().ok_or_else(|| Error::Invalid("a generation is flushed before it is sealed".into()))?;
+        Ok((self.after + 1, cut))
+    }
+
+    /// Ends the changes of a sealed generation, when all up to its cut are applied.
+    pub(super) fn end_changes(&self) {
+        self.memories.iter().for_each(|memory| memory.seal());
+    }
+
+    /// Bytes of its memory components.
+    pub fn memory_used(&self) -> usize {
+        self.memories.iter().map(|memory| memory.memory_used()).sum()
+    }
+}

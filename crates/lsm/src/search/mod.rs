@@ -1,0 +1,44 @@
+//! Searches over all components of an index, newest first, with reconciliation: the newest
+//! version of a key wins, and anti-matter hides what strictly older components hold.
+
+mod nearest;
+mod primary;
+mod window;
+
+use std::collections::HashMap;
+
+pub use nearest::{Candidate, Metric, NearestSearch};
+pub use primary::{PrimaryValue, get, key_range, scan};
+pub use window::{HoldsSource, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
+
+/// Keys that anti-matter hides, with the newest component that says so; components are
+/// numbered from the newest, and only later ones are concerned.
+#[derive(Debug, Default)]
+pub struct Hidden {
+    keys: HashMap<Box<[u8]>, usize>,
+    bytes: usize,
+}
+
+impl Hidden {
+    /// Component `source` has anti-matter for the key.
+    pub fn add(&mut self, key: &[u8], source: usize) {
+        match self.keys.get_mut(key) {
+            Some(newest) => *newest = source.min(*newest),
+            None => {
+                self.bytes += key.len() + 2 * size_of::<(Box<[u8]>, usize)>();
+                self.keys.insert(key.into(), source);
+            }
+        }
+    }
+
+    /// Whether a newer component than `source` hides the key.
+    #[inline]
+    pub fn hides(&self, key: &[u8], source: usize) -> bool {
+        !self.keys.is_empty() && self.keys.get(key).is_some_and(|newest| *newest < source)
+    }
+
+    /// About the bytes of memory used.
+    pub fn memory_used(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,375 @@
+//! Nearest neighbours: best-first over the nodes and entries of all components in one queue
+//! (Hjaltason and Samet 1999).
+//!
+//! A leaf that is opened gives one queue entry, its nearest entry; when that is taken, the
+//! next nearest one of the leaf replaces it. Of things at one distance, nodes come first,
+//! then anti-matter, then live entries: anti-matter has the rectangle of what it deletes,
+//! so it is met before the entry that it hides.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use terrane_space::{Point, Rect};
+
+use super::{Hidden, SpatialSource};
+use crate::Result;
+use crate::disk::PagePointer;
+use crate::disk::rtree::{Leaf, Node};
+use crate::memory::Kind;
+use crate::memory::hilbert::NodeHandle;
+
+/// A measure of distance from a query's place; any number that rises with the distance.
+pub trait Metric {
+    /// At most the measure of anything inside the rectangle.
+    fn to_rect(&self, rect: &Rect) -> f64;
+    /// The measure of a point.
+    fn to_point(&self, point: Point) -> f64;
+    /// A window that encloses everything up to a measure, where there is a simple one.
+    fn window(&self, measure: f64) -> Option<Rect>;
+}
+
+/// An entry in order of distance.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'s> {
+    /// The measure: exact for a point, a lower bound for a rectangle.
+    pub measure: f64,
+    /// The entry's rectangle.
+    pub rect: Rect,
+    /// The primary key.
+    pub key: &'s [u8],
+}
+
+const NODE: u8 = 0;
+const ANTIMATTER: u8 = 1;
+const LIVE: u8 = 2;
+
+/// An element of the queue: a node by its number in `nodes`, or a leaf's nearest entry by the
+/// leaf's number in `leaves`.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    measure: f64,
+    rank: u8,
+    number: u32,
+}
+
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Item {}
+
+impl PartialOrd for Item {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Item {
+    /// The nearest is the greatest, as a binary heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.measure.total_cmp(&self.measure).then(other.rank.cmp(&self.rank))
+    }
+}
+
+enum NodeRef<'v> {
+    Memory(NodeHandle<'v>),
+    Disk(PagePointer),
+}
+
+/// An entry of an opened leaf.
+#[derive(Clone, Copy)]
+struct LeafEntry {
+    measure: f64,
+    rank: u8,
+    index: u16,
+}
+
+/// The entries of an opened leaf that may still be wanted, the nearest last.
+struct OpenLeaf {
+    source: usize,
+    /// Sorted at the end only: the first `unsorted` ones are farther than the rest.
+    entries: Vec<LeafEntry>,
+    unsorted: usize,
+    rects: Vec<Rect>,
+    keys: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+/// Entries of a leaf that are brought in order at a time.
+const SORTED_STEP: usize = 16;
+
+impl OpenLeaf {
+    fn nearest(&mut self) -> Option<LeafEntry> {
+        if self.entries.len() == self.unsorted && self.unsorted > 0 {
+            let by_distance = |a: &LeafEntry, b: &LeafEntry| b.measure.total_cmp(&a.measure).then(b.rank.cmp(&a.rank));
+            let keep = self.unsorted.saturating_sub(SORTED_STEP);
+            if keep > 0 {
+                self.entries.select_nth_unstable_by(keep, by_distance);
+            }
+            self.entries[keep..].sort_unstable_by(by_distance);
+            self.unsorted = keep;
+        }
+        self.entries.last().copied()
+    }
+
+    fn key(&self, index: u16) -> &[u8] {
+        let index = usize::from(index);
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.keys[start..self.ends[index] as usize]
+    }
+
+    fn push(&mut self, measure: f64, rank: u8, rect: Rect, key: &[u8]) {
+        self.entries.push(LeafEntry { measure, rank, index: self.rects.len() as u16 });
+        self.rects.push(rect);
+        self.keys.extend_from_slice(key);
+        self.ends.push(self.keys.len() as u32);
+    }
+}
+
+/// A nearest-neighbour search that goes on as long as it is asked.
+pub struct NearestSearch<'v, M> {
+    sources: &'v [SpatialSource<'v>],
+    metric: M,
+    snapshot: u64,
+    queue: BinaryHeap<Item>,
+    nodes: Vec<(usize, NodeRef<'v>)>,
+    leaves: Vec<OpenLeaf>,
+    hidden: Hidden,
+    /// Measures of the nearest entries met, at most `limit` of them.
+    best: BinaryHeap<Measure>,
+    limit: usize,
+    taken: Option<(u32, u16)>,
+    /// Pages of disk components visited.
+    pub pages: u64,
+    /// Entries taken from the queue.
+    pub entries: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Measure(f64);
+
+impl Eq for Measure {}
+
+impl PartialOrd for Measure {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Measure {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl<'v, M: Metric> NearestSearch<'v, M> {
+    /// A search that sees what the snapshot sees. `limit` promises that no more than so many
+    /// entries will be wanted, each of them a point that no filter refuses; 0 promises nothing.
+    pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64, limit: usize) -> Self {
+        // What anti-matter hides must not count among the nearest.
+        let limit = if sources.iter().any(SpatialSource::has_antimatter) { 0 } else { limit };
+        let mut search = Self {
+            sources,
+            metric,
+            snapshot,
+            queue: BinaryHeap::with_capacity(64),
+            nodes: Vec::with_capacity(64),
+            leaves: Vec::new(),
+            hidden: Hidden::default(),
+            best: BinaryHeap::with_capacity(limit.min(1 << 10) + 1),
+            limit,
+            taken: None,
+            pages: 0,
+            entries: 0,
+        };
+        for (number, source) in sources.iter().enumerate() {
+            let bounds = source.bounds();
+            if bounds.is_empty() {
+                continue;
+            }
+            match source {
+                SpatialSource::Memory(memory) => search.push_node(number, &bounds, NodeRef::Memory(memory.root())),
+                SpatialSource::Disk(component) => {
+                    if let Some(root) = component.root() {
+                        search.push_node(number, &bounds, NodeRef::Disk(root));
+                    }
+                }
+            }
+        }
+        search
+    }
+
+    /// Nothing farther than this can be among the nearest.
+    fn bound(&self) -> f64 {
+        match self.best.peek() {
+            // Measures that differ by rounding may be one distance, in which keys decide.
+            Some(farthest) if self.limit > 0 && self.best.len() >= self.limit => farthest.0 * (1.0 + 1e-14),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn push_node(&mut self, source: usize, rect: &Rect, node: NodeRef<'v>) {
+        let measure = self.metric.to_rect(rect);
+        if measure <= self.bound() {
+            self.queue.push(Item { measure, rank: NODE, number: self.nodes.len() as u32 });
+            self.nodes.push((source, node));
+        }
+    }
+
+    /// A lower bound of the measures of all entries to come; `None` when there are none.
+    pub fn peek(&mut self) -> Option<f64> {
+        self.requeue_taken();
+        self.queue.peek().map(|item| item.measure)
+    }
+
+    /// About the bytes of memory used.
+    pub fn memory_used(&self) -> usize {
+        let leaves: usize = self
+            .leaves
+            .iter()
+            .map(|leaf| leaf.entries.capacity() * 24 + leaf.rects.capacity() * 32 + leaf.keys.capacity())
+            .sum();
+        leaves + self.hidden.memory_used() + self.queue.capacity() * size_of::<Item>() + self.nodes.capacity() * 48
+    }
+
+    /// The next entry in order of the measure. Entries at the same measure come in no order.
+    pub fn next(&mut self) -> Result<Option<Candidate<'_>>> {
+        loop {
+            self.requeue_taken();
+            let Some(item) = self.queue.pop() else { return Ok(None) };
+            if item.rank == NODE {
+                self.open(item.number as usize)?;
+                continue;
+            }
+            let leaf = &mut self.leaves[item.number as usize];
+            let Some(entry) = leaf.entries.pop() else { continue };
+            self.taken = Some((item.number, entry.index));
+            self.entries += 1;
+            let leaf = &self.leaves[item.number as usize];
+            let key = leaf.key(entry.index);
+            if entry.rank == ANTIMATTER {
+                self.hidden.add(key, leaf.source);
+            } else if !self.hidden.hides(key, leaf.source) {
+                let leaf = &self.leaves[item.number as usize];
+                return Ok(Some(Candidate {
+                    measure: entry.measure,
+                    rect: leaf.rects[usize::from(entry.index)],
+                    key: leaf.key(entry.index),
+                }));
+            }
+        }
+    }
+
+    /// Puts the leaf whose nearest entry was taken back into the queue with its next one.
+    fn requeue_taken(&mut self) {
+        if let Some((number, _)) = self.taken.take() {
+            let leaf = &mut self.leaves[number as usize];
+            match leaf.nearest() {
+                Some(entry) => self.queue.push(Item { measure: entry.measure, rank: entry.rank, number }),
+                None => {
+                    leaf.rects = Vec::new();
+                    leaf.keys = Vec::new();
+                    leaf.ends = Vec::new();
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, number: usize) -> Result<()> {
+        let source = self.nodes[number].0;
+        let mut leaf = OpenLeaf {
+            source,
+            entries: Vec::new(),
+            unsorted: 0,
+            rects: Vec::new(),
+            keys: Vec::new(),
+            ends: Vec::new(),
+        };
+        match (&self.nodes[number].1, &self.sources[source]) {
+            (NodeRef::Memory(node), SpatialSource::Memory(memory)) => {
+                let node = *node;
+                if !node.is_leaf() {
+                    let mut children = Vec::new();
+                    memory.children(node, &mut |child| children.push(child));
+                    for child in children.iter().filter(|child| !child.mbr.is_empty()) {
+                        self.push_node(source, &child.mbr, NodeRef::Memory(child.node));
+                    }
+                    return Ok(());
+                }
+                let bound = self.bound();
+                memory.leaf_entries(node, self.snapshot, &mut |version| {
+                    let rank = if version.kind == Kind::AntiMatter { ANTIMATTER } else { LIVE };
+                    let measure = measure(&self.metric, &version.entry.rect);
+                    if measure <= bound {
+                        leaf.push(measure, rank, version.entry.rect, version.entry.key);
+                    }
+                });
+            }
+            (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
+                let pointer = *pointer;
+                let page = component.page(pointer)?;
+                self.pages += 1;
+                match component.node(&page, pointer)? {
+                    Node::Inner(inner) => {
+                        for (index, child) in inner.children.iter().enumerate() {
+                            self.push_node(source, &inner.rect(index), NodeRef::Disk(*child));
+                        }
+                        return Ok(());
+                    }
+                    Node::Leaf(entries) => self.read_leaf(&entries, &mut leaf),
+                }
+            }
+            _ => return Ok(()),
+        }
+        self.keep(leaf);
+        Ok(())
+    }
+
+    fn read_leaf(&self, entries: &Leaf<'_>, leaf: &mut OpenLeaf) {
+        let bound = self.bound();
+        let mut read = |index: usize| {
+            if entries.is_visible(index, self.snapshot) {
+                let rect = entries.rect(index);
+                let measure = measure(&self.metric, &rect);
+                if measure <= bound {
+                    let rank = if entries.is_antimatter(index) { ANTIMATTER } else { LIVE };
+                    leaf.push(measure, rank, rect, &entries.keys.get(index));
+                }
+            }
+        };
+        match self.metric.window(bound) {
+            Some(window) => entries.for_each_in(&window, &mut read),
+            None => (0..entries.count).for_each(&mut read),
+        }
+    }
+
+    /// Puts an opened leaf into the queue with its nearest entry.
+    fn keep(&mut self, mut leaf: OpenLeaf) {
+        leaf.unsorted = leaf.entries.len();
+        if self.limit > 0 {
+            for entry in &leaf.entries {
+                if entry.measure < self.bound() {
+                    if self.best.len() == self.limit {
+                        self.best.pop();
+                    }
+                    self.best.push(Measure(entry.measure));
+                }
+            }
+        }
+        if let Some(nearest) = leaf.nearest() {
+            self.queue.push(Item { measure: nearest.measure, rank: nearest.rank, number: self.leaves.len() as u32 });
+            self.leaves.push(leaf);
+        }
+    }
+}
+
+#[inline]
+fn measure(metric: &impl Metric, rect: &Rect) -> f64 {
+    if rect.x0 == rect.x1 && rect.y0 == rect.y1 {
+        metric.to_point(Point { x: rect.x0, y: rect.y0 })
+    } else {
+        metric.to_rect(rect)
+    }
+}

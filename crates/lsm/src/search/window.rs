@@ -1,0 +1,248 @@
+//! The entries of a spatial index that intersect a window.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use terrane_space::Rect;
+
+use super::Hidden;
+use crate::Result;
+use crate::disk::rtree::{RTreeComponent, WindowSearch};
+use crate::index::{DiskPart, downcast_memory, downcast_part};
+use crate::memory::{ErasedMemory, Kind, MemoryRTree};
+use crate::partition::{Generation, Version};
+
+/// A component of a spatial index.
+#[derive(Clone, Copy)]
+pub enum SpatialSource<'v> {
+    /// In memory.
+    Memory(&'v MemoryRTree),
+    /// On disk.
+    Disk(&'v RTreeComponent),
+}
+
+impl std::fmt::Debug for SpatialSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory(memory) => write!(f, "memory component of {} entries", memory.len()),
+            Self::Disk(component) => f.write_str(&component.file().name()),
+        }
+    }
+}
+
+impl SpatialSource<'_> {
+    /// A box around everything inside.
+    pub fn bounds(&self) -> Rect {
+        match self {
+            Self::Memory(memory) => memory.bounds(),
+            Self::Disk(component) => component.file().meta().statistics.rect(),
+        }
+    }
+
+    /// Whether it has anti-matter.
+    pub fn has_antimatter(&self) -> bool {
+        match self {
+            Self::Memory(memory) => memory.anti_matter_len() > 0,
+            Self::Disk(component) => component.file().meta().statistics.antimatter > 0,
+        }
+    }
+}
+
+/// The components of the R-tree at a place of the partition, newest first.
+pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSource<'_>>> {
+    let mut sources = Vec::with_capacity(version.generations.len() + version.components[place].len());
+    for generation in &version.generations {
+        let memory: &MemoryRTree = downcast_memory(generation.memory(place))?;
+        if !memory.is_empty() {
+            sources.push(SpatialSource::Memory(memory));
+        }
+    }
+    for part in &version.components[place] {
+        sources.push(SpatialSource::Disk(downcast_part(&**part)?));
+    }
+    Ok(sources)
+}
+
+/// Something that holds a component of a spatial index.
+pub trait HoldsSource {
+    /// The component.
+    fn source(&self) -> Result<SpatialSource<'_>>;
+}
+
+impl HoldsSource for SpatialSource<'_> {
+    fn source(&self) -> Result<SpatialSource<'_>> {
+        Ok(*self)
+    }
+}
+
+/// A component that is kept by its own count, for searches that outlive a call.
+#[derive(Clone, Debug)]
+pub enum OwnedSource {
+    /// The memory component at a place of a generation.
+    Memory(Arc<Generation>, usize),
+    /// A disk component.
+    Disk(Arc<dyn DiskPart>),
+}
+
+impl HoldsSource for OwnedSource {
+    fn source(&self) -> Result<SpatialSource<'_>> {
+        Ok(match self {
+            Self::Memory(generation, place) => SpatialSource::Memory(downcast_memory(generation.memory(*place))?),
+            Self::Disk(part) => SpatialSource::Disk(downcast_part(&**part)?),
+        })
+    }
+}
+
+/// As [`spatial_sources`], kept by their own counts.
+pub fn owned_spatial_sources(version: &Version, place: usize) -> Vec<OwnedSource> {
+    let memories = version.generations.iter().filter(|generation| !generation.memory(place).is_empty());
+    let disks = version.components[place].iter().cloned().map(OwnedSource::Disk);
+    memories.map(|generation| OwnedSource::Memory(generation.clone(), place)).chain(disks).collect()
+}
+
+/// A search over all components, in pieces: a leaf of a disk component, or a whole memory
+/// component, at a time. A component is let go of when it has been searched.
+#[derive(Debug)]
+pub struct WindowScan<S> {
+    /// Those still to be searched, the next one last.
+    sources: Vec<S>,
+    window: Rect,
+    snapshot: u64,
+    current: usize,
+    search: Option<WindowSearch>,
+    hidden: Hidden,
+    /// Components that were not pruned.
+    pub components_searched: u64,
+    /// Components whose bounds do not meet the window.
+    pub components_pruned: u64,
+    /// Pages of disk components visited.
+    pub pages: u64,
+    /// Entries met, anti-matter and hidden ones included.
+    pub entries: u64,
+}
+
+impl<S: HoldsSource> WindowScan<S> {
+    /// A search that sees what the snapshot sees.
+    pub fn new(mut sources: Vec<S>, window: Rect, snapshot: u64) -> Self {
+        sources.reverse();
+        Self {
+            sources,
+            window,
+            snapshot,
+            current: 0,
+            search: None,
+            hidden: Hidden::default(),
+            components_searched: 0,
+            components_pruned: 0,
+            pages: 0,
+            entries: 0,
+        }
+    }
+
+    /// Whether all memory components have been searched.
+    pub fn is_past_memory(&self) -> Result<bool> {
+        Ok(match self.sources.last() {
+            Some(source) => matches!(source.source()?, SpatialSource::Disk(_)),
+            None => true,
+        })
+    }
+
+    /// Bytes that the anti-matter met so far takes; a caller to whom it is too much scans the
+    /// primary index instead.
+    pub fn memory_used(&self) -> usize {
+        self.hidden.memory_used()
+    }
+
+    /// Visits the next entries that are not hidden. False when there are no more, or when the
+    /// visitor broke off.
+    #[inline]
+    pub fn advance(&mut self, visit: &mut impl FnMut(Rect, &[u8]) -> ControlFlow<()>) -> Result<bool> {
+        while let Some(holder) = self.sources.pop() {
+            // What anti-matter of the oldest component would hide does not exist.
+            let note = !self.sources.is_empty();
+            let source = holder.source()?;
+            match source {
+                SpatialSource::Memory(memory) => {
+                    let broken = self.visit_memory(memory, note, visit);
+                    self.current += 1;
+                    return Ok(!broken);
+                }
+                SpatialSource::Disk(component) => {
+                    let search = match &mut self.search {
+                        Some(search) => search,
+                        None => {
+                            if !source.bounds().intersects(&self.window) {
+                                self.components_pruned += 1;
+                                self.current += 1;
+                                continue;
+                            }
+                            self.components_searched += 1;
+                            self.search.insert(WindowSearch::new(component, &self.window, self.snapshot))
+                        }
+                    };
+                    let before = search.pages;
+                    let mut broken = false;
+                    let more = search.next_leaf(component, &mut |entry| {
+                        self.entries += 1;
+                        if entry.antimatter {
+                            if note {
+                                self.hidden.add(&entry.key, self.current);
+                            }
+                        } else if !self.hidden.hides(&entry.key, self.current)
+                            && visit(entry.rect, &entry.key).is_break()
+                        {
+                            broken = true;
+                            return ControlFlow::Break(());
+                        }
+                        ControlFlow::Continue(())
+                    })?;
+                    self.pages += search.pages - before;
+                    if broken {
+                        return Ok(false);
+                    }
+                    if more {
+                        self.sources.push(holder);
+                        return Ok(true);
+                    }
+                    self.search = None;
+                    self.current += 1;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the visitor broke off.
+    fn visit_memory(
+        &mut self,
+        memory: &MemoryRTree,
+        note: bool,
+        visit: &mut impl FnMut(Rect, &[u8]) -> ControlFlow<()>,
+    ) -> bool {
+        if !memory.bounds().intersects(&self.window) {
+            self.components_pruned += 1;
+            return false;
+        }
+        self.components_searched += 1;
+        let (current, mut broken) = (self.current, false);
+        memory.search(&self.window, self.snapshot, &mut |version| {
+            self.entries += 1;
+            let entry = version.entry;
+            match version.kind {
+                Kind::AntiMatter => {
+                    if note {
+                        self.hidden.add(entry.key, current);
+                    }
+                }
+                Kind::Put => {
+                    if !self.hidden.hides(entry.key, current) && visit(entry.rect, entry.key).is_break() {
+                        broken = true;
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        broken
+    }
+}

@@ -1,0 +1,73 @@
+//! The n-th call to the storage fails, for every n: no panic, and nothing acknowledged is lost.
+
+mod log_support;
+
+use std::sync::Arc;
+
+use log_support::*;
+use terrane_lsm::Result;
+use terrane_lsm::log::LogPosition;
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, Storage};
+
+/// What a run got through before a call failed.
+#[derive(Debug, Default)]
+struct Progress {
+    from: Option<LogPosition>,
+    first_number: u64,
+    acknowledged: u64,
+    appended: u64,
+}
+
+/// Opens, commits over several segments with a following low-water mark, closes, opens again.
+fn run(storage: &Arc<dyn Storage>, progress: &mut Progress) -> Result<()> {
+    for _ in 0..2 {
+        let log = open(storage, progress.from.unwrap_or(LogPosition::START))?.log;
+        for round in 0..40 {
+            let (from, first_number) = (log.position(), progress.appended);
+            log.reserve(900)?;
+            log.append(&entry(progress.appended, 900))?;
+            progress.appended += 1;
+            log.sync_to(log.end_lsn())?;
+            progress.acknowledged = progress.appended;
+            if round % 8 == 0 {
+                (progress.from, progress.first_number) = (Some(from), first_number);
+                log.set_low_water(from)?;
+            }
+        }
+        log.close()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn any_failing_call_is_reported_and_loses_nothing_acknowledged() {
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure] {
+        let counted = FaultyStorage::new(memory());
+        run(&(Arc::new(counted.clone()) as Arc<dyn Storage>), &mut Progress::default()).unwrap();
+        let calls = counted.calls_open_to(fault);
+        assert!(calls > 20);
+        for at in 1..=calls {
+            for persistent in [false, true] {
+                let what = format!("{fault:?} at call {at}, persistent {persistent}");
+                let faulty = FaultyStorage::with_plan(memory(), FaultPlan { at, fault, persistent });
+                let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+                let mut progress = Progress::default();
+                let outcome = run(&storage, &mut progress);
+                assert!(outcome.is_err(), "{what}: the failure was swallowed");
+                assert!(faulty.faults() > 0, "{what}");
+                faulty.disarm();
+                let from = progress.from.unwrap_or(LogPosition::START);
+                let opened = open(&storage, from).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let end = progress.first_number + opened.entries.len() as u64;
+                assert_eq!(numbers(&opened.entries), (progress.first_number..end).collect::<Vec<_>>(), "{what}");
+                assert!((progress.acknowledged..=progress.appended).contains(&end), "{what}: {end}, {progress:?}");
+                commit(&opened.log, &entry(end, 900)).unwrap();
+                assert_eq!(
+                    open(&storage, from).unwrap().entries.len() as u64,
+                    end + 1 - progress.first_number,
+                    "{what}"
+                );
+            }
+        }
+    }
+}

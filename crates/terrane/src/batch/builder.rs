@@ -1,0 +1,295 @@
+//! Stored records as an output batch.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, StringBuilder,
+    TimestampMicrosecondBuilder, UInt64Builder,
+};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+
+use super::BatchError;
+use crate::key::{Key, KeyError, KeyType};
+use crate::record::{DamagedRecord, GeometryRef, RecordView};
+use crate::schema::{GeometryColumn, Schema, SchemaHistory, distance_column_name};
+use crate::value::ValueRef;
+
+/// Rows after which [`BatchBuilder::is_full`] asks for the batch to be finished.
+pub const BATCH_ROWS_MAX: usize = 8192;
+
+/// Bytes of text, binary data and geometries after which it does.
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+
+/// Most bytes of variable length in a batch: Arrow's offsets are 32 bits wide.
+const VARIABLE_BYTES_LIMIT: usize = i32::MAX as usize;
+
+/// Collects stored records into record batches with the schema of `Schema::to_arrow`,
+/// or some of its columns, and a column of distances if wanted.
+///
+/// A failed `append` leaves the builder with a partial row; drop it then.
+pub struct BatchBuilder<'a> {
+    history: &'a SchemaHistory,
+    arrow: SchemaRef,
+    columns: Vec<ColumnBuilder>,
+    distance: Option<Float64Builder>,
+    rows: usize,
+    variable_bytes: usize,
+    /// Whether records need to be looked at; keys and distances come without them.
+    reads_records: bool,
+}
+
+/// Where an output column comes from, and what collects it.
+enum ColumnBuilder {
+    Key(KeyType, Values),
+    X(Float64Builder),
+    Y(Float64Builder),
+    Wkb(BinaryBuilder),
+    Attribute(usize, Values),
+}
+
+enum Values {
+    Bool(BooleanBuilder),
+    Int(Int64Builder),
+    UInt(UInt64Builder),
+    Float(Float64Builder),
+    Utf8(StringBuilder),
+    Binary(BinaryBuilder),
+    Date(Date32Builder),
+    Timestamp(TimestampMicrosecondBuilder),
+}
+
+impl<'a> BatchBuilder<'a> {
+    /// A builder of batches with the columns that `projection` names, in its order, or all;
+    /// `distance` adds a last column named by `distance_column_name`.
+    pub fn new(history: &'a SchemaHistory, projection: Option<&[String]>, distance: bool) -> Result<Self, BatchError> {
+        let schema = history.newest();
+        let names: Vec<&str> = match projection {
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None => schema.column_names().collect(),
+        };
+        let mut seen = std::collections::HashSet::new();
+        let mut fields = Vec::with_capacity(names.len() + 1);
+        let mut columns = Vec::with_capacity(names.len());
+        for name in names {
+            let (Some(field), true) = (schema.arrow_field(name), seen.insert(name)) else {
+                return Err(match schema.arrow_field(name) {
+                    Some(_) => BatchError::DuplicateColumn { column: name.to_owned() },
+                    None => BatchError::UnknownColumn {
+                        column: name.to_owned(),
+                        known: schema.column_names().map(str::to_owned).collect(),
+                    },
+                });
+            };
+            columns.push(column_builder(schema, name, field.data_type()));
+            fields.push(field);
+        }
+        if distance {
+            fields.push(Field::new(distance_column_name(schema), DataType::Float64, true));
+        }
+        Ok(Self {
+            history,
+            arrow: Arc::new(ArrowSchema::new(fields)),
+            reads_records: columns.iter().any(|column| !matches!(column, ColumnBuilder::Key(..))),
+            columns,
+            distance: distance.then(Float64Builder::new),
+            rows: 0,
+            variable_bytes: 0,
+        })
+    }
+
+    /// Schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.arrow
+    }
+
+    /// Rows since the last batch.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes of text, binary data and geometries since the last batch.
+    pub fn variable_bytes(&self) -> usize {
+        self.variable_bytes
+    }
+
+    /// Whether `append` looks at record bytes, or keys are enough.
+    pub fn reads_records(&self) -> bool {
+        self.reads_records
+    }
+
+    /// Whether the batch should be finished before more is appended.
+    pub fn is_full(&self) -> bool {
+        self.rows >= BATCH_ROWS_MAX || self.variable_bytes >= BATCH_BYTES_MAX
+    }
+
+    /// Appends a row from an encoded key and a stored record (which may be empty if
+    /// [`BatchBuilder::reads_records`] is false).
+    pub fn append(&mut self, key: &[u8], record: &[u8], distance: Option<f64>) -> Result<(), BatchError> {
+        // A point may be stored in fewer bytes than its WKB has.
+        let growth = key.len() + record.len() + 8;
+        if self.variable_bytes + growth > VARIABLE_BYTES_LIMIT {
+            return Err(BatchError::Full { rows: self.rows, bytes: self.variable_bytes });
+        }
+        let view = if self.reads_records { Some(RecordView::parse(record, self.history)?) } else { None };
+        for column in &mut self.columns {
+            self.variable_bytes += column.append(key, view.as_ref())?;
+        }
+        if let Some(builder) = &mut self.distance {
+            builder.append_option(distance);
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// The rows so far as a batch; the builder is empty afterwards.
+    pub fn finish(&mut self) -> Result<RecordBatch, BatchError> {
+        let mut arrays: Vec<ArrayRef> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
+        if let Some(builder) = &mut self.distance {
+            arrays.push(Arc::new(builder.finish()));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        self.rows = 0;
+        self.variable_bytes = 0;
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays, &options)?)
+    }
+}
+
+fn column_builder(schema: &Schema, name: &str, data_type: &DataType) -> ColumnBuilder {
+    if name == schema.key.name {
+        return ColumnBuilder::Key(schema.key.key_type, Values::new(data_type));
+    }
+    match (&schema.geometry, schema.column_index(name)) {
+        (_, Some(index)) => ColumnBuilder::Attribute(index, Values::new(data_type)),
+        (GeometryColumn::Point { x, .. }, None) if name == x => ColumnBuilder::X(Float64Builder::new()),
+        (GeometryColumn::Point { .. }, None) => ColumnBuilder::Y(Float64Builder::new()),
+        (GeometryColumn::Geometry { .. }, None) => ColumnBuilder::Wkb(BinaryBuilder::new()),
+    }
+}
+
+impl ColumnBuilder {
+    /// Appends one row; the number of bytes of variable length that it took.
+    fn append(&mut self, key: &[u8], view: Option<&RecordView<'_>>) -> Result<usize, BatchError> {
+        let geometry = view.and_then(RecordView::geometry);
+        match self {
+            Self::Key(key_type, values) => return Ok(values.append_key(*key_type, key)?),
+            Self::X(builder) => builder.append_option(coordinates(geometry)?.map(|(x, _)| x)),
+            Self::Y(builder) => builder.append_option(coordinates(geometry)?.map(|(_, y)| y)),
+            Self::Wkb(builder) => match geometry {
+                None => builder.append_null(),
+                Some(GeometryRef::Wkb(wkb)) => {
+                    builder.append_value(wkb);
+                    return Ok(wkb.len());
+                }
+                Some(GeometryRef::Point(point)) => {
+                    let wkb = terrane_space::geometry::point_wkb(point);
+                    builder.append_value(wkb);
+                    return Ok(wkb.len());
+                }
+            },
+            Self::Attribute(index, values) => {
+                let value = match view {
+                    Some(view) => view.value(*index)?,
+                    None => ValueRef::Null,
+                };
+                return Ok(values.append(value)?);
+            }
+        }
+        Ok(0)
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::X(builder) | Self::Y(builder) => Arc::new(builder.finish()),
+            Self::Wkb(builder) => Arc::new(builder.finish()),
+            Self::Key(_, values) | Self::Attribute(_, values) => values.builder().finish(),
+        }
+    }
+}
+
+fn coordinates(geometry: Option<GeometryRef<'_>>) -> Result<Option<(f64, f64)>, DamagedRecord> {
+    match geometry {
+        None => Ok(None),
+        Some(GeometryRef::Point(point)) => Ok(Some((point.x, point.y))),
+        Some(GeometryRef::Wkb(_)) => {
+            Err(DamagedRecord { offset: 1, reason: "a dataset of points holds another geometry" })
+        }
+    }
+}
+
+impl Values {
+    fn new(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Boolean => Self::Bool(BooleanBuilder::new()),
+            DataType::Int64 => Self::Int(Int64Builder::new()),
+            DataType::UInt64 => Self::UInt(UInt64Builder::new()),
+            DataType::Float64 => Self::Float(Float64Builder::new()),
+            DataType::Utf8 => Self::Utf8(StringBuilder::new()),
+            DataType::Date32 => Self::Date(Date32Builder::new()),
+            DataType::Timestamp(_, zone) => {
+                Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone_opt(zone.clone()))
+            }
+            _ => Self::Binary(BinaryBuilder::new()),
+        }
+    }
+
+    fn append_key(&mut self, key_type: KeyType, key: &[u8]) -> Result<usize, KeyError> {
+        let damaged = || KeyError::Damaged { bytes: key.len(), wanted: key_type };
+        match self {
+            // Text and bytes go in without a copy.
+            Self::Utf8(builder) => builder.append_value(std::str::from_utf8(key).map_err(|_| damaged())?),
+            Self::Binary(builder) => builder.append_value(key),
+            _ => {
+                match (self, Key::decode(key_type, key)?) {
+                    (Self::Int(builder), Key::Int(key)) => builder.append_value(key),
+                    (Self::UInt(builder), Key::UInt(key)) => builder.append_value(key),
+                    _ => return Err(damaged()),
+                }
+                return Ok(0);
+            }
+        }
+        Ok(key.len())
+    }
+
+    fn append(&mut self, value: ValueRef<'_>) -> Result<usize, DamagedRecord> {
+        match (self, value) {
+            (Self::Bool(builder), ValueRef::Bool(value)) => builder.append_value(value),
+            (Self::Int(builder), ValueRef::Int(value)) => builder.append_value(value),
+            (Self::Float(builder), ValueRef::Float(value)) => builder.append_value(value),
+            (Self::Date(builder), ValueRef::Date(value)) => builder.append_value(value),
+            (Self::Timestamp(builder), ValueRef::Timestamp(value)) => builder.append_value(value),
+            (Self::Utf8(builder), ValueRef::Utf8(value)) => {
+                builder.append_value(value);
+                return Ok(value.len());
+            }
+            (Self::Binary(builder), ValueRef::Binary(value)) => {
+                builder.append_value(value);
+                return Ok(value.len());
+            }
+            (Self::Bool(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Int(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Float(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Date(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Timestamp(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Utf8(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Binary(builder), ValueRef::Null) => builder.append_null(),
+            _ => {
+                return Err(DamagedRecord { offset: 0, reason: "a value is not of its column's type" });
+            }
+        }
+        Ok(0)
+    }
+
+    fn builder(&mut self) -> &mut dyn ArrayBuilder {
+        match self {
+            Self::Bool(builder) => builder,
+            Self::Int(builder) => builder,
+            Self::UInt(builder) => builder,
+            Self::Float(builder) => builder,
+            Self::Utf8(builder) => builder,
+            Self::Binary(builder) => builder,
+            Self::Date(builder) => builder,
+            Self::Timestamp(builder) => builder,
+        }
+    }
+}

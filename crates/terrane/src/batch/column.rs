@@ -1,0 +1,142 @@
+//! One input column, with its type resolved.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, UInt64Type};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, StringArray,
+    TimestampMicrosecondArray, UInt64Array,
+};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{DataType, TimeUnit};
+
+use super::BatchError;
+use crate::schema::ColumnType;
+use crate::value::ValueRef;
+
+/// The values of a column, typed once. Narrower and otherwise encoded types have been cast.
+pub(super) enum ColumnValues {
+    /// The column is not in the batch, or holds nothing but nulls.
+    Missing,
+    Bool(BooleanArray),
+    Int(Int64Array),
+    UInt(UInt64Array),
+    Float(Float64Array),
+    Utf8(StringArray),
+    Binary(BinaryArray),
+    Date(Date32Array),
+    Timestamp(TimestampMicrosecondArray),
+}
+
+impl ColumnValues {
+    /// Resolves a column for an attribute; refuses a type whose values the attribute cannot hold.
+    pub(super) fn new(name: &str, array: &ArrayRef, wanted: ColumnType) -> Result<Self, BatchError> {
+        let found = array.data_type();
+        if *found == DataType::Null {
+            return Ok(Self::Missing);
+        }
+        let fits = match ColumnType::from_arrow(found) {
+            Some(ColumnType::Int64) => matches!(wanted, ColumnType::Int64 | ColumnType::Float64),
+            Some(column_type) => column_type == wanted,
+            None => false,
+        };
+        if !fits {
+            return Err(type_error(name, found, &wanted));
+        }
+        if is_uint64(found) {
+            return Self::uint(array);
+        }
+        match wanted {
+            ColumnType::Bool => Ok(Self::Bool(cast(array, &DataType::Boolean)?.as_boolean().clone())),
+            ColumnType::Int64 => Self::int(array),
+            ColumnType::Float64 if ColumnType::from_arrow(found) == Some(ColumnType::Int64) => Self::int(array),
+            ColumnType::Float64 => {
+                Ok(Self::Float(cast(array, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
+            }
+            ColumnType::Utf8 => Self::utf8(array),
+            ColumnType::Binary => Self::binary(array),
+            ColumnType::Date => Ok(Self::Date(cast(array, &DataType::Date32)?.as_primitive::<Date32Type>().clone())),
+            ColumnType::Timestamp { .. } => {
+                let zone = match found {
+                    DataType::Timestamp(_, zone) => zone.clone(),
+                    _ => None,
+                };
+                let array = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone))?;
+                Ok(Self::Timestamp(array.as_primitive::<TimestampMicrosecondType>().clone()))
+            }
+        }
+    }
+
+    pub(super) fn int(array: &ArrayRef) -> Result<Self, BatchError> {
+        Ok(Self::Int(cast(array, &DataType::Int64)?.as_primitive::<Int64Type>().clone()))
+    }
+
+    pub(super) fn uint(array: &ArrayRef) -> Result<Self, BatchError> {
+        Ok(Self::UInt(cast(array, &DataType::UInt64)?.as_primitive::<UInt64Type>().clone()))
+    }
+
+    pub(super) fn utf8(array: &ArrayRef) -> Result<Self, BatchError> {
+        Ok(Self::Utf8(cast(array, &DataType::Utf8)?.as_string::<i32>().clone()))
+    }
+
+    pub(super) fn binary(array: &ArrayRef) -> Result<Self, BatchError> {
+        Ok(Self::Binary(cast(array, &DataType::Binary)?.as_binary::<i32>().clone()))
+    }
+
+    /// The value in a row of the batch; an integer beyond int64 is refused unless the
+    /// attribute is a float.
+    #[inline]
+    pub(super) fn value(&self, row: usize, wanted: ColumnType) -> Result<ValueRef<'_>, String> {
+        let value = match self {
+            Self::Missing => ValueRef::Null,
+            Self::Bool(array) if array.is_valid(row) => ValueRef::Bool(array.value(row)),
+            Self::Int(array) if array.is_valid(row) => ValueRef::Int(array.value(row)),
+            Self::Float(array) if array.is_valid(row) => ValueRef::Float(array.value(row)),
+            Self::Utf8(array) if array.is_valid(row) => ValueRef::Utf8(array.value(row)),
+            Self::Binary(array) if array.is_valid(row) => ValueRef::Binary(array.value(row)),
+            Self::Date(array) if array.is_valid(row) => ValueRef::Date(array.value(row)),
+            Self::Timestamp(array) if array.is_valid(row) => ValueRef::Timestamp(array.value(row)),
+            Self::UInt(array) if array.is_valid(row) => {
+                let value = array.value(row);
+                match i64::try_from(value) {
+                    _ if wanted == ColumnType::Float64 => ValueRef::Float(value as f64),
+                    Ok(value) => ValueRef::Int(value),
+                    Err(_) => return Err(format!("{value} is beyond the range of int64")),
+                }
+            }
+            _ => ValueRef::Null,
+        };
+        Ok(value)
+    }
+
+    /// The coordinate in a row; null and NaN are none.
+    #[inline]
+    pub(super) fn coordinate(&self, row: usize) -> Option<f64> {
+        match self {
+            Self::Float(array) if array.is_valid(row) => Some(array.value(row)).filter(|value| !value.is_nan()),
+            Self::Int(array) if array.is_valid(row) => Some(array.value(row) as f64),
+            Self::UInt(array) if array.is_valid(row) => Some(array.value(row) as f64),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the values are 64-bit unsigned integers, in a dictionary or not.
+fn is_uint64(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_uint64(values),
+        _ => *data_type == DataType::UInt64,
+    }
+}
+
+/// Casts where the type differs; a value that does not fit fails, it never becomes null.
+fn cast(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, BatchError> {
+    if array.data_type() == wanted {
+        return Ok(ArrayRef::clone(array));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    Ok(cast_with_options(array, wanted, &options)?)
+}
+
+pub(super) fn type_error(name: &str, found: &DataType, wanted: &dyn std::fmt::Display) -> BatchError {
+    BatchError::Type { column: name.to_owned(), found: found.to_string(), wanted: wanted.to_string() }
+}

@@ -1,0 +1,86 @@
+//! Datasets: reading and changing records.
+
+mod batch;
+mod import;
+mod write;
+
+use std::sync::Arc;
+
+pub use batch::{BatchOutcome, OnConflict, RefusedRow};
+pub use import::{ImportReport, Importer};
+pub use write::AtomicBatch;
+pub(crate) use write::stored_rect;
+
+use crate::Result;
+use crate::engine::{DatasetHandle, Engine};
+use crate::key::Key;
+use crate::record::Record;
+use crate::schema::{Column, Schema};
+use crate::snapshot::Snapshot;
+
+/// A named collection of records with one schema. Cheap to clone; usable from many threads.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) handle: Arc<DatasetHandle>,
+}
+
+impl Dataset {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.handle.name
+    }
+
+    /// The newest version of its schema.
+    pub fn schema(&self) -> Arc<Schema> {
+        self.handle.schema()
+    }
+
+    /// The record of a key, as it is now.
+    ///
+    /// # Errors
+    /// A key of another type than the dataset's; damage; storage.
+    pub fn get(&self, key: &Key) -> Result<Option<Record>> {
+        self.snapshot().get(key)
+    }
+
+    /// What the dataset holds at this moment, for any number of queries.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.engine.clone(), &self.handle)
+    }
+
+    /// Adds a nullable attribute; the records there are have null in it.
+    ///
+    /// # Errors
+    /// A name that is taken; storage.
+    pub fn add_column(&self, column: Column) -> Result<()> {
+        self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
+    }
+
+    /// Makes an int64 attribute float64, so that fractions fit.
+    ///
+    /// # Errors
+    /// An unknown column or one of another type; storage.
+    pub fn widen_column(&self, name: &str) -> Result<()> {
+        self.engine.change_schema(&self.handle, |history| Ok(history.widen(name)?))
+    }
+
+    /// Merges all components of every index into one.
+    ///
+    /// # Errors
+    /// Storage; damage found on the way.
+    pub fn compact(&self) -> Result<()> {
+        self.engine.compact(&self.handle)
+    }
+
+    /// Writes what is in memory components to disk components.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn flush(&self) -> Result<()> {
+        self.engine.check_writable()?;
+        self.engine.seal(&self.handle)?;
+        while self.engine.flush_oldest(&self.handle)? {}
+        self.engine.after_flush()
+    }
+}

@@ -1,0 +1,236 @@
+//! Single records and atomic batches.
+
+use std::collections::BTreeMap;
+
+use terrane_lsm::index::encode_rect;
+use terrane_lsm::operation::{EntryHeader, EntryKind, Operation, encode_header, encode_operation};
+use terrane_lsm::search;
+use terrane_space::Rect;
+
+use super::Dataset;
+use crate::engine::{Committed, PARTITION, PRIMARY, SPATIAL};
+use crate::key::{EncodedKey, Key};
+use crate::locks::lock_hash;
+use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
+use crate::schema::GeometryColumn;
+use crate::{Error, Result};
+
+/// What a write does when the key is there already, or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change<'a> {
+    /// Refused when the key is there.
+    Insert(&'a [u8]),
+    /// Replaces what is there.
+    Upsert(&'a [u8]),
+    Delete,
+}
+
+impl Dataset {
+    /// Adds a record. When this returns, the record is durable as the store's mode says, and
+    /// every query sees it.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`]; a record that does not fit the schema; no space, or a failed
+    /// sync, and then the record is not acknowledged.
+    pub fn insert(&self, record: &Record) -> Result<()> {
+        self.put(record, false)
+    }
+
+    /// Adds a record or replaces the one with its key.
+    ///
+    /// # Errors
+    /// As [`Self::insert`], but for the duplicate key.
+    pub fn upsert(&self, record: &Record) -> Result<()> {
+        self.put(record, true)
+    }
+
+    fn put(&self, record: &Record, replace: bool) -> Result<()> {
+        self.engine.check_writable()?;
+        let key = self.encode_key(&record.key)?;
+        let mut value = Vec::with_capacity(128);
+        let geometry = record.encode(&self.handle.history.load(), &mut value)?;
+        let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
+        let _gate = self.handle.gate.read();
+        let _lock = self.engine.locks.lock(self.lock_hash(&key));
+        match self.change(&key, change, geometry.rect())? {
+            Some(committed) => self.engine.acknowledge(committed),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the record of a key; false if there is none.
+    ///
+    /// # Errors
+    /// A key of another type; no space; a failed sync.
+    pub fn delete(&self, key: &Key) -> Result<bool> {
+        self.engine.check_writable()?;
+        let key = self.encode_key(key)?;
+        let _gate = self.handle.gate.read();
+        let _lock = self.engine.locks.lock(self.lock_hash(&key));
+        match self.change(&key, Change::Delete, None)? {
+            Some(committed) => self.engine.acknowledge(committed).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Starts a batch of which all changes happen, or none.
+    pub fn atomic_batch(&self) -> AtomicBatch<'_> {
+        AtomicBatch { dataset: self, changes: BTreeMap::new() }
+    }
+
+    pub(super) fn encode_key(&self, key: &Key) -> Result<EncodedKey> {
+        let wanted = self.schema().key.key_type;
+        if key.key_type() != wanted {
+            return Err(Error::refused(format!(
+                "the key {key} is {:?}, the dataset's keys are {wanted:?}",
+                key.key_type()
+            )));
+        }
+        Ok(key.to_encoded()?)
+    }
+
+    pub(super) fn lock_hash(&self, key: &[u8]) -> u64 {
+        lock_hash(self.handle.id.into(), PARTITION, key)
+    }
+
+    /// Commits one change of a key whose lock is held; `None` when nothing had to be done.
+    pub(super) fn change(&self, key: &[u8], change: Change<'_>, rect: Option<Rect>) -> Result<Option<Committed>> {
+        let mut entry = self.begin_entry();
+        if !self.add_change(key, change, rect, &mut entry)? {
+            return Ok(None);
+        }
+        self.engine.commit(&self.handle, &mut entry).map(Some)
+    }
+
+    fn begin_entry(&self) -> Vec<u8> {
+        let mut entry = Vec::with_capacity(512);
+        let header = EntryHeader {
+            sequence: 0,
+            transaction: 0,
+            source_offset: 0,
+            dataset: self.handle.id,
+            partition: PARTITION,
+            source: 0,
+            kind: EntryKind::Commit,
+        };
+        encode_header(&header, &mut entry);
+        entry
+    }
+
+    /// Reads what is stored under the key, whose lock is held, and appends the operations of all
+    /// indexes to a log entry. False when there is nothing to change.
+    fn add_change(&self, key: &[u8], change: Change<'_>, rect: Option<Rect>, entry: &mut Vec<u8>) -> Result<bool> {
+        let version = self.handle.partition.version();
+        // Under the key's lock the newest version is the one to change, visible to others or not.
+        let old = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
+        let old_rect = match (&old, change) {
+            (Some(_), Change::Insert(_)) => {
+                return Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? });
+            }
+            (None, Change::Delete) => return Ok(false),
+            (Some(stored), _) => self.stored_rect(stored)?,
+            (None, _) => None,
+        };
+        match change {
+            Change::Insert(value) | Change::Upsert(value) => {
+                encode_operation(&Operation { index: PRIMARY, delete: false, key, value }, entry)
+            }
+            Change::Delete => encode_operation(&Operation { index: PRIMARY, delete: true, key, value: &[] }, entry),
+        }
+        // An entry that stays what it is needs no anti-matter and no copy.
+        if old_rect != rect {
+            let points = matches!(self.schema().geometry, GeometryColumn::Point { .. });
+            for (rect, delete) in [(old_rect, true), (rect, false)] {
+                if let Some(rect) = rect {
+                    let mut place = Vec::with_capacity(32);
+                    encode_rect(&rect, points, &mut place);
+                    encode_operation(&Operation { index: SPATIAL, delete, key: &place, value: key }, entry);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The box under which the spatial index holds a stored record.
+    pub(crate) fn stored_rect(&self, stored: &[u8]) -> Result<Option<Rect>> {
+        stored_rect(stored, self.schema().system)
+    }
+}
+
+/// The box under which spatial indexes hold a stored record.
+pub(crate) fn stored_rect(stored: &[u8], system: terrane_space::CoordinateSystem) -> Result<Option<Rect>> {
+    match stored_geometry(stored)? {
+        None => Ok(None),
+        Some(GeometryRef::Point(point)) => Ok(Some(Rect::from_point(point))),
+        wkb => match RowGeometry::of(wkb, system) {
+            Ok(geometry) => Ok(geometry.rect()),
+            Err(reason) => Err(Error::damaged("a stored record", 0, reason)),
+        },
+    }
+}
+
+/// Changes that happen together or not at all. Of several changes of one key, the last counts.
+#[derive(Debug)]
+pub struct AtomicBatch<'d> {
+    dataset: &'d Dataset,
+    /// The stored form and the box of what is put; `None` for a deletion.
+    changes: BTreeMap<EncodedKey, Option<(Vec<u8>, Option<Rect>)>>,
+}
+
+impl AtomicBatch<'_> {
+    /// Adds a record or replaces the one with its key.
+    ///
+    /// # Errors
+    /// A record that does not fit the schema; the batch stays as it was.
+    pub fn upsert(&mut self, record: &Record) -> Result<()> {
+        let key = self.dataset.encode_key(&record.key)?;
+        let mut value = Vec::with_capacity(128);
+        let geometry = record.encode(&self.dataset.handle.history.load(), &mut value)?;
+        self.changes.insert(key, Some((value, geometry.rect())));
+        Ok(())
+    }
+
+    /// Removes the record of a key, if there is one.
+    ///
+    /// # Errors
+    /// A key of another type than the dataset's.
+    pub fn delete(&mut self, key: &Key) -> Result<()> {
+        self.changes.insert(self.dataset.encode_key(key)?, None);
+        Ok(())
+    }
+
+    /// Number of keys that the batch changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether the batch changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Makes all changes in one transaction, which is durable and visible on return.
+    ///
+    /// # Errors
+    /// No space, or a failed sync: then none of the changes is acknowledged.
+    pub fn commit(self) -> Result<()> {
+        let dataset = self.dataset;
+        dataset.engine.check_writable()?;
+        let _gate = dataset.handle.gate.read();
+        // All locks in ascending order, before anything is read.
+        let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
+        let mut entry = dataset.begin_entry();
+        let mut changed = false;
+        for (key, change) in &self.changes {
+            changed |= match change {
+                Some((value, rect)) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
+                None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
+            };
+        }
+        if !changed {
+            return Ok(());
+        }
+        let committed = dataset.engine.commit(&dataset.handle, &mut entry)?;
+        dataset.engine.acknowledge(committed)
+    }
+}

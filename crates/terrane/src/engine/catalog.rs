@@ -1,0 +1,212 @@
+//! Datasets: what the catalog says of them, and their open state.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use terrane_lsm::disk::PageCache;
+use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
+use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
+use terrane_lsm::partition::{NumberedIndex, Partition};
+use terrane_lsm::sync::{AtomicU64, Ordering, RwLock};
+use terrane_storage::Storage;
+
+use super::Engine;
+use crate::schema::{GeometryColumn, Schema, SchemaHistory};
+use crate::{Error, Result};
+
+/// Number of the primary index in every dataset, and its place among the indexes.
+pub(crate) const PRIMARY: u32 = 0;
+/// Number of the spatial index that every dataset has, and its place.
+pub(crate) const SPATIAL: u32 = 1;
+/// Number of the only partition.
+pub(crate) const PARTITION: u32 = 0;
+
+/// An index of a dataset, as the catalog describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IndexDefinition {
+    /// Number within the dataset.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// `btree`, `rtree`, …
+    pub kind: String,
+    /// What it indexes.
+    pub columns: Vec<String>,
+}
+
+/// What the manifest keeps of a dataset for the database.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Catalog {
+    /// All versions of the schema.
+    pub history: SchemaHistory,
+    /// The indexes, in the order of the partition's components.
+    pub indexes: Vec<IndexDefinition>,
+}
+
+impl Catalog {
+    /// The catalog of a new dataset: a primary and an R-tree.
+    pub fn new(schema: Schema) -> Result<Self> {
+        let columns = schema.geometry.names().map(str::to_owned).collect();
+        let primary = IndexDefinition {
+            id: PRIMARY,
+            name: "primary".into(),
+            kind: "btree".into(),
+            columns: vec![schema.key.name.clone()],
+        };
+        let spatial = IndexDefinition { id: SPATIAL, name: "geometry".into(), kind: "rtree".into(), columns };
+        Ok(Self { history: SchemaHistory::new(schema)?, indexes: vec![primary, spatial] })
+    }
+
+    /// The index objects that the definitions describe.
+    fn indexes(&self) -> Result<Vec<NumberedIndex>> {
+        let schema = self.history.newest();
+        let points = matches!(schema.geometry, GeometryColumn::Point { .. });
+        let make = |definition: &IndexDefinition| {
+            let index: Arc<dyn Index> = match definition.kind.as_str() {
+                "btree" => Arc::new(BTreeIndex),
+                "rtree" => Arc::new(RTreeIndex { system: schema.system, points }),
+                kind => {
+                    return Err(Error::Unsupported {
+                        what: format!("an index of kind {kind:?}, which a newer version made,"),
+                    });
+                }
+            };
+            Ok(NumberedIndex { id: definition.id, index })
+        };
+        self.indexes.iter().map(make).collect()
+    }
+}
+
+/// A dataset that is open.
+#[derive(Debug)]
+pub(crate) struct DatasetHandle {
+    pub id: u32,
+    pub name: String,
+    pub partition: Partition,
+    pub history: ArcSwap<SchemaHistory>,
+    pub definitions: Vec<IndexDefinition>,
+    /// Writers hold it shared; an import installs its records holding it alone.
+    pub gate: RwLock<()>,
+    /// Largest row number given out as a key, plus one; 0 while it is not known.
+    pub next_row_number: AtomicU64,
+    /// Places of indexes that could not be opened, when opened leniently.
+    pub damage: Vec<(usize, Error)>,
+}
+
+impl DatasetHandle {
+    /// Opens a dataset. With `lenient`, a secondary index that cannot be opened is left without
+    /// components and noted in `damage`, for a check; else it is an error.
+    pub fn open(
+        storage: &Arc<dyn Storage>,
+        cache: &Arc<PageCache>,
+        state: &DatasetState,
+        lenient: bool,
+    ) -> Result<Self> {
+        let catalog: Catalog = serde_json::from_value(state.catalog.clone()).map_err(|error| {
+            Error::damaged("MANIFEST", 0, format!("the catalog of dataset {:?} cannot be read: {error}", state.name))
+        })?;
+        let partition = state.partitions.first().filter(|partition| partition.id == PARTITION);
+        let partition = partition
+            .ok_or_else(|| Error::damaged("MANIFEST", 0, format!("dataset {:?} has no partition", state.name)))?;
+        let mut damage = Vec::new();
+        let partition =
+            Partition::open(storage, cache, state.id, partition, catalog.indexes()?, &mut |place, error| {
+                if !lenient || place == PRIMARY as usize {
+                    return Err(error);
+                }
+                damage.push((place, error.into()));
+                Ok(())
+            })?;
+        Ok(Self {
+            id: state.id,
+            name: state.name.clone(),
+            partition,
+            history: ArcSwap::from_pointee(catalog.history),
+            definitions: catalog.indexes,
+            gate: RwLock::new(()),
+            next_row_number: AtomicU64::new(0),
+            damage,
+        })
+    }
+
+    /// The newest schema.
+    pub fn schema(&self) -> Arc<Schema> {
+        self.history.load().newest().clone()
+    }
+}
+
+impl Engine {
+    /// Describes a dataset that does not exist yet.
+    pub fn new_dataset(&self, name: &str, schema: Schema) -> Result<DatasetState> {
+        check_name(name)?;
+        if self.datasets.load().contains_key(name) {
+            return Err(Error::usage(format!("dataset {name:?} exists already")));
+        }
+        let catalog = Catalog::new(schema)?;
+        let indexes =
+            catalog.indexes.iter().map(|definition| IndexState { id: definition.id, components: Vec::new() }).collect();
+        let catalog = serde_json::to_value(&catalog)
+            .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
+        let partition = PartitionState { id: PARTITION, flushed_sequence: 0, indexes };
+        let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
+        Ok(DatasetState { id, name: name.into(), catalog, partitions: vec![partition] })
+    }
+
+    /// Creates a dataset, durably.
+    pub fn create_dataset(&self, name: &str, schema: Schema) -> Result<Arc<DatasetHandle>> {
+        self.check_writable()?;
+        let _changes = self.catalog_changes.lock();
+        let state = self.new_dataset(name, schema)?;
+        let handle = Arc::new(DatasetHandle::open(&self.storage, &self.cache, &state, false)?);
+        self.workshop.step(|manifest| {
+            manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
+            manifest.datasets.push(state.clone());
+            Ok(())
+        })?;
+        self.publish(handle.clone());
+        Ok(handle)
+    }
+
+    /// Makes a dataset known. To be called with `catalog_changes` held.
+    pub fn publish(&self, handle: Arc<DatasetHandle>) {
+        let mut datasets = (**self.datasets.load()).clone();
+        datasets.insert(handle.name.clone(), handle);
+        self.datasets.store(Arc::new(datasets));
+    }
+
+    /// Changes the schema of a dataset, durably; records of older versions stay readable.
+    pub fn change_schema(
+        &self,
+        dataset: &DatasetHandle,
+        change: impl FnOnce(&SchemaHistory) -> Result<SchemaHistory>,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _changes = self.catalog_changes.lock();
+        let history = change(&dataset.history.load())?;
+        let catalog = Catalog { history: history.clone(), indexes: dataset.definitions.clone() };
+        let catalog = serde_json::to_value(&catalog)
+            .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
+        self.workshop.step(|manifest| {
+            manifest.dataset_mut(dataset.id)?.catalog = catalog;
+            Ok(())
+        })?;
+        dataset.history.store(Arc::new(history));
+        Ok(())
+    }
+}
+
+/// Names are shown in messages and written on command lines: no control characters, no slash.
+fn check_name(name: &str) -> Result<()> {
+    let fits = !name.is_empty()
+        && name.len() <= 255
+        && !name.chars().any(|c| c.is_control() || c == '/')
+        && !name.starts_with('-');
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::usage(format!(
+            "{name:?} is no name for a dataset: 1 to 255 bytes without control characters and slashes, not starting with a hyphen"
+        )))
+    }
+}

@@ -1,0 +1,131 @@
+//! The common part of every write: number, log entry, memory components, sync.
+
+use terrane_lsm::operation;
+
+use super::{DatasetHandle, Engine};
+use crate::{Error, Result};
+
+/// What the commit latch protects: the order of commits.
+#[derive(Debug)]
+pub(crate) struct Latch {
+    /// The number of the next commit.
+    pub next_sequence: u64,
+}
+
+/// A commit whose changes are applied; it is durable and visible after [`Engine::acknowledge`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a commit is not durable before it is acknowledged"]
+pub(crate) struct Committed {
+    pub sequence: u64,
+    end_lsn: u64,
+}
+
+impl Engine {
+    /// Commits an encoded log entry: takes the sequence number, fixes the generation and appends
+    /// the entry under one latch, then applies it to the memory components. The caller holds the
+    /// locks of all keys inside.
+    pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8]) -> Result<Committed> {
+        self.admit_write()?;
+        let (sequence, end_lsn, generation) = loop {
+            if let Some(log) = &self.log {
+                log.reserve(entry.len())?;
+            }
+            let mut latch = self.latch.lock();
+            let sequence = latch.next_sequence;
+            operation::set_sequence(entry, sequence);
+            let (lsn, end_lsn) = match self.log.as_ref().map(|log| log.append(entry)) {
+                None => (0, 0),
+                Some(Ok(appended)) => (appended.start_lsn, appended.end_lsn),
+                // Another thread used the room that was reserved; it is reserved anew.
+                Some(Err(terrane_lsm::Error::Full { .. })) => continue,
+                Some(Err(error)) => return Err(error.into()),
+            };
+            let generation = dataset.partition.active();
+            generation.note_lsn(lsn);
+            latch.next_sequence += 1;
+            break (sequence, end_lsn, generation);
+        };
+        // The entry has its number, so from here on it must be applied or the store must stop.
+        let apply = || -> terrane_lsm::Result<()> {
+            let (_, operations) = operation::decode(entry)?;
+            for operation in operations {
+                generation.apply(dataset.partition.indexes(), &operation?, sequence)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = apply() {
+            let error = Error::Poisoned { cause: error.to_string() };
+            self.visibility.fail(&error);
+            return Err(error);
+        }
+        self.visibility.applied(sequence);
+        self.note_write(dataset);
+        Ok(Committed { sequence, end_lsn })
+    }
+
+    /// Returns when a commit is durable and visible; the calling thread may sync for others too.
+    pub fn acknowledge(&self, committed: Committed) -> Result<()> {
+        if let Some(log) = &self.log {
+            if let Err(error) = log.sync_to(committed.end_lsn) {
+                let error = Error::from(error);
+                self.visibility.fail(&error);
+                return Err(error);
+            }
+            self.visibility.synced(committed.sequence);
+        }
+        self.visibility.wait(committed.sequence)
+    }
+
+    /// Makes everything durable and visible that was committed before the call.
+    pub fn sync(&self) -> Result<()> {
+        let (sequence, end_lsn) = {
+            let latch = self.latch.lock();
+            (latch.next_sequence - 1, self.log.as_ref().map_or(0, |log| log.end_lsn()))
+        };
+        self.acknowledge(Committed { sequence, end_lsn })
+    }
+
+    /// Seals the memory components of a dataset. False when they are empty.
+    pub fn seal(&self, dataset: &DatasetHandle) -> Result<bool> {
+        let latch = self.latch.lock();
+        Ok(dataset.partition.seal(latch.next_sequence - 1)?)
+    }
+
+    /// Runs `work` with a sequence number of its own, which no log entry has, while no other
+    /// commit can happen. The number becomes visible when the work succeeds, and is given
+    /// to somebody else when it fails.
+    pub fn with_sequence<T>(&self, work: impl FnOnce(u64) -> Result<T>) -> Result<T> {
+        let mut latch = self.latch.lock();
+        let sequence = latch.next_sequence;
+        let result = work(sequence)?;
+        latch.next_sequence += 1;
+        self.visibility.applied(sequence);
+        self.visibility.synced(sequence);
+        Ok(result)
+    }
+
+    /// The first position of the log that is still needed when the oldest sealed generation of
+    /// `flushed` is on disk.
+    pub fn low_water(&self, flushed: &DatasetHandle) -> Option<u64> {
+        let log = self.log.as_ref()?;
+        // Under the latch every entry up to the end of the log is noted by its generation.
+        let _latch = self.latch.lock();
+        let mut low = log.durable_lsn();
+        for dataset in self.datasets.load().values() {
+            let version = dataset.partition.version();
+            let kept =
+                version.generations.len() - usize::from(dataset.id == flushed.id && version.generations.len() > 1);
+            for generation in &version.generations[..kept] {
+                low = low.min(generation.first_lsn().unwrap_or(u64::MAX));
+            }
+        }
+        Some(low)
+    }
+}
+
+impl Latch {
+    /// The next commit gets this number.
+    pub fn new(next_sequence: u64) -> Self {
+        Self { next_sequence }
+    }
+}

@@ -1,0 +1,85 @@
+//! The engine under a store: one log, one order of commits, the datasets, the background work.
+//!
+//! Orders in which locks are taken, outermost first: import gate of a dataset · key locks ·
+//! commit latch · everything inside `terrane-lsm`. Nothing that a flush needs is ever held by
+//! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
+//! key lock.
+
+mod catalog;
+mod commit;
+mod maintenance;
+mod open;
+mod visibility;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use terrane_lsm::disk::PageCache;
+use terrane_lsm::log::{Log, ReadOnlyTail, RecoveryReport};
+use terrane_lsm::partition::Workshop;
+use terrane_lsm::sync::{AtomicU32, Mutex};
+use terrane_storage::{File, Storage};
+
+pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
+pub(crate) use commit::Committed;
+pub(crate) use maintenance::Maintenance;
+pub use maintenance::MaintenanceCounters;
+pub(crate) use visibility::Visibility;
+
+use crate::locks::LockTable;
+use crate::options::{Durability, MemoryShares, Options};
+use crate::{Error, Result};
+
+/// Datasets by name.
+pub(crate) type Datasets = BTreeMap<String, Arc<DatasetHandle>>;
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub storage: Arc<dyn Storage>,
+    pub options: Options,
+    pub durability: Durability,
+    pub shares: MemoryShares,
+    pub cache: Arc<PageCache>,
+    pub workshop: Workshop,
+    pub log: Option<Log>,
+    pub locks: LockTable,
+    pub visibility: Visibility,
+    pub datasets: ArcSwap<Datasets>,
+    /// Held while datasets are created or changed.
+    pub catalog_changes: Mutex<()>,
+    pub maintenance: Maintenance,
+    /// What opening found in the log.
+    pub recovery: Option<RecoveryReport>,
+    /// Whether the store may be changed.
+    pub writable: bool,
+    pub next_dataset_id: AtomicU32,
+    latch: Mutex<commit::Latch>,
+    /// Keeps the log's tail from being recycled while a reader lives.
+    _tail: Option<ReadOnlyTail>,
+    /// Keeps other writers out.
+    _lock: Option<Arc<dyn File>>,
+    /// Spilled components of a reader; removed with it.
+    _spill: Option<open::SpillDirectory>,
+}
+
+impl Engine {
+    /// The dataset of a name, or an error that lists the names.
+    pub fn dataset(&self, name: &str) -> Result<Arc<DatasetHandle>> {
+        let datasets = self.datasets.load();
+        datasets
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Error::UnknownDataset { name: name.into(), existing: datasets.keys().cloned().collect() })
+    }
+
+    /// Refuses changes through a handle that only reads.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.writable { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// Bytes of all memory components.
+    pub fn memory_used(&self) -> usize {
+        self.datasets.load().values().map(|dataset| dataset.partition.memory_used()).sum()
+    }
+}

@@ -1,0 +1,380 @@
+//! Opening a store: the lock, the manifest, strays, components, and the log's replay.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use terrane_lsm::disk::{PageCache, component_name};
+use terrane_lsm::log::{Log, LogPosition, RecoveryReport, replay_read_only};
+use terrane_lsm::manifest::{Manifest, ManifestFile};
+use terrane_lsm::operation;
+use terrane_lsm::partition::Workshop;
+use terrane_lsm::sync::{AtomicU32, AtomicU64, Mutex};
+use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
+
+use super::commit::Latch;
+use super::{DatasetHandle, Datasets, Engine, Maintenance, Visibility};
+use crate::locks::LockTable;
+use crate::options::{Durability, MemoryShares, Options};
+use crate::{Error, Result};
+
+const LOCK_NAME: &str = "LOCK";
+/// A reader that finds the manifest changed under it begins again, so many times at most.
+const READER_ATTEMPTS: usize = 100;
+/// Segments of the log above which opening flushes what it replayed, so that many short
+/// sessions do not leave many files.
+const SEGMENTS_KEPT: u64 = 4;
+
+impl Engine {
+    /// Opens a store for writing, or creates it.
+    pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Arc<Self>> {
+        let shares = MemoryShares::of(options.memory_limit)?;
+        options.durability.unwrap_or_default().check_supported()?;
+        let exists = storage.exists(terrane_lsm::manifest::NAME)?;
+        if !exists && !options.create {
+            return Err(no_store(&*storage));
+        }
+        storage.create_directory("")?;
+        let lock = lock(&*storage)?;
+        storage.create_directory("components")?;
+        storage.create_directory("log")?;
+        let manifest = match Manifest::read(&*storage)? {
+            Some(manifest) => ManifestFile::open(storage.clone(), manifest),
+            None if !options.create => return Err(no_store(&*storage)),
+            None => {
+                check_creatable(&*storage)?;
+                ManifestFile::create(
+                    storage.clone(),
+                    first_manifest(&*storage, options.durability.unwrap_or_default()),
+                )?
+            }
+        };
+        let current = manifest.current();
+        let durability: Durability = current.durability.parse()?;
+        durability.check_supported()?;
+        if let Some(wanted) = options.durability.filter(|wanted| *wanted != durability) {
+            return Err(Error::usage(format!(
+                "the store's durability is {durability}, fixed when it was created; it cannot be opened as {wanted}"
+            )));
+        }
+        let next_file_id = remove_strays(&*storage, &current)?;
+        let cache = PageCache::new(shares.cache);
+        let datasets = open_datasets(&storage, &cache, &current, options.lenient)?;
+        let workshop = Workshop {
+            storage: storage.clone(),
+            cache: cache.clone(),
+            manifest: Arc::new(manifest),
+            next_file_id: Arc::new(AtomicU64::new(next_file_id)),
+        };
+        let mut replay = Replay {
+            datasets: &datasets,
+            workshop: &workshop,
+            limit: shares.components,
+            last_sequence: current.last_sequence,
+        };
+        let (log, recovery) = match durability {
+            Durability::None => (None, None),
+            _ => {
+                let store_id = store_id(&current)?;
+                let (log, report) =
+                    Log::open(storage.clone(), options.log.clone(), store_id, current.low_water, &mut |lsn, entry| {
+                        replay.entry(lsn, entry)
+                    })?;
+                (Some(log), Some(report))
+            }
+        };
+        let last_sequence = replay.last_sequence;
+        let engine = Arc::new(Self {
+            visibility: Visibility::new(last_sequence, log.is_some()),
+            latch: Mutex::new(Latch::new(last_sequence + 1)),
+            datasets: ArcSwap::from_pointee(datasets),
+            _lock: Some(lock),
+            writable: true,
+            ..Self::base(storage, options, durability, shares, cache, workshop, log, recovery)
+        });
+        engine.start_maintenance()?;
+        let tail =
+            engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
+        if tail > SEGMENTS_KEPT {
+            engine.flush_all()?;
+        }
+        Ok(engine)
+    }
+
+    /// Opens a store for reading, as it is at this moment; another process may be writing.
+    pub fn open_read_only(storage: Arc<dyn Storage>, options: Options) -> Result<Arc<Self>> {
+        let shares = MemoryShares::of(options.memory_limit)?;
+        let mut attempts = 0;
+        loop {
+            let before = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
+            let opened = Self::open_reader(&storage, &options, shares, &before);
+            // What was opened is of one piece only if the manifest is still the same. If it is
+            // not, files may have gone and segments may have been recycled in between.
+            let after = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
+            if after.generation == before.generation && after.store_id == before.store_id {
+                return opened;
+            }
+            attempts += 1;
+            if attempts == READER_ATTEMPTS {
+                return opened
+                    .and(Err(Error::Failed("the store changes faster than it can be opened for reading".into())));
+            }
+        }
+    }
+
+    fn open_reader(
+        storage: &Arc<dyn Storage>,
+        options: &Options,
+        shares: MemoryShares,
+        manifest: &Manifest,
+    ) -> Result<Arc<Self>> {
+        let durability: Durability = manifest.durability.parse()?;
+        durability.check_supported()?;
+        let cache = PageCache::new(shares.cache);
+        let datasets = open_datasets(storage, &cache, manifest, options.lenient)?;
+        let spill = SpillDirectory::new();
+        let mut reader_manifest = manifest.clone();
+        reader_manifest.next_file_id = next_file_id(storage.as_ref(), manifest)?;
+        let spill_storage: Arc<dyn Storage> = Arc::new(RealStorage::new(spill.path()));
+        let workshop = Workshop {
+            storage: spill_storage.clone(),
+            cache: cache.clone(),
+            manifest: Arc::new(ManifestFile::open(spill_storage, reader_manifest.clone())),
+            next_file_id: Arc::new(AtomicU64::new(reader_manifest.next_file_id)),
+        };
+        let mut replay = Replay {
+            datasets: &datasets,
+            workshop: &workshop,
+            limit: shares.components,
+            last_sequence: manifest.last_sequence,
+        };
+        let tail = match durability {
+            Durability::None => None,
+            _ => Some(replay_read_only(&**storage, store_id(manifest)?, manifest.low_water, &mut |lsn, entry| {
+                if replay.is_full() {
+                    spill.create()?;
+                }
+                replay.entry(lsn, entry)
+            })?),
+        };
+        let last_sequence = replay.last_sequence;
+        Ok(Arc::new(Self {
+            visibility: Visibility::new(last_sequence, false),
+            latch: Mutex::new(Latch::new(last_sequence + 1)),
+            datasets: ArcSwap::from_pointee(datasets),
+            _tail: tail,
+            _spill: Some(spill),
+            ..Self::base(storage.clone(), options.clone(), durability, shares, cache, workshop, None, None)
+        }))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields that both ways of opening fill")]
+    fn base(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        durability: Durability,
+        shares: MemoryShares,
+        cache: Arc<PageCache>,
+        workshop: Workshop,
+        log: Option<Log>,
+        recovery: Option<RecoveryReport>,
+    ) -> Self {
+        let next_dataset_id = workshop.manifest.current().next_dataset_id;
+        Self {
+            storage,
+            options,
+            durability,
+            shares,
+            cache,
+            workshop,
+            log,
+            locks: LockTable::new(),
+            visibility: Visibility::new(0, false),
+            datasets: ArcSwap::default(),
+            catalog_changes: Mutex::new(()),
+            maintenance: Maintenance::default(),
+            recovery,
+            writable: false,
+            next_dataset_id: AtomicU32::new(next_dataset_id),
+            latch: Mutex::new(Latch::new(1)),
+            _tail: None,
+            _lock: None,
+            _spill: None,
+        }
+    }
+
+    /// Ends the background work and closes the log. Without a log, flushes everything.
+    pub fn close(&self) -> Result<()> {
+        self.stop_maintenance();
+        if !self.writable {
+            return Ok(());
+        }
+        match &self.log {
+            Some(log) => log.close()?,
+            None => {
+                self.flush_all()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Redoes the log's entries on the memory components.
+struct Replay<'a> {
+    datasets: &'a Datasets,
+    workshop: &'a Workshop,
+    /// Bytes of memory components above which they are flushed.
+    limit: usize,
+    last_sequence: u64,
+}
+
+impl Replay<'_> {
+    fn is_full(&self) -> bool {
+        self.datasets.values().map(|dataset| dataset.partition.memory_used()).sum::<usize>() >= self.limit
+    }
+
+    fn entry(&mut self, lsn: u64, entry: &[u8]) -> terrane_lsm::Result<()> {
+        let (header, operations) = operation::decode(entry)?;
+        let last_sequence = self.last_sequence;
+        self.last_sequence = last_sequence.max(header.sequence);
+        // Entries of datasets that are gone, and what is in disk components, are passed over.
+        let Some(dataset) = self.datasets.values().find(|dataset| dataset.id == header.dataset) else { return Ok(()) };
+        if header.sequence <= dataset.partition.version().flushed_sequence {
+            return Ok(());
+        }
+        if self.is_full() {
+            for dataset in self.datasets.values() {
+                dataset.partition.seal(last_sequence)?;
+                // All that is replayed is applied and durable. The low-water mark stays: the
+                // entries are passed over by their sequence numbers if they are met again.
+                while dataset.partition.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
+            }
+        }
+        let generation = dataset.partition.active();
+        generation.note_lsn(lsn);
+        for operation in operations {
+            generation.apply(dataset.partition.indexes(), &operation?, header.sequence)?;
+        }
+        Ok(())
+    }
+}
+
+/// Components that a reader had to spill, in the system's directory for temporary files.
+#[derive(Debug)]
+pub(crate) struct SpillDirectory(PathBuf);
+
+impl SpillDirectory {
+    fn new() -> Self {
+        static COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("terrane-reader-{}-{number}", std::process::id())))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn create(&self) -> terrane_lsm::Result<()> {
+        RealStorage::new(&self.0).create_directory("components")?;
+        Ok(())
+    }
+}
+
+impl Drop for SpillDirectory {
+    fn drop(&mut self) {
+        // It exists only if something was spilled.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn no_store(storage: &dyn Storage) -> Error {
+    Error::usage(format!("there is no store at {}", storage.describe()))
+}
+
+/// A directory that has something else in it does not become a store.
+fn check_creatable(storage: &dyn Storage) -> Result<()> {
+    let foreign = storage.list("")?.into_iter().find(|name| name != LOCK_NAME && name != "MANIFEST.new");
+    match foreign {
+        None => Ok(()),
+        Some(name) => Err(Error::usage(format!(
+            "{} is no store, and it is not empty (it has {name}); choose another directory",
+            storage.describe()
+        ))),
+    }
+}
+
+fn lock(storage: &dyn Storage) -> Result<Arc<dyn File>> {
+    let file = match storage.open(LOCK_NAME, OpenMode::Write) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => match storage.open(LOCK_NAME, OpenMode::CreateNew) {
+            Ok(file) => file,
+            Err(error) if error.is_already_exists() => storage.open(LOCK_NAME, OpenMode::Write)?,
+            Err(error) => return Err(error.into()),
+        },
+        Err(error) => return Err(error.into()),
+    };
+    if !file.try_lock(LockKind::Exclusive)? {
+        let mut text = vec![0; file.len()?.min(20) as usize];
+        file.read_exact_at(&mut text, 0)?;
+        return Err(Error::Locked { pid: String::from_utf8_lossy(&text).trim().parse().ok() });
+    }
+    file.set_len(0)?;
+    file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
+    Ok(file)
+}
+
+fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {
+    // The id tells stores apart; it needs to be unlikely to repeat, not hard to guess.
+    let seed = (storage.unix_time_ns(), storage.monotonic_ns(), std::process::id(), storage.describe());
+    let id = xxhash_rust::xxh3::xxh3_128(format!("{seed:?}").as_bytes());
+    Manifest {
+        store_id: format!("{id:032x}"),
+        generation: 0,
+        durability: durability.name().into(),
+        next_file_id: 1,
+        next_dataset_id: 1,
+        last_sequence: 0,
+        low_water: LogPosition::START,
+        datasets: Vec::new(),
+    }
+}
+
+fn store_id(manifest: &Manifest) -> Result<[u8; 16]> {
+    let id = u128::from_str_radix(&manifest.store_id, 16)
+        .map_err(|_| Error::damaged("MANIFEST", 0, "the store's id is not hexadecimal"))?;
+    Ok(id.to_be_bytes())
+}
+
+/// The first id that no component file has, be it a stray.
+fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
+    let ids = storage.list("components")?.into_iter().filter_map(|name| name.strip_suffix(".tc")?.parse::<u64>().ok());
+    Ok(ids.map(|id| id.saturating_add(1)).fold(manifest.next_file_id, u64::max))
+}
+
+/// Removes what a crash left without a name in the manifest; returns the first free file id.
+fn remove_strays(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
+    let next = next_file_id(storage, manifest)?;
+    let known: HashSet<String> = manifest.components().map(|meta| component_name(meta.file_id)).collect();
+    for name in storage.list("components")? {
+        let name = format!("components/{name}");
+        if !known.contains(&name) {
+            storage.remove(&name)?;
+        }
+    }
+    if storage.exists("MANIFEST.new")? {
+        storage.remove("MANIFEST.new")?;
+    }
+    Ok(next)
+}
+
+fn open_datasets(
+    storage: &Arc<dyn Storage>,
+    cache: &Arc<PageCache>,
+    manifest: &Manifest,
+    lenient: bool,
+) -> Result<Datasets> {
+    let open = |state| Ok((DatasetHandle::open(storage, cache, state, lenient)?, state));
+    let opened = manifest.datasets.iter().map(open).collect::<Result<Vec<_>>>()?;
+    Ok(opened.into_iter().map(|(handle, state)| (state.name.clone(), Arc::new(handle))).collect())
+}

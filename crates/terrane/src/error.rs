@@ -1,0 +1,274 @@
+//! The errors of the database, grouped by what the caller has to do.
+
+use std::sync::Arc;
+
+use terrane_storage::StorageError;
+
+use crate::batch::BatchError;
+use crate::key::{Key, KeyError};
+use crate::record::{DamagedRecord, RowError};
+use crate::schema::SchemaError;
+use crate::value::ValueError;
+
+/// Result of a call into the database.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong. [`Error::exit_code`] sorts the variants for a command line.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call is wrong: change it.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no such dataset.
+    #[error("there is no dataset {name:?}; {}", names_that_exist(existing))]
+    UnknownDataset {
+        /// The name asked for.
+        name: String,
+        /// The names that exist.
+        existing: Vec<String>,
+    },
+    /// The store, the mode or the build cannot do this.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+    },
+    /// The store was opened for reading.
+    #[error("the store is open for reading only; open it for writing to change it")]
+    ReadOnly,
+    /// A record or file was refused: correct the data.
+    #[error("{}{}{reason}", row_prefix(*row), column_prefix(column.as_deref()))]
+    Refused {
+        /// Row or line of the input, from 1, if it has any.
+        row: Option<u64>,
+        /// The column at fault, if one is.
+        column: Option<String>,
+        /// What does not fit and what would.
+        reason: String,
+    },
+    /// A record with this key exists already.
+    #[error("a record with the key {key} exists already; use upsert to replace it")]
+    DuplicateKey {
+        /// The key.
+        key: Key,
+    },
+    /// Another process has the store open for writing.
+    #[error("the store is open for writing in {}; wait until it is closed, or open it for reading", holder(*pid))]
+    Locked {
+        /// The process, if it left its number.
+        pid: Option<u32>,
+    },
+    /// Stored bytes are not what was written: restore a backup.
+    #[error(
+        "{file} is damaged at byte {offset}: {reason}; run `terrane check`, and restore a backup if it confirms this"
+    )]
+    Damaged {
+        /// File below the store's directory.
+        file: String,
+        /// Byte offset of the damaged structure.
+        offset: u64,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A file was written by a later version of the program.
+    #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
+    UnknownVersion {
+        /// The file.
+        file: String,
+        /// Version found.
+        found: u32,
+        /// Highest version known.
+        known: u32,
+    },
+    /// The operating system refused a call.
+    #[error("{0}")]
+    Storage(#[source] Arc<StorageError>),
+    /// No space is left; nothing was changed.
+    #[error("no space left for {what}; free some space and write again")]
+    Full {
+        /// What needed the space.
+        what: String,
+    },
+    /// The handle refuses writes after a failed write or sync: reopen the store.
+    #[error("the store refuses writes after a failed write or sync ({cause}); reopen it to go on from what is durable")]
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// The work needs more memory than the store may use.
+    #[error("{what} needs {needed_bytes} bytes of memory, the limit leaves {available_bytes}; raise --memory-limit")]
+    Memory {
+        /// What needed the memory.
+        what: String,
+        /// Bytes it needs.
+        needed_bytes: u64,
+        /// Bytes that were available.
+        available_bytes: u64,
+    },
+    /// The caller stopped the work.
+    #[error("cancelled")]
+    Cancelled,
+    /// Something else failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Error {
+    /// Exit code of a command that ends with this error.
+    pub const FAILURE: i32 = 1;
+    /// Exit code for a wrong call.
+    pub const USAGE: i32 = 2;
+    /// Exit code for damage.
+    pub const CORRUPTION: i32 = 3;
+    /// Exit code for a store that another process holds.
+    pub const LOCKED: i32 = 4;
+    /// Exit code for refused data.
+    pub const REFUSED: i32 = 5;
+
+    /// A wrong call, in words that say what to do.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// Refused data without a row or column.
+    pub fn refused(reason: impl Into<String>) -> Self {
+        Self::Refused { row: None, column: None, reason: reason.into() }
+    }
+
+    /// Damage found in `file` at `offset`.
+    pub fn damaged(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
+        Self::Damaged { file: file.into(), offset, reason: reason.into() }
+    }
+
+    /// Says which row of the input (from 1) was refused, where that is not said yet.
+    pub fn at_row(self, number: u64) -> Self {
+        match self {
+            Self::Refused { row: None, column, reason } => Self::Refused { row: Some(number), column, reason },
+            other => other,
+        }
+    }
+
+    /// Whether stored bytes are not what was written.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
+
+    /// Whether correcting the data and trying again is the way on.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::DuplicateKey { .. })
+    }
+
+    /// The exit code of a command that ends with this error; success is 0.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Usage(_) | Self::UnknownDataset { .. } | Self::Unsupported { .. } | Self::ReadOnly => Self::USAGE,
+            Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
+            Self::Locked { .. } => Self::LOCKED,
+            Self::Damaged { .. } => Self::CORRUPTION,
+            Self::UnknownVersion { .. }
+            | Self::Storage(_)
+            | Self::Full { .. }
+            | Self::Poisoned { .. }
+            | Self::Memory { .. }
+            | Self::Cancelled
+            | Self::Failed(_) => Self::FAILURE,
+        }
+    }
+}
+
+fn names_that_exist(existing: &[String]) -> String {
+    if existing.is_empty() {
+        return "the store has none".to_owned();
+    }
+    format!("the store has {}", existing.join(", "))
+}
+
+fn row_prefix(row: Option<u64>) -> String {
+    row.map_or_else(String::new, |row| format!("row {row}: "))
+}
+
+fn column_prefix(column: Option<&str>) -> String {
+    column.map_or_else(String::new, |column| format!("column {column:?}: "))
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        Arc::new(error).into()
+    }
+}
+
+impl From<Arc<StorageError>> for Error {
+    fn from(error: Arc<StorageError>) -> Self {
+        if error.is_storage_full() { Self::Full { what: error.to_string() } } else { Self::Storage(error) }
+    }
+}
+
+impl From<terrane_lsm::Error> for Error {
+    fn from(error: terrane_lsm::Error) -> Self {
+        use terrane_lsm::Error as Lsm;
+        match error {
+            Lsm::Storage(error) => error.into(),
+            Lsm::Damaged { file, offset, reason } => Self::Damaged { file, offset, reason },
+            Lsm::UnknownVersion { file, found, known } => Self::UnknownVersion { file, found, known },
+            Lsm::Poisoned { cause } => Self::Poisoned { cause },
+            Lsm::Full { what } => Self::Full { what },
+            Lsm::Invalid(reason) => Self::Usage(reason),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<RowError> for Error {
+    fn from(error: RowError) -> Self {
+        Self::Refused { row: None, column: error.column, reason: error.reason }
+    }
+}
+
+impl From<DamagedRecord> for Error {
+    fn from(error: DamagedRecord) -> Self {
+        Self::damaged("a stored record", error.offset as u64, error.reason)
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Damaged { .. } => Self::damaged("a stored key", 0, error.to_string()),
+            _ => Self::refused(error.to_string()),
+        }
+    }
+}
+
+impl From<ValueError> for Error {
+    fn from(error: ValueError) -> Self {
+        Self::refused(error.to_string())
+    }
+}
+
+impl From<SchemaError> for Error {
+    fn from(error: SchemaError) -> Self {
+        match error {
+            SchemaError::UnknownColumn { .. } => Self::Usage(error.to_string()),
+            _ => Self::refused(error.to_string()),
+        }
+    }
+}
+
+impl From<BatchError> for Error {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Record(error) => error.into(),
+            BatchError::Key(error) => error.into(),
+            BatchError::Full { .. } => Self::Failed(error.to_string()),
+            BatchError::UnknownColumn { .. } | BatchError::DuplicateColumn { .. } => Self::Usage(error.to_string()),
+            BatchError::Type { .. } | BatchError::MissingColumn { .. } | BatchError::Arrow(_) => {
+                Self::refused(error.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Sizes and counts of a store, for people and programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::engine::{DatasetHandle, Engine};
+use crate::schema::{GeometryColumn, Schema};
+
+/// An index of a dataset.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IndexInfo {
+    /// Name.
+    pub name: String,
+    /// Kind.
+    pub kind: String,
+    /// What it indexes.
+    pub columns: Vec<String>,
+    /// Disk components.
+    pub components: usize,
+    /// Live entries in disk components; some may be hidden by newer components.
+    pub entries: u64,
+    /// Anti-matter entries in disk components.
+    pub antimatter: u64,
+    /// Bytes of the disk components.
+    pub bytes: u64,
+}
+
+/// A dataset.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DatasetInfo {
+    /// Name.
+    pub name: String,
+    /// Its schema.
+    pub schema: Schema,
+    /// Indexes, the primary first.
+    pub indexes: Vec<IndexInfo>,
+    /// Bytes of memory components.
+    pub memory_bytes: u64,
+    /// Box around all entries of disk components: x0, y0, x1, y1.
+    pub bounds: Option<[f64; 4]>,
+}
+
+/// A store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StoreInfo {
+    /// Where it is.
+    pub location: String,
+    /// Durability mode.
+    pub durability: String,
+    /// Manifest steps so far.
+    pub manifest_generation: u64,
+    /// Number of the last visible commit.
+    pub sequence: u64,
+    /// Entries of the log that opening replayed, if it did.
+    pub replayed_entries: Option<u64>,
+    /// Bytes of a torn tail that opening cut off, if there was one.
+    pub torn_bytes: Option<u64>,
+    /// The datasets.
+    pub datasets: Vec<DatasetInfo>,
+}
+
+impl StoreInfo {
+    pub(crate) fn of(engine: &Engine) -> Result<Self> {
+        let manifest = engine.workshop.manifest.current();
+        Ok(Self {
+            location: engine.storage.describe(),
+            durability: engine.durability.name().into(),
+            manifest_generation: manifest.generation,
+            sequence: engine.visibility.visible(),
+            replayed_entries: engine.recovery.as_ref().map(|report| report.entries),
+            torn_bytes: engine.recovery.as_ref().and_then(|report| report.torn_tail.as_ref()).map(|tail| tail.bytes),
+            datasets: engine.datasets.load().values().map(|dataset| dataset_info(dataset)).collect(),
+        })
+    }
+}
+
+fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
+    let version = dataset.partition.version();
+    let mut bounds: Option<[f64; 4]> = None;
+    let indexes = dataset.definitions.iter().zip(&version.components).map(|(definition, parts)| {
+        let statistics = || parts.iter().map(|part| &part.file().meta().statistics);
+        for [x0, y0, x1, y1] in statistics().filter_map(|statistics| statistics.bounds) {
+            let all = bounds.get_or_insert([x0, y0, x1, y1]);
+            *all = [all[0].min(x0), all[1].min(y0), all[2].max(x1), all[3].max(y1)];
+        }
+        IndexInfo {
+            name: definition.name.clone(),
+            kind: definition.kind.clone(),
+            columns: definition.columns.clone(),
+            components: parts.len(),
+            entries: statistics().map(|statistics| statistics.entries).sum(),
+            antimatter: statistics().map(|statistics| statistics.antimatter).sum(),
+            bytes: parts.iter().map(|part| part.file().meta().file_len).sum(),
+        }
+    });
+    let indexes = indexes.collect();
+    DatasetInfo {
+        name: dataset.name.clone(),
+        schema: (*dataset.schema()).clone(),
+        indexes,
+        memory_bytes: dataset.partition.memory_used() as u64,
+        bounds,
+    }
+}
+
+impl fmt::Display for StoreInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "store {}\n  durability {} · commit {} · manifest {}",
+            self.location, self.durability, self.sequence, self.manifest_generation
+        )?;
+        if let Some(entries) = self.replayed_entries {
+            write!(f, " · {entries} log entries replayed")?;
+        }
+        if let Some(bytes) = self.torn_bytes {
+            write!(f, " · a torn tail of {bytes} bytes was cut off")?;
+        }
+        for dataset in &self.datasets {
+            let schema = &dataset.schema;
+            let geometry = match &schema.geometry {
+                GeometryColumn::Point { x, y } => format!("points {x}, {y}"),
+                GeometryColumn::Geometry { name } => format!("geometry {name}"),
+            };
+            write!(
+                f,
+                "\n\ndataset {}\n  key {} ({:?}) · {geometry} · {:?}",
+                dataset.name, schema.key.name, schema.key.key_type, schema.system
+            )?;
+            for column in &schema.columns {
+                write!(f, "\n  column {} {}", column.name, column.column_type.description())?;
+            }
+            for index in &dataset.indexes {
+                write!(
+                    f,
+                    "\n  index {} {} on {}: {} components, {} entries, {} bytes",
+                    index.name,
+                    index.kind,
+                    index.columns.join(", "),
+                    index.components,
+                    index.entries,
+                    index.bytes
+                )?;
+                if index.antimatter > 0 {
+                    write!(f, ", {} anti-matter", index.antimatter)?;
+                }
+            }
+            write!(f, "\n  in memory {} bytes", dataset.memory_bytes)?;
+            if let Some([x0, y0, x1, y1]) = dataset.bounds {
+                write!(f, "\n  bounds {x0} {y0} {x1} {y1}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! The lock manager: exclusive locks on 64-bit hashes of record keys.
+//!
+//! K1  A hash has at most one holder.
+//! K2  A release with waiters hands the lock to the one that has waited longest, without a
+//!     moment in which it is free; so nobody starves and no wake-up is lost.
+//! K3  Nobody waits while holding a lock, except in ascending order of hashes (`lock_all`);
+//!     so there is no cycle of waiters.
+//!
+//! Two keys with one hash share a lock: that delays, and by K3 it cannot deadlock.
+//! [`LockTable::lock`] upholds K3 only if the thread holds nothing; [`Frame`] and
+//! [`LockTable::lock_all`] uphold it by themselves.
+
+mod frame;
+mod table;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use frame::{Acquire, Frame};
+pub use table::{LockGuard, LockSet, LockTable};
+
+/// Odd constant that spreads data set numbers over the seed.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Hash under which a record is locked.
+pub fn lock_hash(dataset: u64, partition: u32, key: &[u8]) -> u64 {
+    xxh3_64_with_seed(key, dataset.wrapping_mul(SPREAD) ^ u64::from(partition))
+}

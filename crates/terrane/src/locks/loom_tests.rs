@@ -1,0 +1,96 @@
+//! The lock table under every interleaving of two or three threads. What a lock protects is
+//! a counter that is read and written apart: a lost exclusion loses a count, and a lost
+//! wake-up is a deadlock that loom reports.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use loom::thread;
+use terrane_lsm::sync::{AtomicUsize, Ordering};
+
+use super::{Acquire, Frame, LockTable};
+
+struct Guarded {
+    table: LockTable,
+    counts: [AtomicUsize; 2],
+}
+
+impl Guarded {
+    fn count(&self, hash: u64) {
+        let cell = &self.counts[hash as usize];
+        let count = cell.load(Ordering::Relaxed);
+        cell.store(count + 1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body` in `threads` threads, in every order; both counters must have been counted
+/// up `expected` times in the end.
+fn explore(threads: usize, expected: [usize; 2], body: fn(&Guarded, usize)) {
+    loom::model(move || {
+        let guarded = Arc::new(Guarded { table: LockTable::new(), counts: Default::default() });
+        let spawned: Vec<_> = (1..threads)
+            .map(|thread| {
+                let guarded = Arc::clone(&guarded);
+                thread::spawn(move || body(&guarded, thread))
+            })
+            .collect();
+        body(&guarded, 0);
+        for thread in spawned {
+            thread.join().expect("no thread panics");
+        }
+        assert_eq!(guarded.table.held(), 0);
+        assert_eq!(guarded.counts.each_ref().map(|count| count.load(Ordering::Relaxed)), expected);
+    });
+}
+
+#[test]
+fn two_threads_exclude_each_other() {
+    explore(2, [2, 0], |guarded, _| {
+        let _guard = guarded.table.lock(0);
+        guarded.count(0);
+    });
+}
+
+#[test]
+fn three_threads_are_all_woken() {
+    explore(3, [3, 0], |guarded, _| {
+        let _guard = guarded.table.lock(0);
+        guarded.count(0);
+    });
+}
+
+#[test]
+fn a_refused_try_waits_and_is_woken() {
+    explore(2, [2, 0], |guarded, _| match guarded.table.try_lock(0) {
+        Some(_guard) => guarded.count(0),
+        None => {
+            let _guard = guarded.table.lock(0);
+            guarded.count(0);
+        }
+    });
+}
+
+#[test]
+fn locking_all_in_any_given_order_does_not_deadlock() {
+    explore(2, [2, 2], |guarded, thread| {
+        let hashes = if thread == 0 { vec![0, 1] } else { vec![1, 0, 1] };
+        let _guards = guarded.table.lock_all(hashes);
+        guarded.count(0);
+        guarded.count(1);
+    });
+}
+
+#[test]
+fn frames_in_opposite_orders_do_not_deadlock() {
+    explore(2, [2, 2], |guarded, thread| {
+        let mut frame = Frame::new(&guarded.table);
+        let hashes = if thread == 0 { [0, 1] } else { [1, 0] };
+        for hash in hashes {
+            if frame.acquire(hash) == Acquire::MustWait {
+                let committed: Result<(), Infallible> = frame.commit_then_wait(hash, || Ok(()));
+                committed.expect("an infallible commit");
+            }
+            guarded.count(hash);
+        }
+    });
+}

@@ -1,0 +1,222 @@
+//! The table of held locks, in shards that are locked one at a time and briefly.
+
+use std::collections::{HashMap, VecDeque, hash_map};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+#[cfg(loom)]
+use loom::thread;
+#[cfg(not(loom))]
+use std::thread;
+
+use terrane_lsm::sync::{AtomicBool, Mutex, Ordering};
+
+#[cfg(not(loom))]
+const SHARDS: usize = 64;
+#[cfg(loom)]
+const SHARDS: usize = 1;
+
+/// Free slots that an empty shard keeps; a larger one is given back.
+const KEPT_SLOTS_MAX: usize = 1024;
+
+/// Exclusive locks by hash. Taking and giving back a lock that nobody else wants allocates
+/// nothing once the shard has grown to the number of locks held at once.
+#[derive(Debug)]
+pub struct LockTable {
+    shards: Box<[Shard]>,
+}
+
+/// One part of the table, on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    held: Mutex<Held>,
+}
+
+type Held = HashMap<u64, Entry, BuildHasherDefault<PassHash>>;
+
+/// A held lock.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Who waits, longest first.
+    #[expect(clippy::box_collection, reason = "hardly any lock is waited for, and entries are to be small")]
+    waiters: Option<Box<VecDeque<Arc<Waiter>>>>,
+}
+
+/// A thread that waits for a lock to be handed to it.
+#[derive(Debug)]
+struct Waiter {
+    granted: AtomicBool,
+    thread: thread::Thread,
+}
+
+/// The keys are hashes already.
+#[derive(Debug, Default)]
+pub(super) struct PassHash(u64);
+
+impl Hasher for PassHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl Default for LockTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LockTable {
+    /// A table in which nothing is locked.
+    pub fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Shard { held: Mutex::new(Held::default()) }).collect() }
+    }
+
+    /// Takes a lock if it is free.
+    pub fn try_lock(&self, hash: u64) -> Option<LockGuard<'_>> {
+        self.try_acquire(hash).then(|| LockGuard { table: self, hash })
+    }
+
+    /// Takes a lock, waiting in line for it. The thread must hold no other lock (K3); a lock
+    /// that it holds already is waited for in vain.
+    pub fn lock(&self, hash: u64) -> LockGuard<'_> {
+        self.acquire(hash);
+        LockGuard { table: self, hash }
+    }
+
+    /// Takes the locks of all these hashes, each once, in ascending order. The thread must
+    /// hold no other lock (K3).
+    pub fn lock_all(&self, mut hashes: Vec<u64>) -> LockSet<'_> {
+        hashes.sort_unstable();
+        hashes.dedup();
+        let mut set = LockSet { table: self, hashes: Vec::with_capacity(hashes.len()) };
+        for hash in hashes {
+            self.acquire(hash);
+            set.hashes.push(hash);
+        }
+        set
+    }
+
+    /// Number of locks held at some moment during the call.
+    pub fn held(&self) -> usize {
+        self.shards.iter().map(|shard| shard.held.lock().len()).sum()
+    }
+
+    /// Threads that wait for a lock at some moment during the call.
+    pub fn waiting(&self, hash: u64) -> usize {
+        let held = self.shard(hash).held.lock();
+        held.get(&hash).and_then(|entry| entry.waiters.as_ref()).map_or(0, |waiters| waiters.len())
+    }
+
+    pub(super) fn try_acquire(&self, hash: u64) -> bool {
+        match self.shard(hash).held.lock().entry(hash) {
+            hash_map::Entry::Vacant(entry) => {
+                entry.insert(Entry::default());
+                true
+            }
+            hash_map::Entry::Occupied(_) => false,
+        }
+    }
+
+    pub(super) fn acquire(&self, hash: u64) {
+        let waiter = match self.shard(hash).held.lock().entry(hash) {
+            hash_map::Entry::Vacant(entry) => {
+                entry.insert(Entry::default());
+                return;
+            }
+            hash_map::Entry::Occupied(mut entry) => {
+                let waiter = Arc::new(Waiter { granted: AtomicBool::new(false), thread: thread::current() });
+                entry.get_mut().waiters.get_or_insert_default().push_back(Arc::clone(&waiter));
+                waiter
+            }
+        };
+        // Parking may end for no reason; the grant is what counts. It pairs with the release
+        // in `release`, so what the last holder did is seen.
+        while !waiter.granted.load(Ordering::Acquire) {
+            thread::park();
+        }
+    }
+
+    pub(super) fn release(&self, hash: u64) {
+        let mut held = self.shard(hash).held.lock();
+        let hash_map::Entry::Occupied(mut entry) = held.entry(hash) else {
+            debug_assert!(false, "a guard's lock is held");
+            return;
+        };
+        let next = entry.get_mut().waiters.as_mut().and_then(|waiters| waiters.pop_front());
+        match next {
+            // K2: the entry stays, it belongs to the waiter from here on.
+            Some(waiter) => {
+                drop(held);
+                waiter.granted.store(true, Ordering::Release);
+                waiter.thread.unpark();
+            }
+            None => {
+                entry.remove();
+                if held.is_empty() && held.capacity() > KEPT_SLOTS_MAX {
+                    held.shrink_to(KEPT_SLOTS_MAX / 2);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard {
+        // The map takes the low bits for the slot and the highest for its tags.
+        &self.shards[(hash >> 40) as usize % SHARDS]
+    }
+}
+
+/// A held lock, given back when dropped. It may be dropped by another thread.
+#[derive(Debug)]
+#[must_use = "the lock is given back when this is dropped"]
+pub struct LockGuard<'t> {
+    table: &'t LockTable,
+    hash: u64,
+}
+
+impl LockGuard<'_> {
+    /// The hash that is locked.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl Drop for LockGuard<'_> {
+    fn drop(&mut self) {
+        self.table.release(self.hash);
+    }
+}
+
+/// Held locks of an atomic batch, given back when dropped.
+#[derive(Debug)]
+#[must_use = "the locks are given back when this is dropped"]
+pub struct LockSet<'t> {
+    table: &'t LockTable,
+    hashes: Vec<u64>,
+}
+
+impl LockSet<'_> {
+    /// The hashes that are locked, ascending.
+    pub fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+}
+
+impl Drop for LockSet<'_> {
+    fn drop(&mut self) {
+        for hash in &self.hashes {
+            self.table.release(*hash);
+        }
+    }
+}

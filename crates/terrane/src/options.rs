@@ -1,0 +1,123 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::str::FromStr;
+
+use terrane_lsm::log::LogOptions;
+use terrane_lsm::policy::MergePolicy;
+
+use crate::{Error, Result};
+
+/// What an acknowledged write survives; a property of the store, fixed when it is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Kill and power loss: a write-ahead log with group commit.
+    #[default]
+    Power,
+    /// Kill of the process, with no log and no sync. Not built yet: refused.
+    Process,
+    /// Kill and power loss, without a log, on persistent memory. Not built yet: refused.
+    Dax,
+    /// Only a clean close: after a crash the store is at its last installed manifest.
+    None,
+}
+
+impl Durability {
+    /// The mode's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Power => "power",
+            Self::Process => "process",
+            Self::Dax => "dax",
+            Self::None => "none",
+        }
+    }
+
+    /// Refuses modes that this build does not have, as they are never approximated.
+    pub(crate) fn check_supported(self) -> Result<()> {
+        match self {
+            Self::Power | Self::None => Ok(()),
+            Self::Process | Self::Dax => {
+                Err(Error::Unsupported { what: format!("durability {self} in this version; power and none are") })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        [Self::Power, Self::Process, Self::Dax, Self::None].into_iter().find(|mode| mode.name() == text).ok_or_else(
+            || Error::usage(format!("{text:?} is no durability mode; there are power, process, dax and none")),
+        )
+    }
+}
+
+/// Smallest memory limit of a store.
+pub const MEMORY_LIMIT_MIN: usize = 8 << 20;
+/// Memory limit where none is given.
+pub const MEMORY_LIMIT_DEFAULT: usize = 256 << 20;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Durability of a store that is created; of one that exists it must match, if given.
+    pub durability: Option<Durability>,
+    /// Bytes of memory for memory components, page cache, imports and queries together.
+    pub memory_limit: usize,
+    /// Whether a store that does not exist is created.
+    pub create: bool,
+    /// When disk components are merged.
+    pub merge_policy: MergePolicy,
+    /// Sizes of the log's files.
+    pub log: LogOptions,
+    /// Whether flushes and merges run in background threads. Without, they run in the calls
+    /// that make them necessary, one after the other, which tests of crashes rely on.
+    pub background: bool,
+    /// Whether a store with damaged secondary indexes is opened all the same, for a check: queries
+    /// through such an index fail.
+    pub lenient: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: None,
+            memory_limit: MEMORY_LIMIT_DEFAULT,
+            create: true,
+            merge_policy: MergePolicy::default(),
+            log: LogOptions::default(),
+            background: true,
+            lenient: false,
+        }
+    }
+}
+
+/// Shares of the memory limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryShares {
+    /// Memory components of all datasets.
+    pub components: usize,
+    /// Page cache.
+    pub cache: usize,
+    /// One import, or the sorting and collecting of one query.
+    pub work: usize,
+}
+
+impl MemoryShares {
+    pub fn of(limit: usize) -> Result<Self> {
+        if limit < MEMORY_LIMIT_MIN {
+            return Err(Error::usage(format!(
+                "a memory limit of {limit} bytes is too small; at least {MEMORY_LIMIT_MIN} are needed"
+            )));
+        }
+        Ok(Self { components: limit / 8 * 3, cache: limit / 8 * 3, work: limit / 4 })
+    }
+}

@@ -1,0 +1,72 @@
+//! How a query was answered.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A step of a query and the time it took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage {
+    /// What was done.
+    pub name: &'static str,
+    /// Wall time in nanoseconds.
+    pub time_ns: u64,
+}
+
+/// What a query did to find its answer. Complete when the last row has been taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// `spatial index`, `spatial index only`, `nearest`, or `primary scan`.
+    pub plan: &'static str,
+    /// Windows that the spatial index was searched with.
+    pub windows: usize,
+    /// Components of the driving index that were searched.
+    pub components_searched: u64,
+    /// Components that were passed over by their bounds.
+    pub components_pruned: u64,
+    /// Pages read from files, by this query and what ran beside it.
+    pub pages_read: u64,
+    /// Pages of the spatial index visited, in memory or not.
+    pub pages_visited: u64,
+    /// Entries of the driving index that were looked at.
+    pub entries: u64,
+    /// Entries that were candidates for the exact conditions.
+    pub candidates: u64,
+    /// Records looked up in the primary index.
+    pub lookups: u64,
+    /// Records that match.
+    pub matches: u64,
+    /// The steps with their times.
+    pub stages: Vec<Stage>,
+}
+
+impl Explanation {
+    pub(crate) fn add_time(&mut self, name: &'static str, time_ns: u64) {
+        match self.stages.iter_mut().find(|stage| stage.name == name) {
+            Some(stage) => stage.time_ns += time_ns,
+            None => self.stages.push(Stage { name, time_ns }),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "plan        {}", self.plan)?;
+        if self.windows > 0 {
+            writeln!(f, "windows     {}", self.windows)?;
+        }
+        writeln!(f, "components  {} searched, {} pruned", self.components_searched, self.components_pruned)?;
+        writeln!(
+            f,
+            "pages       {} visited in the spatial index, {} read from files",
+            self.pages_visited, self.pages_read
+        )?;
+        writeln!(f, "entries     {}", self.entries)?;
+        writeln!(f, "candidates  {}, {} looked up in the primary index", self.candidates, self.lookups)?;
+        write!(f, "matches     {}", self.matches)?;
+        for stage in &self.stages {
+            write!(f, "\ntime        {:>10.3} ms  {}", stage.time_ns as f64 / 1e6, stage.name)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Queries: what is asked.
+
+mod execute;
+mod explain;
+mod filter;
+pub(crate) mod metric;
+pub(crate) mod nearest;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use execute::Rows;
+pub use explain::{Explanation, Stage};
+pub(crate) use filter::Filters;
+use terrane_space::{CoordinateSystem, check_coordinates};
+
+use crate::record::RecordView;
+use crate::{Error, Result};
+
+/// A condition on the geometry of a record. All are exact.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Filter {
+    /// The geometry meets the closed window. In `lonlat`, `x0 > x1` crosses the antimeridian.
+    Window {
+        /// Western or left side.
+        x0: f64,
+        /// Southern or lower side.
+        y0: f64,
+        /// Eastern or right side.
+        x1: f64,
+        /// Northern or upper side.
+        y1: f64,
+    },
+    /// The geometry is at most so far from a place: metres on the sphere in `lonlat`, units of
+    /// the coordinates in `planar`.
+    Circle {
+        /// Longitude or x.
+        x: f64,
+        /// Latitude or y.
+        y: f64,
+        /// Radius.
+        radius: f64,
+    },
+    /// The geometry and this one (well-known binary) have a point in common.
+    Intersects(Vec<u8>),
+    /// The geometry lies within this one (well-known binary), as the OGC defines it: nothing of
+    /// it is outside, and not all of it is on the boundary.
+    Within(Vec<u8>),
+}
+
+/// The place to which records should be near.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nearest {
+    /// Longitude or x.
+    pub x: f64,
+    /// Latitude or y.
+    pub y: f64,
+    /// How many records.
+    pub k: usize,
+}
+
+/// A condition on whole records.
+pub type Predicate = Arc<dyn Fn(&RecordView<'_>) -> Result<bool> + Send + Sync>;
+
+/// A query over one dataset: records that meet all filters, or the nearest of them.
+#[derive(Clone, Default)]
+pub struct Query {
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) predicate: Option<Predicate>,
+    pub(crate) nearest: Option<Nearest>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) columns: Option<Vec<String>>,
+}
+
+impl Query {
+    /// All records.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a condition; all have to be met.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filters.push(filter);
+        self
+    }
+
+    /// Adds the window from (`x0`, `y0`) to (`x1`, `y1`).
+    pub fn window(self, x0: f64, y0: f64, x1: f64, y1: f64) -> Self {
+        self.filter(Filter::Window { x0, y0, x1, y1 })
+    }
+
+    /// Adds the circle around (`x`, `y`).
+    pub fn circle(self, x: f64, y: f64, radius: f64) -> Self {
+        self.filter(Filter::Circle { x, y, radius })
+    }
+
+    /// Sets a condition on whole records, evaluated last.
+    pub fn predicate(mut self, predicate: impl Fn(&RecordView<'_>) -> Result<bool> + Send + Sync + 'static) -> Self {
+        self.predicate = Some(Arc::new(predicate));
+        self
+    }
+
+    /// Asks for the `k` records nearest to (`x`, `y`) of those that meet all conditions, in the
+    /// order of distance and, at one distance, of keys. A column of distances is added.
+    pub fn nearest(mut self, x: f64, y: f64, k: usize) -> Self {
+        self.nearest = Some(Nearest { x, y, k });
+        self
+    }
+
+    /// At most so many records.
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Only these columns, in this order.
+    pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Query")
+            .field("filters", &self.filters)
+            .field("has_predicate", &self.predicate.is_some())
+            .field("nearest", &self.nearest)
+            .field("limit", &self.limit)
+            .field("columns", &self.columns)
+            .finish()
+    }
+}
+
+/// Refuses a place outside of the coordinate system.
+pub(crate) fn check_place(system: CoordinateSystem, x: f64, y: f64) -> Result<()> {
+    check_coordinates(system, x, y).map_err(|error| Error::usage(format!("the place {x},{y}: {error}")))
+}

@@ -1,0 +1,198 @@
+//! Nearest records, with the conditions inside the traversal.
+//!
+//! The index gives candidates in the order of a lower bound of their distance. A candidate
+//! that meets all conditions waits with its exact distance until nothing nearer, and
+//! nothing at the same distance, can come; so ties are in the order of keys.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use terrane_lsm::search::{Metric, NearestSearch, spatial_sources};
+use terrane_space::geometry::distance_bytes;
+use terrane_space::sphere::{PreparedPoint, distance_m_from_chord};
+use terrane_space::{CoordinateSystem, Point};
+
+use super::execute::{Keys, lookup};
+use super::explain::Explanation;
+use super::filter::Filters;
+use super::metric::{PlanarMetric, SphereMetric};
+use super::{Nearest, check_place};
+use crate::engine::SPATIAL;
+use crate::key::EncodedKey;
+use crate::record::{GeometryRef, RecordView};
+use crate::schema::GeometryColumn;
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+
+/// The keys that were found, nearest first, with their distances.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    keys: Keys,
+    distances: Vec<f64>,
+    taken: usize,
+}
+
+impl Found {
+    pub fn take(&mut self) -> Option<(&[u8], f64)> {
+        let distance = *self.distances.get(self.taken)?;
+        self.taken += 1;
+        self.keys.get(self.taken - 1).map(|key| (key, distance))
+    }
+}
+
+/// The memory used is looked at once in so many candidates.
+const MEMORY_STEP: u64 = 1024;
+
+/// A record that meets all conditions and waits for its turn.
+#[derive(Debug, PartialEq)]
+struct Waiting {
+    distance: f64,
+    key: EncodedKey,
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.distance.total_cmp(&other.distance).then_with(|| self.key.cmp(&other.key))
+    }
+}
+
+/// Finds the nearest records, no more than the limit allows.
+pub(crate) fn search(
+    snapshot: &Snapshot,
+    filters: &Filters,
+    nearest: &Nearest,
+    limit: Option<u64>,
+    explanation: &mut Explanation,
+) -> Result<Found> {
+    let system = snapshot.schema().system;
+    check_place(system, nearest.x, nearest.y)?;
+    let k = limit.map_or(nearest.k, |limit| nearest.k.min(usize::try_from(limit).unwrap_or(usize::MAX)));
+    let place = Point { x: nearest.x, y: nearest.y };
+    explanation.plan = "nearest";
+    match system {
+        CoordinateSystem::Planar => {
+            run(snapshot, filters, place, k, PlanarMetric(place), planar_lower_bound, explanation)
+        }
+        CoordinateSystem::LonLat => {
+            run(snapshot, filters, place, k, SphereMetric::new(place), sphere_lower_bound, explanation)
+        }
+    }
+}
+
+/// At most the distance whose square is `measure`, whichever way it is computed.
+fn planar_lower_bound(measure: f64) -> f64 {
+    measure.sqrt() * (1.0 - 1e-14)
+}
+
+/// At most the distance of a squared chord, whichever way it is computed; chords tell distances
+/// near the antipode less exactly.
+fn sphere_lower_bound(measure: f64) -> f64 {
+    let distance_m = distance_m_from_chord(measure);
+    let slack_m = if distance_m > 19.0e6 { 10.0 } else { 1e-6 };
+    (distance_m * (1.0 - 1e-12) - slack_m).max(0.0)
+}
+
+fn run<M: Metric>(
+    snapshot: &Snapshot,
+    filters: &Filters,
+    place: Point,
+    k: usize,
+    metric: M,
+    lower_bound: fn(f64) -> f64,
+    explanation: &mut Explanation,
+) -> Result<Found> {
+    let version = snapshot.pinned.version_full();
+    let sources = spatial_sources(&version, SPATIAL as usize)?;
+    explanation.components_searched = sources.len() as u64;
+    let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
+    // Only where every entry is a result can the search forget farther ones.
+    let known = if points && filters.is_empty() { k } else { 0 };
+    let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), known);
+    let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
+    let mut found = Found::default();
+    let exact = Exact { system: snapshot.schema().system, place, prepared: PreparedPoint::new(place) };
+    let mut seen = 0u64;
+    while found.distances.len() < k {
+        let bound = search.peek().map(lower_bound);
+        if let Some(Reverse(first)) = waiting.peek()
+            && bound.is_none_or(|bound| first.distance < bound)
+        {
+            found.keys.push(&first.key);
+            found.distances.push(first.distance);
+            waiting.pop();
+            continue;
+        }
+        let Some(candidate) = search.next()? else {
+            if waiting.is_empty() {
+                break;
+            }
+            continue;
+        };
+        seen += 1;
+        let (rect, key) = (candidate.rect, EncodedKey::new(candidate.key)?);
+        let found_distance = if points && !filters.needs_record() {
+            let point = Point { x: rect.x0, y: rect.y0 };
+            filters.matches_point(point)?.then(|| exact.to_point(point))
+        } else {
+            explanation.lookups += 1;
+            let stored = lookup(&version, &key, snapshot.sequence())?;
+            let record = RecordView::parse(&stored, &snapshot.history)?;
+            if filters.matches_record(&record)? { exact.to_record(&record)? } else { None }
+        };
+        if let Some(distance) = found_distance {
+            waiting.push(Reverse(Waiting { distance, key }));
+        }
+        if !seen.is_multiple_of(MEMORY_STEP) {
+            continue;
+        }
+        let waiting_bytes = waiting.len() * (size_of::<Waiting>() + 16);
+        let used = search.memory_used() + waiting_bytes + found.keys.memory_used() + 8 * found.distances.capacity();
+        let limit = snapshot.engine.shares.work;
+        if used > limit {
+            return Err(Error::Memory {
+                what: format!("a search for the nearest {k} records"),
+                needed_bytes: used as u64,
+                available_bytes: limit as u64,
+            });
+        }
+    }
+    explanation.candidates = seen;
+    explanation.pages_visited = search.pages;
+    explanation.entries = search.entries;
+    Ok(found)
+}
+
+/// Distances as they are reported.
+struct Exact {
+    system: CoordinateSystem,
+    place: Point,
+    prepared: PreparedPoint,
+}
+
+impl Exact {
+    fn to_point(&self, point: Point) -> f64 {
+        match self.system {
+            CoordinateSystem::Planar => self.place.planar_distance(point),
+            CoordinateSystem::LonLat => self.prepared.distance_m(point),
+        }
+    }
+
+    fn to_record(&self, record: &RecordView<'_>) -> Result<Option<f64>> {
+        match record.geometry() {
+            None => Ok(None),
+            Some(GeometryRef::Point(point)) => Ok(Some(self.to_point(point))),
+            Some(GeometryRef::Wkb(bytes)) => {
+                let distance = distance_bytes(self.system, self.place, bytes);
+                distance.map_err(|error| Error::damaged("a stored geometry", 0, error.to_string()))
+            }
+        }
+    }
+}

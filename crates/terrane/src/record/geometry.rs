@@ -1,0 +1,127 @@
+//! The geometry of a record: as given, as stored, and as the spatial indexes see it.
+
+use terrane_space::geometry::{as_point, parse_wkb, point_wkb, summarise};
+use terrane_space::{CoordinateSystem, Point, Rect, check_coordinates};
+
+use super::RowError;
+
+/// SRID of WGS 84 longitude and latitude, the one that a `lonlat` dataset takes.
+const SRID_WGS84: u32 = 4326;
+/// SRID that stands for none.
+const SRID_UNKNOWN: u32 = 0;
+/// Length of a 2-D point as WKB.
+const POINT_WKB_BYTES: usize = 21;
+
+/// A geometry. Datasets with a geometry column give every geometry as WKB.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Geometry {
+    /// A point.
+    Point(Point),
+    /// Any geometry in well-known binary (ISO; EWKB is understood and turned into it).
+    Wkb(Vec<u8>),
+}
+
+/// A geometry as it lies in a stored record. Two-dimensional points are stored as such,
+/// whatever form they were given in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GeometryRef<'a> {
+    /// A point with finite coordinates.
+    Point(Point),
+    /// Any other geometry as little-endian ISO WKB.
+    Wkb(&'a [u8]),
+}
+
+impl GeometryRef<'_> {
+    /// Appends the geometry as WKB.
+    pub fn write_wkb(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Point(point) => out.extend_from_slice(&point_wkb(point)),
+            Self::Wkb(bytes) => out.extend_from_slice(bytes),
+        }
+    }
+
+    /// The geometry as WKB.
+    pub fn to_wkb(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write_wkb(&mut out);
+        out
+    }
+}
+
+/// What the spatial indexes hold of a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RowGeometry {
+    /// No geometry or an empty one: in no spatial index.
+    None,
+    /// A point (the Z and M of one are not indexed).
+    Point(Point),
+    /// The box of a geometry; in `lonlat` it also encloses the great-circle arcs of the edges.
+    Shape(Rect),
+}
+
+impl RowGeometry {
+    /// What the indexes hold of a geometry in its stored form; the reason if it is not valid.
+    pub fn of(geometry: Option<GeometryRef<'_>>, system: CoordinateSystem) -> Result<Self, String> {
+        match geometry {
+            None => Ok(Self::None),
+            Some(GeometryRef::Point(point)) => Ok(Self::Point(point)),
+            Some(GeometryRef::Wkb(bytes)) => check_normal(bytes, system),
+        }
+    }
+
+    /// The box that the indexes hold, if the record is in them.
+    pub fn rect(self) -> Option<Rect> {
+        match self {
+            Self::None => None,
+            Self::Point(point) => Some(Rect::from_point(point)),
+            Self::Shape(rect) => Some(rect),
+        }
+    }
+}
+
+/// Refuses a point outside of the coordinate system.
+pub(crate) fn check_point(point: Point, system: CoordinateSystem, column: &str) -> Result<RowGeometry, RowError> {
+    match check_coordinates(system, point.x, point.y) {
+        Ok(()) => Ok(RowGeometry::Point(point)),
+        Err(error) => Err(RowError::new(column, error)),
+    }
+}
+
+/// Validates WKB from outside and puts its normal form into `normal`; the reason on failure.
+pub(crate) fn check_wkb(wkb: &[u8], system: CoordinateSystem, normal: &mut Vec<u8>) -> Result<RowGeometry, String> {
+    if as_point(wkb).is_some() {
+        // It is in normal form already.
+        normal.clear();
+        normal.extend_from_slice(wkb);
+        return check_normal(wkb, system);
+    }
+    let parsed = parse_wkb(wkb).map_err(|error| error.to_string())?;
+    if let (CoordinateSystem::LonLat, Some(srid)) = (system, parsed.srid)
+        && srid != SRID_WGS84
+        && srid != SRID_UNKNOWN
+    {
+        return Err(format!("the geometry declares SRID {srid}; a lonlat dataset takes {SRID_WGS84}, so reproject it"));
+    }
+    *normal = parsed.bytes;
+    check_normal(normal, system)
+}
+
+/// Checks the positions of a geometry in normal form against the coordinate system.
+fn check_normal(normal: &[u8], system: CoordinateSystem) -> Result<RowGeometry, String> {
+    if let Some(point) = as_point(normal) {
+        return match check_coordinates(system, point.x, point.y) {
+            Ok(()) => Ok(RowGeometry::Point(point)),
+            Err(error) => Err(error.to_string()),
+        };
+    }
+    let summary = summarise(normal, system).map_err(|error| error.to_string())?;
+    Ok(if summary.is_empty { RowGeometry::None } else { RowGeometry::Shape(summary.index_rect) })
+}
+
+/// The stored form of a geometry in normal form: 2-D points are stored compactly.
+pub(crate) fn compact(normal: &[u8], row: RowGeometry) -> GeometryRef<'_> {
+    match row {
+        RowGeometry::Point(point) if normal.len() == POINT_WKB_BYTES => GeometryRef::Point(point),
+        _ => GeometryRef::Wkb(normal),
+    }
+}

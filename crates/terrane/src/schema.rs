@@ -1,0 +1,313 @@
+//! Schemas of datasets: the key, the geometry, the attributes and their versions.
+//!
+//! S1  The names of key, geometry and attribute columns are distinct and not empty.
+//! S2  A later version only appends attributes or widens int64 to float64, so attribute
+//!     `i` of any version is attribute `i` of every later one.
+//! S3  Versions are numbered from 1 without gaps; a stored record names its version.
+//!
+//! Attributes may be null, keys may not; a null geometry is stored and not indexed.
+
+mod arrow;
+mod history;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use terrane_space::CoordinateSystem;
+
+pub use crate::key::KeyType;
+pub use arrow::{DISTANCE_COLUMN, GENERATED_KEY_COLUMN, distance_column_name};
+pub use history::{Layout, SchemaHistory};
+
+/// Number of the first version of a schema.
+pub const FIRST_VERSION: u32 = 1;
+
+/// Most attributes of a dataset.
+pub const COLUMNS_MAX: usize = 2048;
+
+/// Longest name of a column in bytes.
+pub const COLUMN_NAME_BYTES_MAX: usize = 255;
+
+/// Type of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColumnType {
+    /// True or false.
+    Bool,
+    /// Signed 64-bit integers.
+    Int64,
+    /// 64-bit floats.
+    Float64,
+    /// Text.
+    Utf8,
+    /// Bytes.
+    Binary,
+    /// Days since 1970-01-01.
+    Date,
+    /// Microseconds since 1970-01-01T00:00:00.
+    Timestamp {
+        /// Whether the values are instants in UTC; otherwise they are local times of no stated zone.
+        utc: bool,
+    },
+}
+
+impl ColumnType {
+    /// The type with its article, for messages.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Bool => "a bool",
+            Self::Int64 => "an int64",
+            Self::Float64 => "a float64",
+            Self::Utf8 => "a text",
+            Self::Binary => "binary data",
+            Self::Date => "a date",
+            Self::Timestamp { .. } => "a timestamp",
+        }
+    }
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool => "bool",
+            Self::Int64 => "int64",
+            Self::Float64 => "float64",
+            Self::Utf8 => "utf8",
+            Self::Binary => "binary",
+            Self::Date => "date",
+            Self::Timestamp { utc: false } => "timestamp",
+            Self::Timestamp { utc: true } => "timestamp (UTC)",
+        })
+    }
+}
+
+/// An attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub column_type: ColumnType,
+}
+
+impl Column {
+    /// An attribute of this name and type.
+    pub fn new(name: impl Into<String>, column_type: ColumnType) -> Self {
+        Self { name: name.into(), column_type }
+    }
+}
+
+/// The primary key column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub key_type: KeyType,
+    /// Whether the store numbers the records itself where the data brings no key.
+    pub generated: bool,
+}
+
+/// The column or columns that hold the geometry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GeometryColumn {
+    /// Points, as two columns of coordinates.
+    Point {
+        /// Name of the column of longitudes, or of x.
+        x: String,
+        /// Name of the column of latitudes, or of y.
+        y: String,
+    },
+    /// Any geometry, as one column of WKB.
+    Geometry {
+        /// Name of the column.
+        name: String,
+    },
+}
+
+impl GeometryColumn {
+    /// The names of the columns.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            Self::Point { x, y } => (x, Some(y)),
+            Self::Geometry { name } => (name, None),
+        };
+        std::iter::once(first.as_str()).chain(second.map(String::as_str))
+    }
+}
+
+/// One version of a dataset's schema. Upholds S1 when made by [`Schema::new`] or read from JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedSchema")]
+pub struct Schema {
+    /// The primary key.
+    pub key: KeyColumn,
+    /// Where the geometry is.
+    pub geometry: GeometryColumn,
+    /// What the coordinates mean.
+    #[serde(serialize_with = "serialize_system")]
+    pub system: CoordinateSystem,
+    /// The attributes.
+    pub columns: Vec<Column>,
+    /// The version's number.
+    pub version: u32,
+}
+
+/// Why a schema or a change of it is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// A name is used twice.
+    #[error("there are two columns named {0:?}; give one another name")]
+    DuplicateName(String),
+    /// A name is empty.
+    #[error("column {position} has no name")]
+    EmptyName {
+        /// Position among key, geometry and attributes, from 1.
+        position: usize,
+    },
+    /// A name is too long.
+    #[error("the column name {start:?}… has {bytes} bytes; at most {COLUMN_NAME_BYTES_MAX} are possible")]
+    LongName {
+        /// Its first characters.
+        start: String,
+        /// Its length.
+        bytes: usize,
+    },
+    /// There are too many attributes.
+    #[error("{columns} attributes are too many; at most {COLUMNS_MAX} are possible")]
+    TooManyColumns {
+        /// Their number.
+        columns: usize,
+    },
+    /// A column is not there.
+    #[error("there is no column {name:?}; the columns are {}", known.join(", "))]
+    UnknownColumn {
+        /// The name asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<String>,
+    },
+    /// A type cannot be changed in place.
+    #[error("column {name:?} is {column_type}; only int64 can be widened, to float64")]
+    CannotWiden {
+        /// The column.
+        name: String,
+        /// Its type.
+        column_type: ColumnType,
+    },
+    /// An Arrow type has no counterpart here.
+    #[error("column {name:?} has the type {found}, which {role} cannot have; cast it or leave it out")]
+    UnsupportedType {
+        /// The column.
+        name: String,
+        /// The Arrow type.
+        found: String,
+        /// What the column is for.
+        role: &'static str,
+    },
+    /// A stored schema does not fit its program.
+    #[error("the stored schema is not consistent: {0}")]
+    Inconsistent(String),
+}
+
+impl Schema {
+    /// The first version of a schema.
+    pub fn new(
+        key: KeyColumn,
+        geometry: GeometryColumn,
+        system: CoordinateSystem,
+        columns: Vec<Column>,
+    ) -> Result<Self, SchemaError> {
+        let schema = Self { key, geometry, system, columns, version: FIRST_VERSION };
+        schema.validate()?;
+        Ok(schema)
+    }
+
+    /// Refuses a schema that breaks S1 or a limit.
+    pub fn validate(&self) -> Result<(), SchemaError> {
+        if self.columns.len() > COLUMNS_MAX {
+            return Err(SchemaError::TooManyColumns { columns: self.columns.len() });
+        }
+        let mut seen = HashSet::new();
+        for (index, name) in self.column_names().enumerate() {
+            if name.is_empty() {
+                return Err(SchemaError::EmptyName { position: index + 1 });
+            }
+            if name.len() > COLUMN_NAME_BYTES_MAX {
+                return Err(SchemaError::LongName { start: name.chars().take(40).collect(), bytes: name.len() });
+            }
+            if !seen.insert(name) {
+                return Err(SchemaError::DuplicateName(name.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of all columns: key, geometry, attributes.
+    pub fn column_names(&self) -> impl Iterator<Item = &str> {
+        let attributes = self.columns.iter().map(|column| column.name.as_str());
+        std::iter::once(self.key.name.as_str()).chain(self.geometry.names()).chain(attributes)
+    }
+
+    /// Position of an attribute among [`Schema::columns`].
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// An attribute by its name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The error that names the columns there are.
+    pub fn unknown_column(&self, name: &str) -> SchemaError {
+        SchemaError::UnknownColumn { name: name.to_owned(), known: self.column_names().map(str::to_owned).collect() }
+    }
+}
+
+/// A schema as it is stored, before its names are checked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UncheckedSchema {
+    key: KeyColumn,
+    geometry: GeometryColumn,
+    system: SystemName,
+    columns: Vec<Column>,
+    version: u32,
+}
+
+impl TryFrom<UncheckedSchema> for Schema {
+    type Error = SchemaError;
+
+    fn try_from(stored: UncheckedSchema) -> Result<Self, SchemaError> {
+        let UncheckedSchema { key, geometry, system, columns, version } = stored;
+        let system = match system {
+            SystemName::LonLat => CoordinateSystem::LonLat,
+            SystemName::Planar => CoordinateSystem::Planar,
+        };
+        let schema = Self { key, geometry, system, columns, version };
+        schema.validate()?;
+        Ok(schema)
+    }
+}
+
+/// Stored names of the coordinate systems.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SystemName {
+    LonLat,
+    Planar,
+}
+
+fn serialize_system<S: serde::Serializer>(system: &CoordinateSystem, serializer: S) -> Result<S::Ok, S::Error> {
+    match system {
+        CoordinateSystem::LonLat => SystemName::LonLat,
+        CoordinateSystem::Planar => SystemName::Planar,
+    }
+    .serialize(serializer)
+}

@@ -1,0 +1,155 @@
+//! A store: a directory with datasets.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use terrane_storage::{RealStorage, Storage};
+
+use crate::Result;
+use crate::check::CheckReport;
+use crate::dataset::{Dataset, Importer};
+use crate::engine::{Engine, MaintenanceCounters};
+use crate::info::StoreInfo;
+use crate::options::{Durability, Options};
+use crate::schema::Schema;
+
+/// An open store. Dropping it closes it; [`Store::close`] also reports what fails then.
+#[derive(Debug)]
+pub struct Store {
+    engine: Arc<Engine>,
+    closed: bool,
+}
+
+impl Store {
+    /// Opens the store in a directory for reading and writing, or creates it there.
+    ///
+    /// # Errors
+    /// [`crate::Error::Locked`] while another process writes; damage; a mode that the store
+    /// does not have; a directory that holds something else; storage.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_on(Arc::new(RealStorage::new(directory.as_ref())), options)
+    }
+
+    /// Opens the store in a directory for reading, as it is at this moment, while another
+    /// process may go on writing.
+    ///
+    /// # Errors
+    /// No store there; damage; storage.
+    pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_read_only_on(Arc::new(RealStorage::new(directory.as_ref())), options)
+    }
+
+    /// As [`Self::open`], on any storage.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
+        Ok(Self { engine: Engine::open(storage, options)?, closed: false })
+    }
+
+    /// As [`Self::open_read_only`], on any storage.
+    ///
+    /// # Errors
+    /// As [`Self::open_read_only`].
+    pub fn open_read_only_on(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
+        Ok(Self { engine: Engine::open_read_only(storage, options)?, closed: false })
+    }
+
+    /// Names of the datasets, in order.
+    pub fn dataset_names(&self) -> Vec<String> {
+        self.engine.datasets.load().keys().cloned().collect()
+    }
+
+    /// A dataset.
+    ///
+    /// # Errors
+    /// [`crate::Error::UnknownDataset`] with the names that exist.
+    pub fn dataset(&self, name: &str) -> Result<Dataset> {
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.dataset(name)? })
+    }
+
+    /// Creates an empty dataset; it is durable on return.
+    ///
+    /// # Errors
+    /// A name that is taken or not possible; an inconsistent schema; storage.
+    pub fn create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema)? })
+    }
+
+    /// Starts an import into a dataset, which is created with the records if it does not exist;
+    /// of one that exists, its own schema counts.
+    ///
+    /// # Errors
+    /// A name that is not possible; an inconsistent schema; a store open for reading.
+    pub fn importer(&self, name: &str, schema: Schema) -> Result<Importer> {
+        Importer::new(self.engine.clone(), name, schema)
+    }
+
+    /// How the store makes writes durable.
+    pub fn durability(&self) -> Durability {
+        self.engine.durability
+    }
+
+    /// Sizes and counts of everything in the store.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn info(&self) -> Result<StoreInfo> {
+        StoreInfo::of(&self.engine)
+    }
+
+    /// What flushes and merges did since the store was opened.
+    pub fn maintenance(&self) -> MaintenanceCounters {
+        self.engine.maintenance.counters()
+    }
+
+    /// Verifies every page, every invariant, and that every index agrees with the primary.
+    /// With `repair`, secondary indexes that do not are rebuilt from an intact primary.
+    ///
+    /// # Errors
+    /// Storage. Damage is not an error but in the report.
+    pub fn check(&self, repair: bool) -> Result<CheckReport> {
+        CheckReport::of(&self.engine, repair)
+    }
+
+    /// Merges all components of every index of every dataset into one.
+    ///
+    /// # Errors
+    /// Storage; damage found on the way.
+    pub fn compact(&self) -> Result<()> {
+        for dataset in self.engine.datasets.load().values() {
+            self.engine.compact(dataset)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all memory components to disk.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn flush(&self) -> Result<()> {
+        self.engine.check_writable()?;
+        self.engine.flush_all()?;
+        self.engine.after_flush()
+    }
+
+    /// Ends the background work, makes everything durable, and closes the store. Datasets and
+    /// snapshots that are still around can be read, but not written any more.
+    ///
+    /// # Errors
+    /// A failed sync or, without a log, a failed flush.
+    pub fn close(mut self) -> Result<()> {
+        self.closed = true;
+        self.engine.close()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if !self.closed {
+            // Who wants to know whether this works calls `close`. What was acknowledged is
+            // durable either way.
+            let _ = self.engine.close();
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Attribute values: what a column of a record can hold, as owned and borrowed data.
+//!
+//! Dates count days and timestamps microseconds since 1970-01-01 in the proleptic
+//! Gregorian calendar. Equality and hashing compare floats by their bits, so a value
+//! equals what was read back of it, NaN included. The text forms are ISO 8601 for
+//! dates and timestamps and base64 (RFC 4648, padded) for binary data.
+
+mod time;
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::schema::ColumnType;
+pub use time::{format_date, format_timestamp, parse_date, parse_timestamp};
+
+/// An owned attribute value.
+#[derive(Clone, Debug, Default)]
+pub enum Value {
+    /// No value.
+    #[default]
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A 64-bit integer.
+    Int(i64),
+    /// A 64-bit float.
+    Float(f64),
+    /// Text.
+    Utf8(String),
+    /// Bytes.
+    Binary(Vec<u8>),
+    /// Days since 1970-01-01.
+    Date(i32),
+    /// Microseconds since 1970-01-01T00:00:00.
+    Timestamp(i64),
+}
+
+/// A borrowed attribute value.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueRef<'a> {
+    /// No value.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A 64-bit integer.
+    Int(i64),
+    /// A 64-bit float.
+    Float(f64),
+    /// Text.
+    Utf8(&'a str),
+    /// Bytes.
+    Binary(&'a [u8]),
+    /// Days since 1970-01-01.
+    Date(i32),
+    /// Microseconds since 1970-01-01T00:00:00.
+    Timestamp(i64),
+}
+
+/// Why a text or a JSON value is not a value of the wanted type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found} is not {wanted}: {reason}")]
+pub struct ValueError {
+    /// What was given, shortened where it is long.
+    pub found: String,
+    /// The type that was wanted, with its article.
+    pub wanted: &'static str,
+    /// What does not fit.
+    pub reason: &'static str,
+}
+
+/// Longest part of a refused text that an error repeats, in characters.
+const FOUND_CHARACTERS_MAX: usize = 60;
+
+impl ValueError {
+    pub(crate) fn new(found: impl fmt::Display, wanted: &'static str, reason: &'static str) -> Self {
+        let text = found.to_string();
+        let mut found: String = text.chars().take(FOUND_CHARACTERS_MAX).collect();
+        if found.len() < text.len() {
+            found.push('…');
+        }
+        Self { found, wanted, reason }
+    }
+}
+
+impl Value {
+    /// The value without its ownership.
+    pub fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Self::Null => ValueRef::Null,
+            Self::Bool(value) => ValueRef::Bool(*value),
+            Self::Int(value) => ValueRef::Int(*value),
+            Self::Float(value) => ValueRef::Float(*value),
+            Self::Utf8(value) => ValueRef::Utf8(value),
+            Self::Binary(value) => ValueRef::Binary(value),
+            Self::Date(value) => ValueRef::Date(*value),
+            Self::Timestamp(value) => ValueRef::Timestamp(*value),
+        }
+    }
+
+    /// Whether there is no value.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// Reads a value of `column_type` from text: numbers in decimal, `true` or `false`,
+    /// ISO 8601 dates and timestamps, base64 for binary data.
+    pub fn parse(text: &str, column_type: ColumnType) -> Result<Self, ValueError> {
+        let refuse = |reason| ValueError::new(format_args!("{text:?}"), column_type.description(), reason);
+        match column_type {
+            ColumnType::Bool => match text {
+                "true" => Ok(Self::Bool(true)),
+                "false" => Ok(Self::Bool(false)),
+                _ => Err(refuse("write true or false")),
+            },
+            ColumnType::Int64 => {
+                text.parse().map(Self::Int).map_err(|_| refuse("write a whole number of at most 64 bits"))
+            }
+            ColumnType::Float64 => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() || !text.contains(|c: char| c.is_ascii_digit()) => {
+                    Ok(Self::Float(number))
+                }
+                Ok(_) => Err(refuse("the number is beyond the range of a 64-bit float")),
+                Err(_) => Err(refuse("write a decimal number")),
+            },
+            ColumnType::Utf8 => Ok(Self::Utf8(text.to_owned())),
+            ColumnType::Binary => BASE64.decode(text).map(Self::Binary).map_err(|_| refuse("write padded base64")),
+            ColumnType::Date => parse_date(text).map(Self::Date),
+            ColumnType::Timestamp { utc } => parse_timestamp(text, utc).map(Self::Timestamp),
+        }
+    }
+
+    /// Reads a value of `column_type` from JSON: an integral number is taken where a float
+    /// is wanted; dates, timestamps and binary data come as strings.
+    pub fn from_json(json: &serde_json::Value, column_type: ColumnType) -> Result<Self, ValueError> {
+        use serde_json::Value as Json;
+        let refuse = |reason| ValueError::new(json, column_type.description(), reason);
+        match (json, column_type) {
+            (Json::Null, _) => Ok(Self::Null),
+            (Json::Bool(value), ColumnType::Bool) => Ok(Self::Bool(*value)),
+            (Json::Number(number), ColumnType::Int64) => {
+                number.as_i64().map(Self::Int).ok_or_else(|| refuse("it has a fraction or more than 64 bits"))
+            }
+            (Json::Number(number), ColumnType::Float64) => {
+                number.as_f64().map(Self::Float).ok_or_else(|| refuse("it is beyond the range of a 64-bit float"))
+            }
+            (Json::String(text), ColumnType::Utf8) => Ok(Self::Utf8(text.clone())),
+            (Json::String(text), ColumnType::Binary | ColumnType::Date | ColumnType::Timestamp { .. }) => {
+                Self::parse(text, column_type)
+            }
+            _ => Err(refuse("the JSON type does not fit")),
+        }
+    }
+
+    /// See [`ValueRef::to_json`].
+    pub fn to_json(&self, column_type: ColumnType) -> serde_json::Value {
+        self.as_ref().to_json(column_type)
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_ref() == other.as_ref()
+    }
+}
+
+impl Eq for Value {}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_ref().fmt(f)
+    }
+}
+
+impl<'a> ValueRef<'a> {
+    /// Copies the value.
+    pub fn to_owned(self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::Bool(value),
+            Self::Int(value) => Value::Int(value),
+            Self::Float(value) => Value::Float(value),
+            Self::Utf8(value) => Value::Utf8(value.to_owned()),
+            Self::Binary(value) => Value::Binary(value.to_vec()),
+            Self::Date(value) => Value::Date(value),
+            Self::Timestamp(value) => Value::Timestamp(value),
+        }
+    }
+
+    /// Whether there is no value.
+    pub fn is_null(self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// The JSON form: integers as JSON integers, floats that JSON cannot hold (NaN and the
+    /// infinities) as null, dates and timestamps in ISO 8601 (with `Z` in a UTC column),
+    /// binary data in base64.
+    pub fn to_json(self, column_type: ColumnType) -> serde_json::Value {
+        match self {
+            Self::Null => serde_json::Value::Null,
+            Self::Bool(value) => value.into(),
+            Self::Int(value) => value.into(),
+            Self::Float(value) => value.into(),
+            Self::Utf8(value) => value.into(),
+            Self::Binary(value) => BASE64.encode(value).into(),
+            Self::Date(value) => format_date(value).into(),
+            Self::Timestamp(value) => {
+                format_timestamp(value, matches!(column_type, ColumnType::Timestamp { utc: true })).into()
+            }
+        }
+    }
+
+    /// The kind of the value as it appears in messages.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int64",
+            Self::Float(_) => "float64",
+            Self::Utf8(_) => "utf8",
+            Self::Binary(_) => "binary",
+            Self::Date(_) => "date",
+            Self::Timestamp(_) => "timestamp",
+        }
+    }
+}
+
+impl PartialEq for ValueRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) | (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
+            (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
+            (Self::Utf8(a), Self::Utf8(b)) => a == b,
+            (Self::Binary(a), Self::Binary(b)) => a == b,
+            (Self::Date(a), Self::Date(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for ValueRef<'_> {}
+
+impl fmt::Display for ValueRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(value) => value.fmt(f),
+            Self::Int(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+            Self::Utf8(value) => f.write_str(value),
+            Self::Binary(value) => f.write_str(&BASE64.encode(value)),
+            Self::Date(value) => f.write_str(&format_date(*value)),
+            Self::Timestamp(value) => f.write_str(&format_timestamp(*value, false)),
+        }
+    }
+}

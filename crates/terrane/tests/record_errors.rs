@@ -1,0 +1,69 @@
+//! Errors: exit codes, and messages that say what to do.
+
+use std::io;
+
+use terrane::Error;
+use terrane::key::Key;
+use terrane::record::RowError;
+use terrane::schema::SchemaError;
+use terrane_storage::{Operation, StorageError};
+
+fn storage(kind: io::ErrorKind) -> StorageError {
+    StorageError::new(Operation::Write, "log/1.log", Some(4096), io::Error::from(kind))
+}
+
+#[test]
+fn every_group_has_its_exit_code() {
+    let refused = Error::refused("no");
+    let cases = [
+        (Error::usage("wrong"), 2),
+        (Error::UnknownDataset { name: "a".into(), existing: vec![] }, 2),
+        (Error::Unsupported { what: "durability dax".into() }, 2),
+        (Error::ReadOnly, 2),
+        (Error::damaged("manifest", 7, "the checksum differs"), 3),
+        (Error::Locked { pid: Some(17) }, 4),
+        (refused, 5),
+        (Error::DuplicateKey { key: Key::Int(1) }, 5),
+        (storage(io::ErrorKind::PermissionDenied).into(), 1),
+        (storage(io::ErrorKind::StorageFull).into(), 1),
+        (Error::Poisoned { cause: "fdatasync".into() }, 1),
+        (Error::Cancelled, 1),
+    ];
+    for (error, code) in cases {
+        assert_eq!(error.exit_code(), code, "{error}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_from_other_failures_on_every_way() {
+    assert!(matches!(Error::from(storage(io::ErrorKind::StorageFull)), Error::Full { .. }));
+    assert!(matches!(Error::from(storage(io::ErrorKind::PermissionDenied)), Error::Storage(_)));
+    let through_lsm = terrane_lsm::Error::from(storage(io::ErrorKind::StorageFull));
+    assert!(matches!(Error::from(through_lsm), Error::Full { .. }));
+}
+
+#[test]
+fn damage_keeps_its_file_and_offset() {
+    let error = Error::from(terrane_lsm::Error::damaged("components/5.tc", 8192, "a page"));
+    assert!(error.is_damage());
+    let message = error.to_string();
+    assert!(message.contains("components/5.tc") && message.contains("8192"), "{message}");
+}
+
+#[test]
+fn refusals_name_row_column_and_reason() {
+    let row = RowError { column: Some("speed".into()), reason: "it is null".into() };
+    let error = Error::from(row).at_row(12);
+    assert_eq!(error.to_string(), "row 12: column \"speed\": it is null");
+    assert_eq!(error.clone().at_row(13).to_string(), error.to_string(), "the first row stays");
+    assert!(error.is_refusal());
+}
+
+#[test]
+fn unknown_names_come_with_those_that_exist() {
+    let existing = vec!["roads".to_owned(), "trips".to_owned()];
+    let message = Error::UnknownDataset { name: "road".into(), existing }.to_string();
+    assert_eq!(message, "there is no dataset \"road\"; the store has roads, trips");
+    let column = SchemaError::UnknownColumn { name: "a".into(), known: vec!["b".into()] };
+    assert_eq!(Error::from(column).exit_code(), 2);
+}
