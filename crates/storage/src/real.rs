@@ -99,7 +99,18 @@ impl Storage for RealStorage {
 
     fn create_directory(&self, name: &str) -> Result<()> {
         let path = self.directory_path(Operation::CreateDirectory, name)?;
-        fs::create_dir_all(path).context(Operation::CreateDirectory, name, None)
+        let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+        fs::create_dir_all(&path).context(Operation::CreateDirectory, name, None)?;
+        if !name.is_empty() {
+            return Ok(());
+        }
+        // The root's own name is nobody else's to make durable.
+        for parent in missing.iter().filter_map(|created| created.parent()) {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let directory = fs::File::open(parent).context(Operation::SyncDirectory, name, None)?;
+            directory.sync_all().context(Operation::SyncDirectory, name, None)?;
+        }
+        Ok(())
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {

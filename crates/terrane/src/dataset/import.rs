@@ -242,6 +242,7 @@ impl Importer {
         let records = primary.statistics.entries;
         let metas = [primary, spatial];
         if let Err(error) = self.install(&metas, &component) {
+            engine.note_failure(&error);
             if !engine.workshop.manifest.has_failed() {
                 self.runs.extend(metas);
             }
@@ -321,7 +322,7 @@ impl Importer {
         while engine.flush_oldest(&handle)? {}
         self.check_written_meanwhile(primary)?;
         let created = self.created.take();
-        let sequence = engine.with_sequence(|sequence| {
+        engine.with_sequence(|sequence| {
             handle.partition.install_loaded(&engine.workshop, metas, sequence, |manifest| {
                 if let Some(state) = created {
                     manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
@@ -329,12 +330,11 @@ impl Importer {
                 }
                 Ok(())
             })?;
-            Ok(sequence)
-        })?;
-        if !engine.datasets.load().contains_key(&handle.name) {
-            engine.publish(handle.clone());
-        }
-        engine.visibility.wait(sequence)
+            if !engine.datasets.load().contains_key(&handle.name) {
+                engine.publish(handle.clone());
+            }
+            Ok(())
+        })
     }
 
     /// Refuses the import if a key of it was inserted since it looked.

@@ -159,7 +159,7 @@ impl Engine {
         let _changes = self.catalog_changes.lock();
         let state = self.new_dataset(name, schema)?;
         let handle = Arc::new(DatasetHandle::open(&self.storage, &self.cache, &state, false)?);
-        self.workshop.step(|manifest| {
+        self.step(|manifest| {
             manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
             manifest.datasets.push(state.clone());
             Ok(())
@@ -187,7 +187,7 @@ impl Engine {
         let catalog = Catalog { history: history.clone(), indexes: dataset.definitions.clone() };
         let catalog = serde_json::to_value(&catalog)
             .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
-        self.workshop.step(|manifest| {
+        self.step(|manifest| {
             manifest.dataset_mut(dataset.id)?.catalog = catalog;
             Ok(())
         })?;

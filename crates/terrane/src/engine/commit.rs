@@ -65,24 +65,30 @@ impl Engine {
 
     /// Returns when a commit is durable and visible; the calling thread may sync for others too.
     pub fn acknowledge(&self, committed: Committed) -> Result<()> {
-        if let Some(log) = &self.log {
-            if let Err(error) = log.sync_to(committed.end_lsn) {
-                let error = Error::from(error);
-                self.visibility.fail(&error);
-                return Err(error);
-            }
-            self.visibility.synced(committed.sequence);
-        }
+        self.sync_to(committed.sequence, committed.end_lsn)?;
         self.visibility.wait(committed.sequence)
     }
 
-    /// Makes everything durable and visible that was committed before the call.
+    /// Makes everything durable that was committed before the call.
     pub fn sync(&self) -> Result<()> {
         let (sequence, end_lsn) = {
             let latch = self.latch.lock();
             (latch.next_sequence - 1, self.log.as_ref().map_or(0, |log| log.end_lsn()))
         };
-        self.acknowledge(Committed { sequence, end_lsn })
+        self.sync_to(sequence, end_lsn)
+    }
+
+    /// Makes the log durable up to a position below which all entries up to `sequence` lie.
+    fn sync_to(&self, sequence: u64, end_lsn: u64) -> Result<()> {
+        if let Some(log) = &self.log {
+            if let Err(error) = log.sync_to(end_lsn) {
+                let error = Error::from(error);
+                self.visibility.fail(&error);
+                return Err(error);
+            }
+            self.visibility.synced(sequence);
+        }
+        Ok(())
     }
 
     /// Seals the memory components of a dataset. False when they are empty.
@@ -91,16 +97,20 @@ impl Engine {
         Ok(dataset.partition.seal(latch.next_sequence - 1)?)
     }
 
-    /// Runs `work` with a sequence number of its own, which no log entry has, while no other
-    /// commit can happen. The number becomes visible when the work succeeds, and is given
-    /// to somebody else when it fails.
+    /// Runs `work` with a sequence number of its own, which no log entry has, and returns when the
+    /// number is visible. Later commits go on, and become visible after it.
     pub fn with_sequence<T>(&self, work: impl FnOnce(u64) -> Result<T>) -> Result<T> {
-        let mut latch = self.latch.lock();
-        let sequence = latch.next_sequence;
-        let result = work(sequence)?;
-        latch.next_sequence += 1;
+        let (sequence, end_lsn) = {
+            let mut latch = self.latch.lock();
+            latch.next_sequence += 1;
+            (latch.next_sequence - 1, self.log.as_ref().map_or(0, |log| log.end_lsn()))
+        };
+        let result = work(sequence);
+        // Also a number under which nothing happened must not hold up those after it.
         self.visibility.applied(sequence);
-        self.visibility.synced(sequence);
+        let result = result?;
+        self.sync_to(sequence, end_lsn)?;
+        self.visibility.wait(sequence)?;
         Ok(result)
     }
 

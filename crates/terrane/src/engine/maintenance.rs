@@ -1,5 +1,6 @@
 //! Flush and merge in the background, and the slowing of writers at the memory limit.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -224,7 +225,8 @@ impl Engine {
                     low_water.set(Some(position));
                 }
             },
-        )?;
+        );
+        let outcome = outcome.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
         let Some(outcome) = outcome else { return Ok(false) };
         self.maintenance.count_flush(&outcome);
         if let (Some(log), Some(position)) = (&self.log, low_water.get()) {
@@ -233,12 +235,17 @@ impl Engine {
         Ok(true)
     }
 
+    fn merge(&self, dataset: &DatasetHandle, place: usize, range: Range<usize>) -> Result<Option<MergeOutcome>> {
+        let outcome = dataset.partition.merge(&self.workshop, place, range, &self.maintenance.cancellation);
+        outcome.map_err(Error::from).inspect_err(|error| self.note_failure(error))
+    }
+
     /// Merges until the policy is content.
     pub fn merge_all(&self) -> Result<()> {
         let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
         for dataset in &datasets {
             while let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) {
-                match dataset.partition.merge(&self.workshop, place, range, &self.maintenance.cancellation)? {
+                match self.merge(dataset, place, range)? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
                     None => return Ok(()),
                 }
@@ -263,7 +270,7 @@ impl Engine {
                 if needless {
                     break;
                 }
-                match dataset.partition.merge(&self.workshop, place, 0..parts.len(), &self.maintenance.cancellation)? {
+                match self.merge(dataset, place, 0..parts.len())? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
                     None => return Err(Error::Cancelled),
                 }

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use terrane_lsm::disk::PageCache;
 use terrane_lsm::log::{Log, ReadOnlyTail, RecoveryReport};
+use terrane_lsm::manifest::Manifest;
 use terrane_lsm::partition::Workshop;
 use terrane_lsm::sync::{AtomicU32, Mutex};
-use terrane_storage::{File, Storage};
+use terrane_storage::{File, Operation, Storage};
 
 pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
@@ -73,9 +74,29 @@ impl Engine {
             .ok_or_else(|| Error::UnknownDataset { name: name.into(), existing: datasets.keys().cloned().collect() })
     }
 
-    /// Refuses changes through a handle that only reads.
+    /// Refuses changes through a handle that only reads, that is closed, or of which a write or
+    /// sync failed.
     pub fn check_writable(&self) -> Result<()> {
-        if self.writable { Ok(()) } else { Err(Error::ReadOnly) }
+        if !self.writable {
+            return Err(Error::ReadOnly);
+        }
+        self.visibility.failure().map_or(Ok(()), Err)
+    }
+
+    /// A manifest step.
+    pub fn step<T>(&self, change: impl FnOnce(&mut Manifest) -> terrane_lsm::Result<T>) -> Result<T> {
+        self.workshop.step(change).map_err(Error::from).inspect_err(|error| self.note_failure(error))
+    }
+
+    /// Has the handle refuse writes from now on if an error is a failed sync, as what such a sync
+    /// was to make durable may be lost although later syncs succeed, or if it left open which
+    /// manifest is on disk.
+    pub fn note_failure(&self, error: &Error) {
+        let sync = |operation| matches!(operation, Operation::Sync | Operation::SyncDirectory);
+        let failed_sync = matches!(error, Error::Storage(storage) if sync(storage.operation()));
+        if failed_sync || self.workshop.manifest.has_failed() {
+            self.visibility.fail(&Error::Poisoned { cause: error.to_string() });
+        }
     }
 
     /// Bytes of all memory components.

@@ -210,13 +210,14 @@ impl Engine {
         if !self.writable {
             return Ok(());
         }
-        match &self.log {
-            Some(log) => log.close()?,
-            None => {
-                self.flush_all()?;
-            }
+        if self.log.is_none() {
+            self.flush_all()?;
         }
-        Ok(())
+        self.visibility.fail(&Error::usage("the store is closed; open it again to write"));
+        match &self.log {
+            Some(log) => Ok(log.close()?),
+            None => Ok(()),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use terrane_lsm::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use terrane_lsm::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 
 use crate::{Error, Result};
 
@@ -24,6 +24,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Visibility {
     visible: AtomicU64,
+    has_failed: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -33,7 +34,7 @@ impl Visibility {
     pub fn new(sequence: u64, logged: bool) -> Self {
         let synced = if logged { sequence } else { u64::MAX };
         let state = State { applied: sequence, later: VecDeque::new(), synced, waiting: 0, failed: None };
-        Self { visible: AtomicU64::new(sequence), state: Mutex::new(state), changed: Condvar::new() }
+        Self { visible: AtomicU64::new(sequence), has_failed: AtomicBool::new(false), state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// The number up to which snapshots see changes.
@@ -75,6 +76,11 @@ impl Visibility {
         }
     }
 
+    /// Why no more changes are taken, if so.
+    pub fn failure(&self) -> Option<Error> {
+        if self.has_failed.load(Ordering::Acquire) { self.state.lock().failed.clone() } else { None }
+    }
+
     /// Waits until a change is visible, or fails if it never will be.
     pub fn wait(&self, sequence: u64) -> Result<()> {
         if self.visible() >= sequence {
@@ -92,9 +98,10 @@ impl Visibility {
         Ok(())
     }
 
-    /// Changes that are not visible yet never will be.
+    /// Changes that are not visible yet never will be, and no more are taken.
     pub fn fail(&self, error: &Error) {
         self.state.lock().failed.get_or_insert_with(|| error.clone());
+        self.has_failed.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 }

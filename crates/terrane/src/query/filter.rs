@@ -119,9 +119,11 @@ fn prepare(filter: &Filter, system: CoordinateSystem) -> Result<(Prepared, Vec<R
         Filter::Window { x0, y0, x1, y1 } => {
             let windows =
                 windows(system, *x0, *y0, *x1, *y1).map_err(|error| Error::usage(error.to_string()))?.to_vec();
+            // Far beyond anything that the exact predicates can tell apart.
+            let finite = |value: f64| value.clamp(-1e150, 1e150);
             let rects = windows
                 .iter()
-                .map(|window| geo_types::Rect::new((window.x0, window.y0), (window.x1, window.y1)).to_polygon())
+                .map(|w| geo_types::Rect::new((finite(w.x0), finite(w.y0)), (finite(w.x1), finite(w.y1))).to_polygon())
                 .collect();
             let shape = query_geometry(
                 &from_geo(&geo_types::Geometry::MultiPolygon(geo_types::MultiPolygon(rects))),

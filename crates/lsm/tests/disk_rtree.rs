@@ -1,0 +1,138 @@
+//! The R-tree on disk against a linear scan.
+
+mod disk_support;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk_support::Bench;
+use proptest::prelude::*;
+use terrane_lsm::disk::ComponentMeta;
+use terrane_lsm::disk::rtree::{RTreeBuilder, RTreeComponent, RTreeCursor, WindowSearch};
+use terrane_space::{CoordinateSystem, Rect, hilbert};
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    rect: Rect,
+    key: Vec<u8>,
+    antimatter: bool,
+    life: (u64, u64),
+}
+
+fn ordered(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by_key(|entry| (hilbert::position(CoordinateSystem::Planar, entry.rect.center()), entry.key.clone()));
+    entries
+}
+
+fn build(bench: &mut Bench, entries: &[Entry], points: bool, has_sequences: bool) -> ComponentMeta {
+    let mut builder = RTreeBuilder::new(bench.writer(), points, has_sequences);
+    for entry in entries {
+        builder.push(entry.rect, &entry.key, entry.antimatter, entry.life).unwrap();
+    }
+    builder.finish((1, 9)).unwrap()
+}
+
+fn search(component: &RTreeComponent, window: &Rect, snapshot: u64) -> Vec<(Rect, Vec<u8>, bool)> {
+    let mut found = Vec::new();
+    let mut search = WindowSearch::new(component, window, snapshot);
+    while search
+        .next_leaf(component, &mut |entry| {
+            found.push((entry.rect, entry.key.to_vec(), entry.antimatter));
+            ControlFlow::Continue(())
+        })
+        .unwrap()
+    {}
+    found
+}
+
+fn coordinate() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        (-50i32..50).prop_map(|value| f64::from(value) / 4.0),
+        -1e3..1e3f64,
+        prop::sample::select(vec![0.0, -0.0, 1e-300, -1e-300, 1e300, -1e300, f64::MAX, f64::MIN, f64::MIN_POSITIVE]),
+    ]
+}
+
+fn entry(points: bool) -> impl Strategy<Value = Entry> {
+    let key = prop_oneof![(0u64..5000).prop_map(|number| number.to_be_bytes().to_vec()), prop::collection::vec(any::<u8>(), 0..20)];
+    (coordinate(), coordinate(), coordinate(), coordinate(), key, any::<bool>(), 0u64..10, 1u64..10).prop_map(
+        move |(x, y, x1, y1, key, antimatter, begin, length)| {
+            let (x1, y1) = if points { (x, y) } else { (x1, y1) };
+            let rect = Rect { x0: x.min(x1), y0: y.min(y1), x1: x.max(x1), y1: y.max(y1) };
+            Entry { rect, key, antimatter, life: (begin, begin + length) }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn windows_find_what_a_scan_finds(
+        points: bool,
+        has_sequences: bool,
+        entries in any::<bool>().prop_flat_map(|_| prop::collection::vec(entry(false), 0..900)),
+        windows in prop::collection::vec((coordinate(), coordinate(), coordinate(), coordinate()), 1..12),
+        snapshot in 0u64..20,
+    ) {
+        let entries = entries.into_iter().map(|mut entry| {
+            if points {
+                entry.rect.x1 = entry.rect.x0;
+                entry.rect.y1 = entry.rect.y0;
+            }
+            entry
+        });
+        let entries = ordered(entries.collect());
+        let mut bench = Bench::new();
+        let meta = build(&mut bench, &entries, points, has_sequences);
+        let component = Arc::new(RTreeComponent::open(bench.open(&meta).unwrap()).unwrap());
+        component.check(CoordinateSystem::Planar).unwrap();
+        for (a, b, c, d) in windows {
+            let window = Rect { x0: a.min(c), y0: b.min(d), x1: a.max(c), y1: b.max(d) };
+            let seen = |entry: &&Entry| !has_sequences || (entry.life.0 <= snapshot && snapshot < entry.life.1);
+            let mut wanted: Vec<_> = entries
+                .iter()
+                .filter(|entry| entry.rect.intersects(&window))
+                .filter(seen)
+                .map(|entry| (entry.rect, entry.key.clone(), entry.antimatter))
+                .collect();
+            let mut found = search(&component, &window, snapshot);
+            let order = |a: &(Rect, Vec<u8>, bool), b: &(Rect, Vec<u8>, bool)| format!("{a:?}").cmp(&format!("{b:?}"));
+            // -0.0 is stored as 0.0.
+            let normal = |list: &mut Vec<(Rect, Vec<u8>, bool)>| {
+                for (rect, ..) in list.iter_mut() {
+                    *rect = Rect { x0: rect.x0 + 0.0, y0: rect.y0 + 0.0, x1: rect.x1 + 0.0, y1: rect.y1 + 0.0 };
+                }
+            };
+            normal(&mut wanted);
+            normal(&mut found);
+            wanted.sort_by(order);
+            found.sort_by(order);
+            prop_assert_eq!(found, wanted);
+        }
+        let mut cursor = RTreeCursor::first(component, CoordinateSystem::Planar).unwrap();
+        for entry in &entries {
+            prop_assert_eq!(cursor.entry().map(|found| found.key.to_vec()), Some(entry.key.clone()));
+            cursor.advance().unwrap();
+        }
+        prop_assert!(cursor.entry().is_none());
+    }
+}
+
+#[test]
+fn dense_integer_keys_and_clustered_points_take_few_bytes() {
+    let mut bench = Bench::new();
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut entries = Vec::new();
+    for key in 0..50_000u64 {
+        let (x, y) = (-100.0 + random(), 40.0 + random());
+        let rect = Rect { x0: x, y0: y, x1: x, y1: y };
+        entries.push(Entry { rect, key: (key ^ (1 << 63)).to_be_bytes().to_vec(), antimatter: false, life: (0, u64::MAX) });
+    }
+    let meta = build(&mut bench, &ordered(entries), true, false);
+    assert!(meta.file_len < 50_000 * 16, "{} bytes for 50,000 points", meta.file_len);
+}
