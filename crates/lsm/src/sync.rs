@@ -11,12 +11,32 @@ pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU6
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
-pub use model::{Condvar, Mutex, RwLock};
+pub use model::{Condvar, Mutex, MutexGuard, RwLock};
 
 /// loom's locks behind the interface of `parking_lot`.
 #[cfg(loom)]
 mod model {
-    pub use loom::sync::MutexGuard;
+    use std::ops::{Deref, DerefMut};
+
+    const HELD: &str = "a guard lends its lock away only while its condition variable waits";
+
+    /// Access to what a [`Mutex`] protects.
+    #[derive(Debug)]
+    pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect(HELD)
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect(HELD)
+        }
+    }
 
     /// A mutual exclusion lock.
     #[derive(Debug, Default)]
@@ -30,7 +50,7 @@ mod model {
 
         /// Waits for the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().expect("loom stops at the first panic")
+            MutexGuard(Some(self.0.lock().expect("loom stops at the first panic")))
         }
     }
 
@@ -63,6 +83,12 @@ mod model {
         /// A new one without waiters.
         pub fn new() -> Self {
             Self(loom::sync::Condvar::new())
+        }
+
+        /// Gives the lock back, waits to be woken, and takes the lock again.
+        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let held = guard.0.take().expect(HELD);
+            guard.0 = Some(self.0.wait(held).expect("loom stops at the first panic"));
         }
 
         /// Wakes one waiter.

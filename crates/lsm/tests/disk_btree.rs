@@ -134,7 +134,8 @@ fn an_empty_component_has_nothing() {
 #[test]
 fn the_cache_keeps_to_its_size_and_the_answers_stay() {
     let mut bench = Bench::with_cache(200_000);
-    let versions: Versions = (0u64..20_000).map(|key| (key.to_be_bytes().to_vec(), vec![(1, Some(vec![1; 60]))])).collect();
+    let versions: Versions =
+        (0u64..20_000).map(|key| (key.to_be_bytes().to_vec(), vec![(1, Some(vec![1; 60]))])).collect();
     let meta = build(&mut bench, &versions, false);
     let component = open(&bench, &meta);
     for round in 0..3 {

@@ -54,7 +54,10 @@ fn coordinate() -> impl Strategy<Value = f64> {
 }
 
 fn entry(points: bool) -> impl Strategy<Value = Entry> {
-    let key = prop_oneof![(0u64..5000).prop_map(|number| number.to_be_bytes().to_vec()), prop::collection::vec(any::<u8>(), 0..20)];
+    let key = prop_oneof![
+        (0u64..5000).prop_map(|number| number.to_be_bytes().to_vec()),
+        prop::collection::vec(any::<u8>(), 0..20)
+    ];
     (coordinate(), coordinate(), coordinate(), coordinate(), key, any::<bool>(), 0u64..10, 1u64..10).prop_map(
         move |(x, y, x1, y1, key, antimatter, begin, length)| {
             let (x1, y1) = if points { (x, y) } else { (x1, y1) };
@@ -131,7 +134,12 @@ fn dense_integer_keys_and_clustered_points_take_few_bytes() {
     for key in 0..50_000u64 {
         let (x, y) = (-100.0 + random(), 40.0 + random());
         let rect = Rect { x0: x, y0: y, x1: x, y1: y };
-        entries.push(Entry { rect, key: (key ^ (1 << 63)).to_be_bytes().to_vec(), antimatter: false, life: (0, u64::MAX) });
+        entries.push(Entry {
+            rect,
+            key: (key ^ (1 << 63)).to_be_bytes().to_vec(),
+            antimatter: false,
+            life: (0, u64::MAX),
+        });
     }
     let meta = build(&mut bench, &ordered(entries), true, false);
     assert!(meta.file_len < 50_000 * 16, "{} bytes for 50,000 points", meta.file_len);

@@ -233,8 +233,11 @@ impl CheckReport {
     }
 }
 
-/// Calls `visit` with the key and the stored form of every record of a snapshot.
-fn for_each_record(snapshot: &Snapshot, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+/// Gets the key and the stored form of a record.
+type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
+/// Calls `visit` with every record of a snapshot.
+fn for_each_record(snapshot: &Snapshot, visit: &mut RecordVisitor<'_>) -> Result<()> {
     let mut after: Option<Vec<u8>> = None;
     loop {
         let version = snapshot.pinned.version_full();

@@ -55,6 +55,8 @@ pub struct StoreInfo {
     pub sequence: u64,
     /// Entries of the log that opening replayed, if it did.
     pub replayed_entries: Option<u64>,
+    /// Seconds that opening the log and replaying it took, if there is one.
+    pub replay_s: Option<f64>,
     /// Bytes of a torn tail that opening cut off, if there was one.
     pub torn_bytes: Option<u64>,
     /// The datasets.
@@ -70,6 +72,7 @@ impl StoreInfo {
             manifest_generation: manifest.generation,
             sequence: engine.visibility.visible(),
             replayed_entries: engine.recovery.as_ref().map(|report| report.entries),
+            replay_s: engine.recovery.as_ref().map(|_| engine.replay_time.as_secs_f64()),
             torn_bytes: engine.recovery.as_ref().and_then(|report| report.torn_tail.as_ref()).map(|tail| tail.bytes),
             datasets: engine.datasets.load().values().map(|dataset| dataset_info(dataset)).collect(),
         })

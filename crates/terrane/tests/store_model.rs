@@ -42,23 +42,17 @@ fn compare(snapshot: &Snapshot, model: &Model, rng: &mut impl Rng, what: &str) {
     let ring = format!("POLYGON(({x} {y},{x1} {y},{x1} {y1},{x} {y1},{x} {y}))");
     let area = width > 0.0 && height > 0.0;
     let window = Query::new().window(x, y, x1, y1);
-    let shape = from_wkt(&if area { ring.clone() } else { format!("LINESTRING({x} {y},{x1} {y1})") }).unwrap();
-    if area || width == 0.0 && height == 0.0 || true {
-        let shape = to_geo(
-            &from_wkt(&match (width > 0.0, height > 0.0) {
-                (true, true) => ring.clone(),
-                (false, false) => format!("POINT({x} {y})"),
-                _ => format!("LINESTRING({x} {y},{x1} {y1})"),
-            })
-            .unwrap(),
-        )
-        .unwrap();
-        let wanted = expected(model, |wkb| intersects(&to_geo(wkb).unwrap(), &shape).unwrap());
-        assert_eq!(sorted(keys_of(snapshot, &window)), wanted, "window {x} {y} {x1} {y1}, {what}");
-        assert_eq!(snapshot.count(&window).unwrap(), wanted.len() as u64, "{what}");
-    }
+    let shape = from_wkt(&match (width > 0.0, height > 0.0) {
+        (true, true) => ring.clone(),
+        (false, false) => format!("POINT({x} {y})"),
+        _ => format!("LINESTRING({x} {y},{x1} {y1})"),
+    })
+    .unwrap();
+    let query_shape = to_geo(&shape).unwrap();
+    let wanted = expected(model, |wkb| intersects(&to_geo(wkb).unwrap(), &query_shape).unwrap());
+    assert_eq!(sorted(keys_of(snapshot, &window)), wanted, "window {x} {y} {x1} {y1}, {what}");
+    assert_eq!(snapshot.count(&window).unwrap(), wanted.len() as u64, "{what}");
     if area {
-        let query_shape = to_geo(&shape).unwrap();
         let wanted = expected(model, |wkb| within(&to_geo(wkb).unwrap(), &query_shape).unwrap());
         assert_eq!(
             sorted(keys_of(snapshot, &Query::new().filter(terrane::Filter::Within(shape.clone())))),

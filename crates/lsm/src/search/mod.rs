@@ -8,7 +8,7 @@ mod window;
 use std::collections::HashMap;
 
 pub use nearest::{Candidate, Metric, NearestSearch};
-pub use primary::{PrimaryValue, get, key_range, scan};
+pub use primary::{EntryVisitor, PrimaryValue, get, key_range, scan};
 pub use window::{HoldsSource, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
 
 /// Keys that anti-matter hides, with the newest component that says so; components are

@@ -235,7 +235,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     }
 
     /// The next entry in order of the measure. Entries at the same measure come in no order.
-    pub fn next(&mut self) -> Result<Option<Candidate<'_>>> {
+    pub fn next_candidate(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
             self.requeue_taken();
             let Some(item) = self.queue.pop() else { return Ok(None) };

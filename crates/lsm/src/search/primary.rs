@@ -99,6 +99,9 @@ impl Source<'_> {
     }
 }
 
+/// Gets the key and the value of an entry, and tells whether to go on.
+pub type EntryVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
+
 /// Visits all entries behind `after` in key order until the visitor breaks; true when the end
 /// was reached. A long scan calls this once per batch, with the last key of the batch before
 /// and the version of that moment, and so never keeps sealed memory from being freed.
@@ -107,7 +110,7 @@ pub fn scan<'v>(
     place: usize,
     after: Option<&'v [u8]>,
     snapshot: u64,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>,
+    visit: &mut EntryVisitor<'_>,
 ) -> Result<bool> {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut sources = Vec::new();

@@ -169,12 +169,15 @@ pub(crate) fn stored_rect(stored: &[u8], system: terrane_space::CoordinateSystem
     }
 }
 
+/// The stored form of a record, and the box under which the spatial index holds it.
+type StoredPut = (Vec<u8>, Option<Rect>);
+
 /// Changes that happen together or not at all. Of several changes of one key, the last counts.
 #[derive(Debug)]
 pub struct AtomicBatch<'d> {
     dataset: &'d Dataset,
-    /// The stored form and the box of what is put; `None` for a deletion.
-    changes: BTreeMap<EncodedKey, Option<(Vec<u8>, Option<Rect>)>>,
+    /// What is put; `None` for a deletion.
+    changes: BTreeMap<EncodedKey, Option<StoredPut>>,
 }
 
 impl AtomicBatch<'_> {

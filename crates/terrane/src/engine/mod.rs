@@ -13,6 +13,7 @@ mod visibility;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use terrane_lsm::disk::PageCache;
@@ -52,6 +53,8 @@ pub(crate) struct Engine {
     pub maintenance: Maintenance,
     /// What opening found in the log.
     pub recovery: Option<RecoveryReport>,
+    /// How long opening the log and replaying it took.
+    pub replay_time: Duration,
     /// Whether the store may be changed.
     pub writable: bool,
     pub next_dataset_id: AtomicU32,

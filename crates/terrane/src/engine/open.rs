@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use terrane_lsm::disk::{PageCache, component_name};
@@ -73,17 +74,19 @@ impl Engine {
             limit: shares.components,
             last_sequence: current.last_sequence,
         };
+        let replay_start = Instant::now();
         let (log, recovery) = match durability {
             Durability::None => (None, None),
             _ => {
                 let store_id = store_id(&current)?;
                 let (log, report) =
-                    Log::open(storage.clone(), options.log.clone(), store_id, current.low_water, &mut |lsn, entry| {
+                    Log::open(storage.clone(), options.log, store_id, current.low_water, &mut |lsn, entry| {
                         replay.entry(lsn, entry)
                     })?;
                 (Some(log), Some(report))
             }
         };
+        let replay_time = replay_start.elapsed();
         let last_sequence = replay.last_sequence;
         let engine = Arc::new(Self {
             visibility: Visibility::new(last_sequence, log.is_some()),
@@ -91,6 +94,7 @@ impl Engine {
             datasets: ArcSwap::from_pointee(datasets),
             _lock: Some(lock),
             writable: true,
+            replay_time,
             ..Self::base(storage, options, durability, shares, cache, workshop, log, recovery)
         });
         engine.start_maintenance()?;
@@ -195,6 +199,7 @@ impl Engine {
             catalog_changes: Mutex::new(()),
             maintenance: Maintenance::default(),
             recovery,
+            replay_time: Duration::ZERO,
             writable: false,
             next_dataset_id: AtomicU32::new(next_dataset_id),
             latch: Mutex::new(Latch::new(1)),

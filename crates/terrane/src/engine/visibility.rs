@@ -34,7 +34,12 @@ impl Visibility {
     pub fn new(sequence: u64, logged: bool) -> Self {
         let synced = if logged { sequence } else { u64::MAX };
         let state = State { applied: sequence, later: VecDeque::new(), synced, waiting: 0, failed: None };
-        Self { visible: AtomicU64::new(sequence), has_failed: AtomicBool::new(false), state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            visible: AtomicU64::new(sequence),
+            has_failed: AtomicBool::new(false),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
     /// The number up to which snapshots see changes.

@@ -130,7 +130,7 @@ fn run<M: Metric>(
             waiting.pop();
             continue;
         }
-        let Some(candidate) = search.next()? else {
+        let Some(candidate) = search.next_candidate()? else {
             if waiting.is_empty() {
                 break;
             }

@@ -95,7 +95,7 @@ pub fn keys_of(snapshot: &Snapshot, query: &Query) -> Vec<Key> {
     let mut keys = Vec::new();
     for batch in snapshot.query(&query.clone().columns([name])).unwrap() {
         let batch = batch.unwrap();
-        keys.extend((0..batch.num_rows()).map(|row| array_key(&batch.column(0), row, key_type)));
+        keys.extend((0..batch.num_rows()).map(|row| array_key(batch.column(0), row, key_type)));
     }
     keys
 }

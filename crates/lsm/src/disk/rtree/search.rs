@@ -11,6 +11,7 @@ use crate::disk::page::{PageKind, PagePointer, PageRef};
 
 /// A page of the tree.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack for one visit, and leaves are the common case")]
 pub enum Node<'a> {
     /// Boxes and children.
     Inner(Inner<'a>),
