@@ -1,2 +1,67 @@
-//! Stub.
-fn main() {}
+//! `terrane`: the command line of the Terrane spatial database.
+//!
+//! Data goes to standard output; messages and progress go to standard error. Exit codes: 0 success, 1 failure,
+//! 2 usage, 3 corruption found, 4 store locked, 5 data refused.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod check;
+mod compact;
+mod delete;
+mod environment;
+mod failure;
+mod import;
+mod info;
+mod insert;
+mod lab;
+mod messages;
+mod output;
+mod place;
+mod query;
+mod shape;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Failure;
+use messages::Messages;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers and go to standard output; a reader that has gone
+            // away is no failure.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(Failure::USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let messages = Messages::new(cli.common.log, cli.common.color);
+    match run(&cli, &messages) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                messages.error(message);
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
+    let common = &cli.common;
+    match &cli.command {
+        Command::Import(arguments) => import::run(arguments, common, messages),
+        Command::Insert(arguments) => insert::run(arguments, common, messages),
+        Command::Delete(arguments) => delete::run(arguments, common, messages),
+        Command::Query(arguments) => query::run(arguments, common, messages),
+        Command::Info(arguments) => info::run(arguments, common),
+        Command::Check(arguments) => check::run(arguments, common),
+        Command::Compact(arguments) => compact::run(arguments, common),
+        Command::Lab(arguments) => lab::run(arguments),
+    }
+}

@@ -1,0 +1,345 @@
+//! The commands and their flags.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use terrane::Durability;
+
+use crate::messages::{Color, LogLevel};
+use crate::shape::{parse_circle, parse_place, parse_window};
+use crate::size::parse_size;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 success, 1 failure, 2 usage, 3 corruption found, 4 store locked, 5 data refused.
+
+Example:
+  terrane import rides.terrane rides data/sf_cab_rides.parquet
+  terrane query rides.terrane rides --nearest -122.3937,37.7955 --k 3";
+
+/// An embeddable, crash-consistent spatial database.
+#[derive(Debug, Parser)]
+#[command(name = "terrane", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Memory for components, page cache, imports and queries together: 64MiB, 1GiB, 500M, or bytes.
+    #[arg(long, global = true, value_name = "SIZE", env = "TERRANE_MEMORY_LIMIT", value_parser = parse_size, default_value = "256MiB", hide_env_values = true)]
+    pub memory_limit: usize,
+    /// When messages are coloured.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        env = "TERRANE_COLOR",
+        default_value = "auto",
+        hide_env_values = true
+    )]
+    pub color: Color,
+    /// How much is told on standard error.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        env = "TERRANE_LOG",
+        default_value = "info",
+        hide_env_values = true
+    )]
+    pub log: LogLevel,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Import files into a dataset: all of their records, or none.
+    Import(ImportArguments),
+    /// Insert records from standard input, printing each key once its record is durable.
+    Insert(InsertArguments),
+    /// Delete records by key.
+    Delete(DeleteArguments),
+    /// Print the records that meet all conditions.
+    Query(QueryArguments),
+    /// Print what a store holds.
+    Info(ReportArguments),
+    /// Verify every page, every invariant, and that every index agrees with the records.
+    Check(CheckArguments),
+    /// Merge all components of every index into one.
+    Compact(CompactArguments),
+    /// Run the laboratory, `terrane-lab`.
+    Lab(LabArguments),
+}
+
+/// What happens to a row that cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnInvalid {
+    /// The import is given up, and nothing is imported.
+    Error,
+    /// The row is written to a file of rejects, and the rest is imported.
+    Skip,
+}
+
+/// Kinds of spatial index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IndexKind {
+    /// The R-tree.
+    Rtree,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Format, key column and coordinate columns are detected; the guess is printed. Without a key column, keys are
+row numbers, continued over the files.
+
+Examples:
+  terrane import s.terrane cities data/cities200.csv
+  terrane import s.terrane rides rides-*.parquet --key ride_id --lon pickup_lon --lat pickup_lat
+  terrane import s.terrane plots plots.csv --planar --geometry outline --on-invalid skip")]
+pub struct ImportArguments {
+    /// Directory of the store; created when absent.
+    pub store: PathBuf,
+    /// Dataset to import into; created with the columns of the first file when absent.
+    pub dataset: String,
+    /// CSV (also .gz, .zst), NDJSON, GeoJSON, GeoJSON text sequence, Parquet, GeoParquet, Arrow IPC.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Column that holds the key.
+    #[arg(long, value_name = "COLUMN")]
+    pub key: Option<String>,
+    /// Column that holds the longitude, or x of a planar dataset.
+    #[arg(long, visible_alias = "x", value_name = "COLUMN", requires = "lat", conflicts_with = "geometry")]
+    pub lon: Option<String>,
+    /// Column that holds the latitude, or y of a planar dataset.
+    #[arg(long, visible_alias = "y", value_name = "COLUMN", requires = "lon")]
+    pub lat: Option<String>,
+    /// Column that holds the geometry, as WKT, WKB or GeoJSON.
+    #[arg(long, value_name = "COLUMN")]
+    pub geometry: Option<String>,
+    /// Coordinates are in a plane, of any unit, and not longitude and latitude.
+    #[arg(long)]
+    pub planar: bool,
+    /// Kind of the spatial index.
+    #[arg(long, value_name = "KIND", default_value = "rtree")]
+    pub index: IndexKind,
+    /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
+    #[arg(long, value_name = "MODE")]
+    pub durability: Option<Durability>,
+    /// What happens to a row that cannot be taken.
+    #[arg(long, value_name = "ACTION", default_value = "error")]
+    pub on_invalid: OnInvalid,
+    /// Where rows go that were skipped, as NDJSON [default: the input's name + .rejects.ndjson].
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or geometry) or as
+GeoJSON features. The key is the member of the key column's name (of a new dataset: key or id), else a row number.
+Keys are printed as JSON, one a line, once durable. Refused records are reported with their line number on standard
+error; the others are inserted, and the exit code is 5.
+
+Example:
+  echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places")]
+pub struct InsertArguments {
+    /// Directory of the store; created when absent.
+    pub store: PathBuf,
+    /// Dataset to insert into; created with the first valid record when absent.
+    pub dataset: String,
+    /// Replace records whose key is there already.
+    #[arg(long)]
+    pub upsert: bool,
+    /// Coordinates are in a plane, of any unit, and not longitude and latitude.
+    #[arg(long)]
+    pub planar: bool,
+    /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
+    #[arg(long, value_name = "MODE")]
+    pub durability: Option<Durability>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  terrane delete s.terrane places --key 7 8 9
+  terrane delete s.terrane names --key north --key=-south")]
+pub struct DeleteArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Dataset to delete from.
+    pub dataset: String,
+    /// Keys of the records to delete (binary keys in base64); a text that begins with a hyphen as --key=-text.
+    #[arg(long, required = true, num_args = 1.., allow_negative_numbers = true, value_name = "KEY")]
+    pub key: Vec<String>,
+}
+
+/// Formats of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QueryFormat {
+    /// Aligned columns for people.
+    Table,
+    /// One JSON object a line.
+    Ndjson,
+    /// As ndjson, and the explanation as JSON too.
+    Json,
+    /// Comma-separated values.
+    Csv,
+    /// A GeoJSON feature collection.
+    Geojson,
+    /// An Arrow IPC stream.
+    Arrow,
+    /// Parquet, GeoParquet where there is a geometry column.
+    Parquet,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Conditions are combined: a record has to meet all of them. Rows come in no order, but those of --nearest by distance.
+
+Examples:
+  terrane query s.terrane rides --bbox -122.45,37.75,-122.40,37.80 --count
+  terrane query s.terrane rides --circle -122.3937,37.7955,500 --format csv
+  terrane query s.terrane rides --within @data/sf_mission_district.wkt --nearest -122.42,37.76 --k 5 --explain")]
+pub struct QueryArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Dataset to query.
+    pub dataset: String,
+    /// Window that the geometry meets; with x0 > x1 it crosses the antimeridian.
+    #[arg(long, value_name = "x0,y0,x1,y1", allow_hyphen_values = true, value_parser = parse_window)]
+    pub bbox: Option<[f64; 4]>,
+    /// Geometry that has a point in common with the record's, as WKT or GeoJSON, or @FILE with one.
+    #[arg(long, value_name = "WKT|@FILE")]
+    pub intersects: Option<String>,
+    /// Geometry within which the record's lies, as WKT or GeoJSON, or @FILE with one.
+    #[arg(long, value_name = "WKT|@FILE")]
+    pub within: Option<String>,
+    /// Circle that the geometry meets; R in metres, or in units of a planar dataset.
+    #[arg(long, value_name = "x,y,R", allow_hyphen_values = true, value_parser = parse_circle)]
+    pub circle: Option<[f64; 3]>,
+    /// Place: the nearest of the records that meet all conditions, nearest first.
+    #[arg(long, value_name = "x,y", allow_hyphen_values = true, value_parser = parse_place)]
+    pub nearest: Option<[f64; 2]>,
+    /// How many records are the nearest.
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "nearest")]
+    pub k: usize,
+    /// At most so many rows.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Print the number of rows alone.
+    #[arg(long)]
+    pub count: bool,
+    /// How rows are printed [env: TERRANE_FORMAT] [default: table on a terminal, else ndjson].
+    #[arg(long)]
+    pub format: Option<QueryFormat>,
+    /// Tell on standard error how the answer was found.
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// Formats of reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  terrane info s.terrane --format json")]
+pub struct ReportArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// How the report is printed [env: TERRANE_FORMAT] [default: text].
+    #[arg(long)]
+    pub format: Option<ReportFormat>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The exit code is 3 when damage was found and not repaired.
+
+Examples:
+  terrane check s.terrane
+  terrane check s.terrane --repair")]
+pub struct CheckArguments {
+    #[command(flatten)]
+    pub report: ReportArguments,
+    /// Rebuild spatial indexes that are damaged or disagree with the records.
+    #[arg(long)]
+    pub repair: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  terrane compact s.terrane")]
+pub struct CompactArguments {
+    #[command(flatten)]
+    pub report: ReportArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true, after_help = "Example:\n  terrane lab compare --format json")]
+pub struct LabArguments {
+    /// Arguments of terrane-lab: list, run EXPERIMENT, crash STRUCTURE, compare, map.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub arguments: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_a_help_text_and_every_command_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let example = command.get_after_help().map(ToString::to_string);
+            assert!(example.is_some_and(|text| text.contains("terrane")), "{name}");
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{name} {}", argument.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn values_may_begin_with_a_minus_sign() {
+        let cli = Cli::try_parse_from([
+            "terrane",
+            "query",
+            "s",
+            "d",
+            "--bbox",
+            "-180,-90,180,90",
+            "--circle",
+            "-122.4,37.7,500",
+            "--nearest",
+            "-1,2",
+        ]);
+        match cli.map(|cli| cli.command) {
+            Ok(Command::Query(query)) => {
+                assert_eq!(query.bbox, Some([-180.0, -90.0, 180.0, 90.0]));
+                assert_eq!(query.circle, Some([-122.4, 37.7, 500.0]));
+                assert_eq!(query.nearest, Some([-1.0, 2.0]));
+            }
+            other => panic!("{other:?}"),
+        }
+        let keys = ["terrane", "delete", "s", "d", "--key", "-5", "6", "--key=-north", "--key", "-7"];
+        match Cli::try_parse_from(keys).map(|cli| cli.command) {
+            Ok(Command::Delete(delete)) => assert_eq!(delete.key, ["-5", "6", "-north", "-7"]),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `terrane compact`: all components of every index into one.
+
+use std::fmt;
+
+use serde::Serialize;
+use terrane::StoreInfo;
+
+use crate::args::{Common, CompactArguments};
+use crate::failure::Failure;
+use crate::size::format_size;
+use crate::{environment, output, place};
+
+#[derive(Debug, Serialize)]
+struct Report {
+    components_before: u64,
+    components: u64,
+    bytes_before: u64,
+    bytes: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "compacted {} components of {} into {} of {}",
+            self.components_before,
+            format_size(self.bytes_before),
+            self.components,
+            format_size(self.bytes)
+        )
+    }
+}
+
+fn components_and_bytes(info: &StoreInfo) -> (u64, u64) {
+    let indexes = || info.datasets.iter().flat_map(|dataset| &dataset.indexes);
+    (indexes().map(|index| index.components as u64).sum(), indexes().map(|index| index.bytes).sum())
+}
+
+pub fn run(arguments: &CompactArguments, common: &Common) -> Result<(), Failure> {
+    let format = environment::report_format(arguments.report.format)?;
+    let store = place::open_to_write(&arguments.report.store, common)?;
+    let (components_before, bytes_before) = components_and_bytes(&store.info()?);
+    store.compact()?;
+    let (components, bytes) = components_and_bytes(&store.info()?);
+    store.close()?;
+    let report = Report { components_before, components, bytes_before, bytes };
+    output::print_report(format, &report)
+}

@@ -1,0 +1,134 @@
+//! How a command ends when it does not succeed: an exit code and what is said about it.
+
+use std::fmt;
+use std::io;
+
+use terrane_formats::{FormatError, WriteError};
+
+/// The end of a command that did not succeed.
+#[derive(Debug)]
+pub struct Failure {
+    exit_code: u8,
+    message: Option<String>,
+}
+
+impl Failure {
+    /// Something failed that neither the call nor the data is to blame for.
+    pub const FAILURE: u8 = 1;
+    /// The call is wrong.
+    pub const USAGE: u8 = 2;
+    /// The store is damaged.
+    pub const CORRUPTION: u8 = 3;
+    /// Data was refused.
+    pub const REFUSED: u8 = 5;
+
+    /// A failure with a message.
+    pub fn new(exit_code: u8, message: impl Into<String>) -> Self {
+        Self { exit_code, message: Some(message.into()) }
+    }
+
+    /// A wrong call.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Self::USAGE, message)
+    }
+
+    /// Refused data.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Self::REFUSED, message)
+    }
+
+    /// An exit code after everything has been said already.
+    pub fn silent(exit_code: u8) -> Self {
+        Self { exit_code, message: None }
+    }
+
+    /// An input or output that failed, with what was being done.
+    pub fn io(action: impl fmt::Display, error: &io::Error) -> Self {
+        let exit_code = match error.kind() {
+            io::ErrorKind::NotFound => Self::USAGE,
+            _ => Self::FAILURE,
+        };
+        Self::new(exit_code, format!("cannot {action}: {error}"))
+    }
+
+    /// Standard output failed. A reader that has gone away has what it wanted.
+    pub fn stdout(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::silent(0),
+            _ => Self::new(Self::FAILURE, format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+
+    /// What is to be said, unless it has been said.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// The same failure with where it happened before its message.
+    pub fn within(mut self, place: impl fmt::Display) -> Self {
+        self.message = self.message.map(|message| format!("{place}: {message}"));
+        self
+    }
+}
+
+impl From<terrane::Error> for Failure {
+    fn from(error: terrane::Error) -> Self {
+        let exit_code = u8::try_from(error.exit_code()).unwrap_or(Self::FAILURE);
+        Self::new(exit_code, error.to_string())
+    }
+}
+
+impl From<FormatError> for Failure {
+    fn from(error: FormatError) -> Self {
+        let exit_code = match &error {
+            FormatError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Self::USAGE,
+            FormatError::Io { .. } => Self::FAILURE,
+            FormatError::Usage { .. } => Self::USAGE,
+            // A broken input is refused data; corruption is a word for stores.
+            _ => Self::REFUSED,
+        };
+        Self::new(exit_code, error.to_string())
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        if error.is_broken_pipe() {
+            return Self::silent(0);
+        }
+        Self::new(Self::FAILURE, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_database_keep_their_exit_codes() {
+        let cases = [
+            (terrane::Error::usage("x"), 2),
+            (terrane::Error::damaged("f", 0, "x"), 3),
+            (terrane::Error::Locked { pid: Some(7) }, 4),
+            (terrane::Error::refused("x"), 5),
+            (terrane::Error::Cancelled, 1),
+        ];
+        for (error, exit_code) in cases {
+            assert_eq!(Failure::from(error.clone()).exit_code(), exit_code, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_away_is_no_failure() {
+        let broken = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(Failure::stdout(&broken).exit_code(), 0);
+        assert_eq!(Failure::stdout(&broken).message(), None);
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert_eq!(Failure::stdout(&full).exit_code(), 1);
+    }
+}

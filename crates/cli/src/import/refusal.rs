@@ -1,0 +1,68 @@
+//! A row that was refused, by the reader of its file or by the store.
+
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use serde_json::Value;
+use terrane::RefusedRow;
+use terrane_formats::{Batch, OutputFormat, RejectedRow, WriteOptions, writer};
+
+/// Why a row is not in the dataset.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The data row of the file, from 1.
+    pub row: Option<u64>,
+    /// The line of a text file, from 1.
+    pub line: Option<u64>,
+    /// What is wrong, with the column if one is at fault.
+    pub reason: String,
+    /// The row as the file has it, where it is text.
+    pub raw: Option<String>,
+    /// The row's values, where it is known by them.
+    pub values: Option<Value>,
+}
+
+impl Refusal {
+    /// A row that its file's reader could not make sense of.
+    pub fn by_reader(row: &RejectedRow) -> Self {
+        Self { row: Some(row.row), line: row.line, reason: row.reason.clone(), raw: row.raw.clone(), values: None }
+    }
+
+    /// A row that does not fit the dataset.
+    pub fn by_store(batch: &Batch, refused: RefusedRow) -> Self {
+        Self {
+            row: batch.rows.get(refused.row).copied(),
+            line: None,
+            reason: refused.error.to_string(),
+            raw: None,
+            values: values_of(&batch.batch, refused.row),
+        }
+    }
+
+    /// A row whose key another record has, which is found out when the row itself has gone.
+    pub fn of_duplicate(row: Option<u64>, error: &terrane::Error) -> Self {
+        Self { row, line: None, reason: error.to_string(), raw: None, values: None }
+    }
+
+    /// The refusal in words, with file, row and line.
+    pub fn describe(&self, path: &Path) -> String {
+        let row = self.row.map_or_else(String::new, |row| format!(", row {row}"));
+        let line = self.line.map_or_else(String::new, |line| format!(" (line {line})"));
+        format!("{}{row}{line}: {}", path.display(), self.reason)
+    }
+}
+
+/// A row as a JSON object; `None` where it cannot be shown as one.
+fn values_of(batch: &RecordBatch, row: usize) -> Option<Value> {
+    if row >= batch.num_rows() {
+        return None;
+    }
+    let mut text = Vec::new();
+    {
+        let mut writer = writer(OutputFormat::Ndjson, &mut text, WriteOptions::default());
+        writer.begin(batch.schema_ref()).ok()?;
+        writer.write(&batch.slice(row, 1)).ok()?;
+        writer.finish().ok()?;
+    }
+    serde_json::from_slice(&text).ok()
+}

@@ -1,0 +1,141 @@
+//! The files of an import: how they are read, and how they fit the dataset.
+
+use std::path::Path;
+
+use terrane::CoordinateSystem;
+use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema};
+use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, ReadOptions, Source};
+
+use crate::args::ImportArguments;
+use crate::failure::Failure;
+
+/// Opens a file, so that it fits `schema` where the dataset is known.
+pub fn open(arguments: &ImportArguments, path: &Path, schema: Option<&Schema>) -> Result<Source, Failure> {
+    Ok(terrane_formats::open(path, &read_options(arguments, schema))?)
+}
+
+fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOptions {
+    let mut options = ReadOptions {
+        geometry: arguments.geometry.clone(),
+        x: arguments.lon.clone(),
+        y: arguments.lat.clone(),
+        planar: arguments.planar,
+        ..ReadOptions::default()
+    };
+    let Some(schema) = schema else {
+        return options;
+    };
+    options.planar = schema.system == CoordinateSystem::Planar;
+    match &schema.geometry {
+        GeometryColumn::Point { x, y } => {
+            (options.x, options.y) = (Some(x.clone()), Some(y.clone()));
+        }
+        GeometryColumn::Geometry { name } => options.geometry = Some(name.clone()),
+    }
+    let columns = schema.columns.iter();
+    options.column_types = columns.map(|column| (column.name.clone(), file_column_type(column.column_type))).collect();
+    let key_type = match schema.key.key_type {
+        KeyType::Int64 => FileColumnType::Int64,
+        KeyType::UInt64 => FileColumnType::UInt64,
+        KeyType::Utf8 => FileColumnType::Utf8,
+        KeyType::Binary => FileColumnType::Binary,
+    };
+    options.column_types.push((schema.key.name.clone(), key_type));
+    options
+}
+
+fn file_column_type(column_type: ColumnType) -> FileColumnType {
+    match column_type {
+        ColumnType::Bool => FileColumnType::Boolean,
+        ColumnType::Int64 => FileColumnType::Int64,
+        ColumnType::Float64 => FileColumnType::Float64,
+        ColumnType::Utf8 => FileColumnType::Utf8,
+        ColumnType::Binary => FileColumnType::Binary,
+        ColumnType::Date => FileColumnType::Date32,
+        ColumnType::Timestamp { utc: false } => FileColumnType::Timestamp,
+        ColumnType::Timestamp { utc: true } => FileColumnType::TimestampUtc,
+    }
+}
+
+/// The schema of a dataset that is made from a file.
+pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema, Failure> {
+    let geometry = match &source.geometry {
+        GeometryColumns::Column { name } => GeometryColumn::Geometry { name: name.clone() },
+        GeometryColumns::Coordinates { x, y } => GeometryColumn::Point { x: x.clone(), y: y.clone() },
+        GeometryColumns::None => {
+            return Err(Failure::refused(format!(
+                "{}: no geometry and no coordinates were recognised; name them with --geometry, or --lon and --lat (the columns are {})",
+                source.path.display(),
+                column_names(source)
+            )));
+        }
+    };
+    let guess = source.guess();
+    let key = arguments.key.as_deref().or(guess.key.as_deref());
+    let system = match arguments.planar {
+        true => CoordinateSystem::Planar,
+        false => CoordinateSystem::LonLat,
+    };
+    Schema::from_arrow(&source.schema, key, geometry, system)
+        .map_err(|error| Failure::from(terrane::Error::from(error)).within(source.path.display()))
+}
+
+/// Refuses flags that contradict a dataset that is there already.
+pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), Failure> {
+    let name = &arguments.dataset;
+    if arguments.planar && schema.system != CoordinateSystem::Planar {
+        return Err(Failure::usage(format!(
+            "dataset {name:?} holds longitude and latitude; leave --planar out, or import into another dataset"
+        )));
+    }
+    if let Some(key) = arguments.key.as_ref().filter(|key| **key != schema.key.name) {
+        return Err(Failure::usage(format!(
+            "the key of dataset {name:?} is column {:?}, and not {key:?}",
+            schema.key.name
+        )));
+    }
+    let flags = [&arguments.lon, &arguments.lat, &arguments.geometry];
+    let known: Vec<&str> = schema.geometry.names().collect();
+    match flags.into_iter().flatten().find(|flag| !known.contains(&flag.as_str())) {
+        Some(flag) => Err(Failure::usage(format!(
+            "the geometry of dataset {name:?} is in {}, and not in {flag:?}",
+            known.join(" and ")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a file with columns that the dataset lacks, so that no data is dropped silently.
+pub fn check_columns(source: &Source, schema: &Schema) -> Result<(), Failure> {
+    let unknown = source.schema.fields().iter().find(|field| schema.column_names().all(|name| name != field.name()));
+    match unknown {
+        Some(field) => Err(Failure::refused(format!(
+            "{}: the dataset has no column {:?}; it has {}",
+            source.path.display(),
+            field.name(),
+            schema.column_names().collect::<Vec<_>>().join(", ")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What a file is taken for: format, rows, key, geometry and coordinates.
+pub fn description(source: &Source, schema: &Schema) -> String {
+    let has_key = source.schema.column_with_name(&schema.key.name).is_some();
+    let guess = Guess { key: has_key.then(|| schema.key.name.clone()), geometry: source.geometry.clone() };
+    let rows = match source.row_count_hint {
+        Some(rows) => format!(", {rows} rows"),
+        None => String::new(),
+    };
+    let system = match schema.system {
+        CoordinateSystem::LonLat => "longitude and latitude (WGS 84)",
+        CoordinateSystem::Planar => "planar coordinates",
+    };
+    let path = source.path.display();
+    format!("{path}: {}{rows}; {guess}, {system}", source.format)
+}
+
+fn column_names(source: &Source) -> String {
+    let names: Vec<&str> = source.schema.fields().iter().map(|field| field.name().as_str()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,87 @@
+//! The schema of a new dataset, from its first record.
+
+use serde_json::Value;
+use terrane::CoordinateSystem;
+use terrane::schema::{Column, GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, KeyType, Schema};
+use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_strict};
+
+use super::row::column_type_of;
+
+/// Names of members that are keys.
+const KEY_NAMES: [&str; 2] = ["key", "id"];
+/// Name of the column that geometries go to.
+const GEOMETRY_COLUMN: &str = "geometry";
+/// Name of the column that the ids of features go to.
+const FEATURE_ID_COLUMN: &str = "id";
+
+/// The schema that a record calls for; `text` is what it was parsed from.
+pub fn schema_of(record: &JsonRecord, text: &str, planar: bool) -> Result<Schema, String> {
+    let key = key_column(record)?;
+    let geometry = geometry_column(record, text)?;
+    let system = match planar {
+        true => CoordinateSystem::Planar,
+        false => CoordinateSystem::LonLat,
+    };
+    let mut columns = Vec::new();
+    for (name, value) in &record.fields {
+        let is_taken = *name == key.name || geometry.names().any(|taken| taken == name);
+        if let Some(column_type) = column_type_of(value).filter(|_| !is_taken) {
+            columns.push(Column::new(name, column_type));
+        }
+    }
+    Schema::new(key, geometry, system, columns).map_err(|error| error.to_string())
+}
+
+fn key_column(record: &JsonRecord) -> Result<KeyColumn, String> {
+    let member = KEY_NAMES.iter().find_map(|known| {
+        record.fields.iter().find(|(name, _)| name == known).map(|(name, value)| (name.as_str(), value))
+    });
+    let feature_id = || record.id.as_ref().map(|id| (FEATURE_ID_COLUMN, id));
+    let Some((name, value)) = member.or_else(feature_id) else {
+        return Ok(KeyColumn { name: GENERATED_KEY_COLUMN.into(), key_type: KeyType::Int64, generated: true });
+    };
+    let key_type = match value {
+        Value::Number(number) if number.is_i64() => KeyType::Int64,
+        Value::Number(number) if number.is_u64() => KeyType::UInt64,
+        Value::String(_) => KeyType::Utf8,
+        other => {
+            return Err(format!("column {name:?}: {other} cannot be a key; a key is a whole number or a text"));
+        }
+    };
+    Ok(KeyColumn { name: name.into(), key_type, generated: false })
+}
+
+fn geometry_column(record: &JsonRecord, text: &str) -> Result<GeometryColumn, String> {
+    let geometry = || GeometryColumn::Geometry { name: GEOMETRY_COLUMN.into() };
+    if record.geometry.is_some() {
+        return Ok(geometry());
+    }
+    let numbers = record.fields.iter().filter(|(_, value)| value.is_number());
+    let names: Vec<&str> = numbers.map(|(name, _)| name.as_str()).collect();
+    if let Some((x, y)) = detect_coordinates_by_name(&names) {
+        return Ok(GeometryColumn::Point { x: x.into(), y: y.into() });
+    }
+    // A geometry that is null says where geometries will be.
+    let has_member = parse_strict(text.trim_start_matches(['\u{feff}', '\u{1e}']).as_bytes())
+        .is_ok_and(|value| value.get(GEOMETRY_COLUMN).is_some_and(Value::is_null));
+    match has_member {
+        true => Ok(geometry()),
+        false => Err(
+            "the first record of a dataset has to show where its geometry is: in numbers lon and lat, longitude and latitude or x and y, or in a member geometry".into(),
+        ),
+    }
+}
+
+/// What a new dataset is like, in words.
+pub fn description(name: &str, schema: &Schema) -> String {
+    let key = match schema.key.generated {
+        true => "row numbers".to_string(),
+        false => format!("{} ({})", schema.key.name, schema.key.key_type),
+    };
+    let geometry: Vec<&str> = schema.geometry.names().collect();
+    let system = match schema.system {
+        CoordinateSystem::LonLat => "longitude and latitude (WGS 84)",
+        CoordinateSystem::Planar => "planar coordinates",
+    };
+    format!("new dataset {name}; key: {key}, geometry: {}, {system}", geometry.join(", "))
+}

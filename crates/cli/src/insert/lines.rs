@@ -1,0 +1,205 @@
+//! Lines of an input in batches: all that have arrived, without waiting for more.
+
+use std::io::{self, Read};
+
+/// Longest line; the JSON of the largest record fits.
+const LINE_BYTES_MAX: usize = 64 << 20;
+/// Bytes asked of the input at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// A line that is not blank.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its text without the line end, or why there is none.
+    pub text: Result<String, String>,
+}
+
+/// Reads lines. Memory is bounded by the longest line and one read.
+#[derive(Debug)]
+pub struct Lines<R> {
+    input: R,
+    buffer: Vec<u8>,
+    /// Where the lines that are not handed out yet begin in the buffer.
+    start: usize,
+    /// Bytes from `start` that are known to have no line end.
+    searched: usize,
+    /// Number of the last line that was begun.
+    number: u64,
+    line_bytes_max: usize,
+    /// Whether the line at hand was refused for its length and is being passed over.
+    is_passing_over: bool,
+    has_ended: bool,
+}
+
+impl<R: Read> Lines<R> {
+    /// Lines of an input.
+    pub fn new(input: R) -> Self {
+        Self {
+            input,
+            buffer: Vec::new(),
+            start: 0,
+            searched: 0,
+            number: 1,
+            line_bytes_max: LINE_BYTES_MAX,
+            is_passing_over: false,
+            has_ended: false,
+        }
+    }
+
+    /// The lines that have arrived, up to `count_max`; waits only if there is none, and returns
+    /// none at the end.
+    ///
+    /// # Errors
+    /// Of the input.
+    pub fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        loop {
+            self.take_complete(count_max, &mut lines);
+            if !lines.is_empty() {
+                return Ok(lines);
+            }
+            if self.has_ended {
+                self.take_rest(&mut lines);
+                return Ok(lines);
+            }
+            if self.buffer.len() - self.start > self.line_bytes_max {
+                self.pass_over(&mut lines);
+                return Ok(lines);
+            }
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let length = self.buffer.len();
+        self.buffer.resize(length + READ_BYTES, 0);
+        let outcome = self.input.read(&mut self.buffer[length..]);
+        self.buffer.truncate(length + *outcome.as_ref().unwrap_or(&0));
+        match outcome {
+            Ok(count) => self.has_ended = count == 0,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn take_complete(&mut self, count_max: usize, lines: &mut Vec<Line>) {
+        while lines.len() < count_max {
+            let from = self.start + self.searched;
+            let Some(length) = self.buffer[from..].iter().position(|&byte| byte == b'\n') else {
+                self.searched = self.buffer.len() - self.start;
+                if self.is_passing_over {
+                    self.buffer.clear();
+                    (self.start, self.searched) = (0, 0);
+                }
+                return;
+            };
+            let end = from + length;
+            self.take(end, lines);
+            self.start = end + 1;
+            self.searched = 0;
+            self.number += 1;
+        }
+    }
+
+    /// The last line, which has no line end.
+    fn take_rest(&mut self, lines: &mut Vec<Line>) {
+        self.take(self.buffer.len(), lines);
+        self.start = self.buffer.len();
+        self.searched = 0;
+    }
+
+    fn take(&mut self, end: usize, lines: &mut Vec<Line>) {
+        let bytes = &self.buffer[self.start..end];
+        if std::mem::take(&mut self.is_passing_over) || bytes.trim_ascii().is_empty() {
+            return;
+        }
+        let text = String::from_utf8(bytes.to_vec()).map_err(|error| {
+            let position = error.utf8_error().valid_up_to();
+            format!("byte {position} is not UTF-8; convert the input to UTF-8")
+        });
+        lines.push(Line { number: self.number, text });
+    }
+
+    /// Refuses a line for its length and forgets what came of it.
+    fn pass_over(&mut self, lines: &mut Vec<Line>) {
+        let reason = format!("the line has more than {} bytes", self.line_bytes_max);
+        lines.push(Line { number: self.number, text: Err(reason) });
+        self.is_passing_over = true;
+        self.buffer.clear();
+        (self.start, self.searched) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An input that hands out its pieces one by one.
+    struct Pieces(Vec<&'static [u8]>);
+
+    impl Read for Pieces {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Ok(0);
+            }
+            let piece = self.0.remove(0);
+            buffer[..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        }
+    }
+
+    fn numbered(lines: Vec<Line>) -> Vec<(u64, String)> {
+        lines.into_iter().map(|line| (line.number, line.text.unwrap_or_else(|_| "refused".into()))).collect()
+    }
+
+    fn batches(mut lines: Lines<Pieces>, count_max: usize) -> Vec<Vec<(u64, String)>> {
+        let mut batches = Vec::new();
+        loop {
+            match lines.next(count_max) {
+                Ok(batch) if batch.is_empty() => return batches,
+                Ok(batch) => batches.push(numbered(batch)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn complete_lines_are_handed_out_without_waiting_for_more() {
+        let pieces = Pieces(vec![b"a\nb\nc", b"d\n", b"\n  \r\ne"]);
+        let wanted = vec![
+            vec![(1, "a".to_string()), (2, "b".to_string())],
+            vec![(3, "cd".to_string())],
+            vec![(6, "e".to_string())],
+        ];
+        assert_eq!(batches(Lines::new(pieces), 10), wanted);
+    }
+
+    #[test]
+    fn a_batch_has_its_size_at_most() {
+        let pieces = Pieces(vec![b"1\n2\n3\n4\n5\n"]);
+        let sizes: Vec<usize> = batches(Lines::new(pieces), 2).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2, 1]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused_and_the_next_is_taken() {
+        let pieces = Pieces(vec![b"short\n", b"a line that", b" goes on and on", b" for ever\nnext\n"]);
+        let mut lines = Lines::new(pieces);
+        lines.line_bytes_max = 12;
+        let wanted =
+            vec![vec![(1, "short".to_string())], vec![(2, "refused".to_string())], vec![(3, "next".to_string())]];
+        assert_eq!(batches(lines, 10), wanted);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_refused_alone() {
+        let pieces = Pieces(vec![b"a\n\xfc\nb\n"]);
+        let wanted = vec![vec![(1, "a".to_string()), (2, "refused".to_string()), (3, "b".to_string())]];
+        assert_eq!(batches(Lines::new(pieces), 10), wanted);
+    }
+}

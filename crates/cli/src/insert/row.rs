@@ -1,0 +1,203 @@
+//! A JSON record as a row of a dataset.
+
+use serde_json::Value as Json;
+use terrane::record::{GeometryRef, RowGeometry};
+use terrane::schema::{Column, ColumnType, GeometryColumn, Schema};
+use terrane::{CoordinateSystem, Key, Value};
+use terrane_formats::{JsonRecord, detect_coordinates_by_name};
+use terrane_space::Point;
+use terrane_space::geometry::{as_point, from_geojson, from_wkt, point_wkb};
+
+/// Bytes of a point without Z and M as WKB.
+const POINT_WKB_BYTES: usize = 21;
+
+/// A record that fits its dataset, once the dataset has the columns of `added` and those of
+/// `widened` are floats.
+#[derive(Debug, PartialEq)]
+pub struct Row {
+    /// Line of the input.
+    pub line: u64,
+    /// The key, if the record brings one.
+    pub key: Option<Key>,
+    /// The geometry as WKB.
+    pub geometry: Option<Vec<u8>>,
+    /// The attributes that are not null, by name.
+    pub values: Vec<(String, Value)>,
+    /// Attributes that the dataset lacks.
+    pub added: Vec<Column>,
+    /// Attributes of integers of which this record has a fraction.
+    pub widened: Vec<String>,
+}
+
+/// The type of a new column for a value; `None` for null, which tells nothing.
+pub fn column_type_of(value: &Json) -> Option<ColumnType> {
+    match value {
+        Json::Null => None,
+        Json::Bool(_) => Some(ColumnType::Bool),
+        Json::Number(number) if number.is_i64() || number.is_u64() => Some(ColumnType::Int64),
+        Json::Number(_) => Some(ColumnType::Float64),
+        // What is nested is kept as its JSON text.
+        Json::String(_) | Json::Array(_) | Json::Object(_) => Some(ColumnType::Utf8),
+    }
+}
+
+/// Fits a record to a schema, or says why it cannot be taken.
+pub fn convert(record: &JsonRecord, schema: &Schema, line: u64) -> Result<Row, String> {
+    let key = key_of(record, schema)?;
+    let geometry = Geometry::of(record, schema)?;
+    let mut row = Row {
+        line,
+        key,
+        geometry: geometry.wkb,
+        values: Vec::with_capacity(record.fields.len()),
+        added: Vec::new(),
+        widened: Vec::new(),
+    };
+    for (name, json) in &record.fields {
+        let is_taken = *name == schema.key.name || geometry.members.contains(&name.as_str());
+        if !is_taken && !json.is_null() {
+            row.add(name, json, schema).map_err(|reason| format!("column {name:?}: {reason}"))?;
+        }
+    }
+    Ok(row)
+}
+
+impl Row {
+    fn add(&mut self, name: &str, json: &Json, schema: &Schema) -> Result<(), String> {
+        let column_type = match schema.column(name) {
+            Some(column) => column.column_type,
+            None => {
+                let Some(column_type) = column_type_of(json) else {
+                    return Ok(());
+                };
+                self.added.push(Column::new(name, column_type));
+                column_type
+            }
+        };
+        let is_nested = matches!(json, Json::Array(_) | Json::Object(_));
+        let value = match (column_type, json) {
+            (ColumnType::Utf8, nested) if is_nested => Value::Utf8(nested.to_string()),
+            (ColumnType::Int64, Json::Number(number)) if number.is_f64() => {
+                self.widened.push(name.to_owned());
+                Value::from_json(json, ColumnType::Float64).map_err(|error| error.to_string())?
+            }
+            _ => Value::from_json(json, column_type).map_err(|error| error.to_string())?,
+        };
+        self.values.push((name.to_owned(), value));
+        Ok(())
+    }
+}
+
+/// The member of the key column's name, else the id of a feature.
+fn key_of(record: &JsonRecord, schema: &Schema) -> Result<Option<Key>, String> {
+    let name = &schema.key.name;
+    let member = record.fields.iter().find(|(field, _)| field == name).map(|(_, json)| json);
+    if let (Some(member), Some(id)) = (member, &record.id)
+        && member != id
+        && name == "id"
+    {
+        return Err(format!("the feature's id is {id}, its property {name:?} is {member}"));
+    }
+    match member.or(record.id.as_ref()) {
+        Some(Json::Null) | None if schema.key.generated => Ok(None),
+        Some(Json::Null) | None => {
+            Err(format!("column {name:?}: the record has no key; every record of this dataset needs one"))
+        }
+        Some(json) => {
+            let key = Key::from_json(schema.key.key_type, json);
+            let key = key.map_err(|error| format!("column {name:?}: {error}"))?;
+            Ok(Some(key))
+        }
+    }
+}
+
+/// The geometry of a record, and the members that it was taken from.
+struct Geometry<'a> {
+    wkb: Option<Vec<u8>>,
+    members: Vec<&'a str>,
+}
+
+impl<'a> Geometry<'a> {
+    fn of(record: &'a JsonRecord, schema: &'a Schema) -> Result<Self, String> {
+        let geometry = match &schema.geometry {
+            GeometryColumn::Point { x, y } => Self::of_point(record, x, y)?,
+            GeometryColumn::Geometry { name } => Self::of_any(record, schema, name)?,
+        };
+        check(geometry.wkb.as_deref(), schema.system)?;
+        Ok(geometry)
+    }
+
+    /// For a dataset of points: two numbers, or a geometry that is a point.
+    fn of_point(record: &'a JsonRecord, x: &'a str, y: &'a str) -> Result<Self, String> {
+        let members = vec![x, y];
+        let (x, y) = (number(record, x)?, number(record, y)?);
+        let wkb = match (x, y, &record.geometry) {
+            (None, None, None) => None,
+            (Some(x), Some(y), None) => Some(point_wkb(Point::new(x, y)).to_vec()),
+            (None, None, Some(wkb)) if as_point(wkb).is_some() && wkb.len() == POINT_WKB_BYTES => Some(wkb.clone()),
+            (None, None, Some(_)) => {
+                return Err(
+                    "the dataset holds two-dimensional points; other geometries need a dataset with a geometry column"
+                        .into(),
+                );
+            }
+            (_, _, Some(_)) => {
+                return Err("the record has coordinates and a geometry; leave one of them out".into());
+            }
+            (missing_x, _, None) => {
+                let missing = members[usize::from(missing_x.is_some())];
+                return Err(format!("column {missing:?}: the coordinate is missing"));
+            }
+        };
+        Ok(Self { wkb, members })
+    }
+
+    /// For a dataset of any geometries: a geometry, or two numbers that make a point.
+    fn of_any(record: &'a JsonRecord, schema: &Schema, name: &'a str) -> Result<Self, String> {
+        let member = record.fields.iter().find(|(field, _)| field == name);
+        let from_member = match member.map(|(_, json)| json) {
+            None | Some(Json::Null) => None,
+            Some(json @ Json::Object(_)) => Some(from_geojson(json)),
+            Some(Json::String(text)) => Some(from_wkt(text)),
+            Some(other) => return Err(format!("column {name:?}: {other} is not a geometry")),
+        };
+        let from_member = from_member.transpose().map_err(|error| format!("column {name:?}: {error}"))?;
+        if from_member.is_some() && record.geometry.is_some() {
+            return Err(format!("the record has a geometry and a member {name:?}; leave one of them out"));
+        }
+        if let Some(wkb) = from_member.or_else(|| record.geometry.clone()) {
+            return Ok(Self { wkb: Some(wkb), members: vec![name] });
+        }
+        let unknown = record
+            .fields
+            .iter()
+            .filter(|(field, json)| json.is_number() && *field != schema.key.name && schema.column(field).is_none());
+        let names: Vec<&str> = unknown.map(|(field, _)| field.as_str()).collect();
+        match detect_coordinates_by_name(&names) {
+            Some((x, y)) => {
+                let geometry = Self::of_point(record, x, y)?;
+                Ok(Self { wkb: geometry.wkb, members: vec![name, x, y] })
+            }
+            None => Ok(Self { wkb: None, members: vec![name] }),
+        }
+    }
+}
+
+fn number(record: &JsonRecord, name: &str) -> Result<Option<f64>, String> {
+    match record.fields.iter().find(|(field, _)| field == name).map(|(_, json)| json) {
+        None | Some(Json::Null) => Ok(None),
+        Some(json) => match json.as_f64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(format!("column {name:?}: {json} is not a coordinate; write a number")),
+        },
+    }
+}
+
+/// Refuses a geometry outside of the coordinate system before a column is added for its record.
+fn check(wkb: Option<&[u8]>, system: CoordinateSystem) -> Result<(), String> {
+    RowGeometry::of(wkb.map(GeometryRef::Wkb), system).map(|_| ())
+}
+
+#[cfg(test)]
+#[path = "row_tests.rs"]
+mod tests;

@@ -1,0 +1,70 @@
+//! Rows and reports on standard output.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use serde::Serialize;
+use terrane::CoordinateSystem;
+use terrane::schema::{GeometryColumn, Schema};
+use terrane_formats::{GeometryColumns, OutputFormat, WriteOptions, Writer, writer};
+
+use crate::args::{QueryFormat, ReportFormat};
+use crate::failure::Failure;
+
+/// Bytes of rows that are gathered before they are written.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// The format of rows; a table on a terminal and NDJSON elsewhere where none is asked for.
+pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> {
+    let is_terminal = io::stdout().is_terminal();
+    let format = match format {
+        None if is_terminal => OutputFormat::Table,
+        None | Some(QueryFormat::Ndjson | QueryFormat::Json) => OutputFormat::Ndjson,
+        Some(QueryFormat::Table) => OutputFormat::Table,
+        Some(QueryFormat::Csv) => OutputFormat::Csv,
+        Some(QueryFormat::Geojson) => OutputFormat::GeoJson,
+        Some(QueryFormat::Arrow) => OutputFormat::Arrow,
+        Some(QueryFormat::Parquet) => OutputFormat::Parquet,
+    };
+    if is_terminal && matches!(format, OutputFormat::Arrow | OutputFormat::Parquet) {
+        return Err(Failure::usage(format!("{format} is not for a terminal; redirect the output to a file")));
+    }
+    Ok(format)
+}
+
+/// What writers have to know of a dataset.
+pub fn write_options(schema: &Schema) -> WriteOptions {
+    WriteOptions {
+        geometry: match &schema.geometry {
+            GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: x.clone(), y: y.clone() },
+            GeometryColumn::Geometry { name } => GeometryColumns::Column { name: name.clone() },
+        },
+        planar: schema.system == CoordinateSystem::Planar,
+        ..WriteOptions::default()
+    }
+}
+
+/// A writer of a dataset's rows onto standard output.
+pub fn rows_to_stdout(format: OutputFormat, schema: &Schema) -> Box<dyn Writer> {
+    let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
+    writer(format, output, write_options(schema))
+}
+
+/// Prints one line on standard output.
+pub fn print_line(line: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{line}").and_then(|()| output.flush()).map_err(|error| Failure::stdout(&error))
+}
+
+/// Prints a report as text or as JSON.
+pub fn print_report(format: ReportFormat, report: &(impl Serialize + std::fmt::Display)) -> Result<(), Failure> {
+    match format {
+        ReportFormat::Text => print_line(report),
+        ReportFormat::Json => print_line(to_json(report)?),
+    }
+}
+
+/// A report as one JSON object.
+pub fn to_json(report: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(report)
+        .map_err(|error| Failure::new(Failure::FAILURE, format!("the report cannot be written as JSON: {error}")))
+}

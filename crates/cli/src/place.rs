@@ -1,0 +1,122 @@
+//! The directory of a store: opening it, and leaving no trace of one that came to nothing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use terrane::{Durability, Options, Store};
+
+use crate::args::Common;
+use crate::environment;
+use crate::failure::Failure;
+
+/// Attempts to remove a directory into which background work may still write.
+const REMOVAL_ATTEMPTS: usize = 20;
+
+/// The options that every command gives.
+fn options(common: &Common) -> Options {
+    Options { memory_limit: common.memory_limit, create: false, ..Options::default() }
+}
+
+/// Opens a store for reading, while another process may write.
+pub fn open_to_read(path: &Path, common: &Common) -> Result<Store, Failure> {
+    Ok(Store::open_read_only(path, options(common))?)
+}
+
+/// Opens a store that exists for writing.
+pub fn open_to_write(path: &Path, common: &Common) -> Result<Store, Failure> {
+    Ok(Store::open(path, options(common))?)
+}
+
+/// Opens a store for a check, also where secondary indexes are damaged.
+pub fn open_to_check(path: &Path, common: &Common, repair: bool) -> Result<Store, Failure> {
+    let options = Options { lenient: true, ..options(common) };
+    Ok(match repair {
+        true => Store::open(path, options)?,
+        false => Store::open_read_only(path, options)?,
+    })
+}
+
+/// Where a store is, or will be created.
+#[derive(Debug)]
+pub struct StorePlace {
+    path: PathBuf,
+    is_vacant: bool,
+    /// Directories that do not exist yet, the innermost first.
+    missing: Vec<PathBuf>,
+}
+
+impl StorePlace {
+    /// Looks at what is there.
+    pub fn examine(path: &Path) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(format_args!("look at {}", path.display()), &error);
+        let is_vacant = match fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Failure::usage(format!("{} is a file; a store is a directory", path.display())));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let mut missing = Vec::new();
+        let mut ancestor = Some(path);
+        while let Some(directory) = ancestor.filter(|path| !path.as_os_str().is_empty()) {
+            if directory.try_exists().map_err(failed)? {
+                break;
+            }
+            missing.push(directory.to_path_buf());
+            ancestor = directory.parent();
+        }
+        Ok(Self { path: path.to_path_buf(), is_vacant, missing })
+    }
+
+    /// Whether there is nothing yet.
+    pub fn is_vacant(&self) -> bool {
+        self.is_vacant
+    }
+
+    /// Opens the store for writing, or creates it. The environment's durability is for stores
+    /// that are created; a flag's has to be that of the store.
+    pub fn open(&self, durability: Option<Durability>, common: &Common) -> Result<Store, Failure> {
+        let from_environment = environment::durability()?;
+        let options = Options {
+            durability: durability.or(from_environment.filter(|_| self.is_vacant)),
+            create: true,
+            ..options(common)
+        };
+        Ok(Store::open(&self.path, options)?)
+    }
+
+    /// Takes a store away that was created for data that were refused. The store is still
+    /// locked, so nobody else has written to it.
+    pub fn undo(&self, store: Store) {
+        if !self.is_vacant || !store.dataset_names().is_empty() {
+            return;
+        }
+        for _ in 0..REMOVAL_ATTEMPTS {
+            if self.remove().is_ok() {
+                break;
+            }
+        }
+        drop(store);
+    }
+
+    /// Removes what did not exist before; a directory that was there and empty stays.
+    fn remove(&self) -> io::Result<()> {
+        if self.missing.is_empty() {
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => fs::remove_dir_all(entry.path())?,
+                    false => fs::remove_file(entry.path())?,
+                }
+            }
+            return Ok(());
+        }
+        fs::remove_dir_all(&self.path)?;
+        for directory in self.missing.iter().skip(1) {
+            fs::remove_dir(directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! `terrane query`: the records that meet all conditions.
+
+use terrane::schema::Schema;
+use terrane::{Explanation, Filter, Query, Snapshot};
+
+use crate::args::{Common, QueryArguments, QueryFormat};
+use crate::failure::Failure;
+use crate::messages::Messages;
+use crate::shape::parse_geometry;
+use crate::{environment, output, place};
+
+pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
+    let format = environment::query_format(arguments.format)?;
+    let query = build(arguments)?;
+    let store = place::open_to_read(&arguments.store, common)?;
+    let snapshot = store.dataset(&arguments.dataset)?.snapshot();
+    messages.debug(format_args!("the answer is of commit {}", snapshot.sequence()));
+    let schema = snapshot.schema();
+    let explanation = match arguments.count {
+        true => count(&snapshot, &schema, &query, arguments.explain)?,
+        false => Some(print_rows(&snapshot, &schema, &query, format)?),
+    };
+    match explanation.filter(|_| arguments.explain) {
+        Some(explanation) => explain(&explanation, format, messages),
+        None => Ok(()),
+    }
+}
+
+fn build(arguments: &QueryArguments) -> Result<Query, Failure> {
+    let mut query = Query::new();
+    if let Some([x0, y0, x1, y1]) = arguments.bbox {
+        query = query.window(x0, y0, x1, y1);
+    }
+    if let Some(text) = &arguments.intersects {
+        query = query.filter(Filter::Intersects(parse_geometry("--intersects", text)?));
+    }
+    if let Some(text) = &arguments.within {
+        query = query.filter(Filter::Within(parse_geometry("--within", text)?));
+    }
+    if let Some([x, y, radius]) = arguments.circle {
+        query = query.circle(x, y, radius);
+    }
+    if let Some([x, y]) = arguments.nearest {
+        query = query.nearest(x, y, arguments.k);
+    }
+    if let Some(limit) = arguments.limit {
+        query = query.limit(limit);
+    }
+    Ok(query)
+}
+
+fn print_rows(
+    snapshot: &Snapshot,
+    schema: &Schema,
+    query: &Query,
+    format: Option<QueryFormat>,
+) -> Result<Explanation, Failure> {
+    let mut writer = output::rows_to_stdout(output::row_format(format)?, schema);
+    let mut rows = snapshot.query(query)?;
+    writer.begin(rows.schema())?;
+    for batch in rows.by_ref() {
+        writer.write(&batch?)?;
+    }
+    writer.finish()?;
+    Ok(rows.explanation())
+}
+
+/// Prints the number of rows. An explanation costs the shortcuts of a mere count, so it is made
+/// only where it is wanted.
+fn count(snapshot: &Snapshot, schema: &Schema, query: &Query, explain: bool) -> Result<Option<Explanation>, Failure> {
+    if !explain {
+        output::print_line(snapshot.count(query)?)?;
+        return Ok(None);
+    }
+    let mut rows = snapshot.query(&query.clone().columns([&schema.key.name]))?;
+    let mut count = 0;
+    for batch in rows.by_ref() {
+        count += batch?.num_rows();
+    }
+    output::print_line(count)?;
+    Ok(Some(rows.explanation()))
+}
+
+fn explain(explanation: &Explanation, format: Option<QueryFormat>, messages: &Messages) -> Result<(), Failure> {
+    match format {
+        Some(QueryFormat::Json) => messages.answer(output::to_json(explanation)?),
+        _ => messages.answer(explanation),
+    }
+    Ok(())
+}

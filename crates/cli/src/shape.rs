@@ -1,0 +1,116 @@
+//! Windows, circles, places and geometries from the command line.
+
+use std::fs::File;
+use std::io::Read;
+
+use serde_json::Value;
+use terrane_space::geometry::{from_geojson, from_wkt};
+
+use crate::failure::Failure;
+
+/// Largest file that holds the geometry of a query.
+const GEOMETRY_FILE_BYTES_MAX: u64 = 256 << 20;
+
+fn parse_numbers<const N: usize>(text: &str, form: &str) -> Result<[f64; N], String> {
+    let refuse = || format!("{text:?} is not {form}; write {N} numbers with commas between them");
+    let mut numbers = [0.0; N];
+    let mut parts = text.split(',');
+    for number in &mut numbers {
+        let part = parts.next().ok_or_else(refuse)?.trim();
+        *number = part.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(refuse)?;
+    }
+    match parts.next() {
+        None => Ok(numbers),
+        Some(_) => Err(refuse()),
+    }
+}
+
+/// Reads `x0,y0,x1,y1`.
+pub fn parse_window(text: &str) -> Result<[f64; 4], String> {
+    parse_numbers(text, "x0,y0,x1,y1")
+}
+
+/// Reads `x,y,R`.
+pub fn parse_circle(text: &str) -> Result<[f64; 3], String> {
+    parse_numbers(text, "x,y,R")
+}
+
+/// Reads `x,y`.
+pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
+    parse_numbers(text, "x,y")
+}
+
+/// Reads a geometry for the flag `flag`: WKT, GeoJSON, or `@FILE` with one of them.
+///
+/// # Errors
+/// A file that cannot be read; a text that is no geometry.
+pub fn parse_geometry(flag: &str, text: &str) -> Result<Vec<u8>, Failure> {
+    match text.strip_prefix('@') {
+        Some(path) => parse_text(&read(flag, path)?).map_err(|reason| format!("{path}: {reason}")),
+        None => parse_text(text),
+    }
+    .map_err(|reason| Failure::usage(format!("{flag}: {reason}")))
+}
+
+fn read(flag: &str, path: &str) -> Result<String, Failure> {
+    let failed = |error| Failure::io(format_args!("read {path} for {flag}"), &error);
+    let mut text = String::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(GEOMETRY_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > GEOMETRY_FILE_BYTES_MAX {
+        return Err(Failure::usage(format!(
+            "{flag}: {path} has more than {GEOMETRY_FILE_BYTES_MAX} bytes; simplify the geometry"
+        )));
+    }
+    Ok(text)
+}
+
+fn parse_text(text: &str) -> Result<Vec<u8>, String> {
+    let text = text.trim_start_matches('\u{feff}').trim();
+    if !text.starts_with('{') {
+        return from_wkt(text).map_err(|error| format!("this is not WKT: {error}"));
+    }
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("this is not GeoJSON: {error}"))?;
+    let geometry = match value.get("type").and_then(Value::as_str) {
+        Some("Feature") => value.get("geometry").ok_or("the feature has no geometry")?,
+        Some("FeatureCollection") => match value.get("features").and_then(Value::as_array) {
+            Some(features) if features.len() == 1 => {
+                features[0].get("geometry").ok_or("the feature has no geometry")?
+            }
+            _ => {
+                return Err("this is a collection, which has to have exactly one feature here".into());
+            }
+        },
+        _ => &value,
+    };
+    from_geojson(geometry).map_err(|error| format!("this is not GeoJSON: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_counted_and_finite() {
+        assert_eq!(parse_window("-180, -90,180,90"), Ok([-180.0, -90.0, 180.0, 90.0]));
+        for text in ["", "1,2,3", "1,2,3,4,5", "1,2,3,x", "1,2,3,nan", "1,2,3,inf", "1 2 3 4"] {
+            assert!(parse_window(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn wkt_and_geojson_say_the_same() {
+        let wkt = parse_text("POINT (1 2)");
+        assert!(wkt.is_ok());
+        for text in [
+            r#"{"type":"Point","coordinates":[1,2]}"#,
+            r#"{"type":"Feature","properties":{},"geometry":{"type":"Point","coordinates":[1,2]}}"#,
+            r#"{"type":"FeatureCollection","features":[{"type":"Feature","properties":null,"geometry":{"type":"Point","coordinates":[1,2]}}]}"#,
+        ] {
+            assert_eq!(parse_text(text), wkt, "{text}");
+        }
+        for text in ["", "{}", "{", "POINT (1)", r#"{"type":"FeatureCollection","features":[]}"#, "null"] {
+            assert!(parse_text(text).is_err(), "{text}");
+        }
+    }
+}

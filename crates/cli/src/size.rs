@@ -1,0 +1,86 @@
+//! Sizes in bytes, as people write and read them.
+
+/// Suffixes and their factors: powers of 1024 with an `i`, powers of 1000 without.
+const UNITS: [(&str, u64); 12] = [
+    ("b", 1),
+    ("k", 1000),
+    ("kb", 1000),
+    ("kib", 1 << 10),
+    ("m", 1_000_000),
+    ("mb", 1_000_000),
+    ("mib", 1 << 20),
+    ("g", 1_000_000_000),
+    ("gb", 1_000_000_000),
+    ("gib", 1 << 30),
+    ("t", 1_000_000_000_000),
+    ("tib", 1 << 40),
+];
+
+/// Reads a size such as `64MiB`, `1GiB`, `500M` or a number of bytes.
+///
+/// # Errors
+/// Says what a size looks like.
+pub fn parse_size(text: &str) -> Result<usize, String> {
+    let refuse = || {
+        format!("{text:?} is not a size; write a whole number of bytes, or one with a unit such as 64MiB, 1GiB or 500M")
+    };
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
+    let unit = text[digits..].trim().to_ascii_lowercase();
+    let factor = match unit.as_str() {
+        "" => 1,
+        unit => UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor).ok_or_else(refuse)?,
+    };
+    let bytes = number.checked_mul(factor).ok_or_else(refuse)?;
+    usize::try_from(bytes).map_err(|_| refuse())
+}
+
+/// A size with a unit that fits it.
+pub fn format_size(bytes: u64) -> String {
+    const NAMES: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < NAMES.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", NAMES[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_bytes_and_in_units() {
+        let cases = [
+            ("0", 0),
+            ("8388608", 8 << 20),
+            ("64MiB", 64 << 20),
+            ("1GiB", 1 << 30),
+            ("500M", 500_000_000),
+            ("12 kb", 12_000),
+            ("3kib", 3072),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "MiB", "-1", "1.5GiB", "12 parsecs", "99999999999TiB", "1e9", "٣"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_with_a_fitting_unit() {
+        assert_eq!(format_size(1023), "1023 bytes");
+        assert_eq!(format_size(1536), "1.5 KiB");
+        assert_eq!(format_size(5 << 30), "5.0 GiB");
+    }
+}
