@@ -1,0 +1,44 @@
+# What to run; every target works from a clean checkout with a Rust toolchain.
+
+CARGO ?= cargo
+# Programs of the demo and of `bench` are built here.
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+
+.PHONY: help demo build test loom lint soak bench
+
+help:
+	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
+	@echo 'make build   build the release binaries, terrane and terrane-lab'
+	@echo 'make test    all tests: unit, integration and documentation tests, then loom'
+	@echo 'make loom    the concurrent kernels under every interleaving'
+	@echo 'make lint    formatting, clippy and documentation, warnings denied'
+	@echo 'make soak    the randomised searches of the tests, for much longer'
+	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
+
+# The map is the only part of terrane-lab that the demo needs; the peers are left out.
+demo:
+	$(CARGO) build --release -p terrane-cli -p terrane-lab --no-default-features
+	bash demo/run.sh
+
+build:
+	$(CARGO) build --release -p terrane-cli -p terrane-lab
+
+test:
+	$(CARGO) test --workspace
+	$(MAKE) loom
+
+# Another configuration of the whole graph, so it has a directory of its own.
+loom:
+	RUSTFLAGS='$(RUSTFLAGS) --cfg loom' $(CARGO) test --target-dir $(TARGET)/loom -p terrane-lsm -p terrane --lib loom_tests
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+
+soak:
+	TERRANE_SOAK=1 $(CARGO) test --release --workspace
+
+bench:
+	$(CARGO) build --release -p terrane-lab
+	$(TARGET)/release/terrane-lab compare
