@@ -1,8 +1,8 @@
 use tempfile::tempdir;
 
-use super::systems;
 use crate::neighbours::NeighbourTree;
 use crate::system::{Reader, Role, System, count_and_sum};
+use crate::systems::all as systems;
 use crate::workload::{self, EXTENT, Location, Points, Record, Window};
 
 fn points() -> Points {
