@@ -97,9 +97,12 @@ writer=
 echo "killed with SIGKILL"
 
 title "Open again: nothing that was acknowledged is missing"
-# What was printed up to the last whole line was acknowledged.
-sed -n '/^[0-9][0-9]*$/p' "$work/acknowledged.txt" > "$work/printed.txt"
-if [[ -n "$(tail -c 1 "$work/acknowledged.txt")" ]]; then sed -i '$d' "$work/printed.txt"; fi
+# What was printed up to the last whole line was acknowledged; the kill may have cut a line.
+if [[ -n "$(tail -c 1 "$work/acknowledged.txt")" ]]; then
+  sed '$d' "$work/acknowledged.txt" > "$work/printed.txt"
+else
+  cp "$work/acknowledged.txt" "$work/printed.txt"
+fi
 show "terrane query $store live --format ndjson > $work/live.ndjson"
 "$terrane" query "$store" live --format ndjson > "$work/live.ndjson"
 sed -n 's/.*"key":\([0-9][0-9]*\).*/\1/p' "$work/live.ndjson" | LC_ALL=C sort > "$work/found.txt"

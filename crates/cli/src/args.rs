@@ -17,6 +17,9 @@ Example:
   terrane import rides.terrane rides data/sf_cab_rides.parquet
   terrane query rides.terrane rides --nearest -122.3937,37.7955 --k 3";
 
+/// Heading of the flags that every command has.
+const COMMON: &str = "Common options";
+
 /// An embeddable, crash-consistent spatial database.
 #[derive(Debug, Parser)]
 #[command(name = "terrane", version, after_help = EXIT_CODES, max_term_width = 100)]
@@ -31,7 +34,7 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct Common {
     /// Memory for components, page cache, imports and queries together: 64MiB, 1GiB, 500M, or bytes.
-    #[arg(long, global = true, value_name = "SIZE", env = "TERRANE_MEMORY_LIMIT", value_parser = parse_size, default_value = "256MiB", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", env = "TERRANE_MEMORY_LIMIT", value_parser = parse_size, default_value = "256MiB", hide_env_values = true)]
     pub memory_limit: usize,
     /// When messages are coloured.
     #[arg(
@@ -94,8 +97,8 @@ pub enum IndexKind {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Format, key column and coordinate columns are detected; the guess is printed. Without a key column, keys are
-row numbers, continued over the files.
+Format, key column and coordinate columns are detected; the guess is printed. Without a key
+column, keys are row numbers, continued over the files.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv
@@ -109,7 +112,7 @@ pub struct ImportArguments {
     /// CSV (also .gz, .zst), NDJSON, GeoJSON, GeoJSON text sequence, Parquet, GeoParquet, Arrow IPC.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Column that holds the key.
+    /// Column that holds the key; an empty name numbers the rows.
     #[arg(long, value_name = "COLUMN")]
     pub key: Option<String>,
     /// Column that holds the longitude, or x of a planar dataset.
@@ -140,10 +143,11 @@ pub struct ImportArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or geometry) or as
-GeoJSON features. The key is the member of the key column's name (of a new dataset: key or id), else a row number.
-Keys are printed as JSON, one a line, once durable. Refused records are reported with their line number on standard
-error; the others are inserted, and the exit code is 5.
+Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or
+geometry) or as GeoJSON features. The key is the member of the key column's name (of a new dataset:
+key or id), else a row number. Keys are printed as JSON, one a line, once durable. Refused records
+are reported with their line number on standard error; the others are inserted, and the exit code
+is 5.
 
 Example:
   echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places")]
@@ -199,12 +203,13 @@ pub enum QueryFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Conditions are combined: a record has to meet all of them. Rows come in no order, but those of --nearest by distance.
+Conditions are combined: a record has to meet all of them. Rows come in no order, but those of
+--nearest by distance.
 
 Examples:
   terrane query s.terrane rides --bbox -122.45,37.75,-122.40,37.80 --count
   terrane query s.terrane rides --circle -122.3937,37.7955,500 --format csv
-  terrane query s.terrane rides --within @data/sf_mission_district.wkt --nearest -122.42,37.76 --k 5 --explain")]
+  terrane query s.terrane rides --within @mission.wkt --nearest -122.42,37.76 --explain")]
 pub struct QueryArguments {
     /// Directory of the store.
     pub store: PathBuf,

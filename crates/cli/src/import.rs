@@ -8,9 +8,10 @@ mod refusal;
 mod rejects;
 mod source;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use terrane::schema::Schema;
 use terrane::{Importer, RefusedRow, Store};
 use terrane_formats::{Batch, Source};
 
@@ -23,39 +24,24 @@ use positions::Positions;
 use refusal::Refusal;
 use rejects::Rejects;
 
-/// What came of an import.
-struct Summary {
-    records: u64,
-    refused: u64,
-}
-
 pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let started = Instant::now();
     let place = StorePlace::examine(&arguments.store)?;
-    let rejects = Rejects::new(arguments)?;
+    let mut import =
+        Import { arguments, messages, rejects: Rejects::new(arguments)?, guessed_key: None, taken: 0, refused: 0 };
     let first = match place.is_vacant() {
         true => Some(source::open(arguments, &arguments.files[0], None)?),
         false => None,
     };
     let store = place.open(arguments.durability, common)?;
-    match (Import { arguments, messages, rejects }).run(&store, first) {
-        Ok(summary) => {
-            store.close()?;
-            let seconds = started.elapsed().as_secs_f64();
-            messages.info(format_args!(
-                "imported {} records into {} in {seconds:.1} s",
-                summary.records, arguments.dataset
-            ));
-            if summary.refused > 0 {
-                messages.warn(format_args!("{} rows were refused", summary.refused));
-            }
-            Ok(())
-        }
-        Err(failure) => {
-            place.undo(store);
-            Err(failure)
-        }
+    if let Err(failure) = import.run(&store, first) {
+        place.undo(store);
+        return Err(failure);
     }
+    store.close()?;
+    let seconds = started.elapsed().as_secs_f64();
+    messages.info(format_args!("imported {} records into {} in {seconds:.1} s", import.taken, arguments.dataset));
+    Ok(())
 }
 
 /// An import under way.
@@ -63,10 +49,14 @@ struct Import<'a> {
     arguments: &'a ImportArguments,
     messages: &'a Messages,
     rejects: Rejects,
+    /// The key column of a new dataset, where no flag named it.
+    guessed_key: Option<String>,
+    taken: u64,
+    refused: u64,
 }
 
 impl Import<'_> {
-    fn run(mut self, store: &Store, first: Option<Source>) -> Result<Summary, Failure> {
+    fn run(&mut self, store: &Store, first: Option<Source>) -> Result<(), Failure> {
         let arguments = self.arguments;
         let existing = match store.dataset(&arguments.dataset) {
             Ok(dataset) => Some(dataset.schema()),
@@ -80,20 +70,39 @@ impl Import<'_> {
             Some(first) => first,
             None => source::open(arguments, &arguments.files[0], existing.as_deref())?,
         };
-        let is_key_guessed = existing.is_none() && arguments.key.is_none();
         let schema = match &existing {
             Some(schema) => (**schema).clone(),
-            None => source::schema_of(arguments, &first)?,
+            None => self.new_schema(&first)?,
         };
         let mut importer = store.importer(&arguments.dataset, schema)?;
+        let positions = self.read_files(first, &mut importer)?;
+        self.check_any_taken()?;
+        self.finish(importer, &positions)?;
+        self.check_any_taken()?;
+        self.rejects.finish(self.messages)?;
+        if self.refused > 0 {
+            self.messages.warn(format_args!("{} rows were refused", self.refused));
+        }
+        Ok(())
+    }
+
+    fn new_schema(&mut self, first: &Source) -> Result<Schema, Failure> {
+        let schema = source::schema_of(self.arguments, first)?;
+        if self.arguments.key.is_none() && !schema.key.generated {
+            self.guessed_key = Some(schema.key.name.clone());
+        }
+        Ok(schema)
+    }
+
+    /// Hands the rows of all files to the importer.
+    fn read_files(&mut self, first: Source, importer: &mut Importer) -> Result<Positions, Failure> {
         let schema = importer.schema().clone();
         let mut positions = Positions::default();
-        let mut refused_by_reader = 0;
         let mut next = Some(first);
-        for (number, path) in arguments.files.iter().enumerate() {
+        for (number, path) in self.arguments.files.iter().enumerate() {
             let mut file = match next.take() {
                 Some(first) => first,
-                None => source::open(arguments, path, Some(&schema))?,
+                None => source::open(self.arguments, path, Some(&schema))?,
             };
             source::check_columns(&file, &schema)?;
             self.messages.info(source::description(&file, &schema));
@@ -101,101 +110,87 @@ impl Import<'_> {
                 self.messages.warn(format_args!("{}: {warning}", path.display()));
             }
             positions.begin_file(number);
-            refused_by_reader += self.read(&mut file, path, &mut importer, &mut positions)?;
+            self.read(&mut file, path, importer, &mut positions)?;
         }
-        let mut summary = self.finish(importer, &positions, refused_by_reader, is_key_guessed)?;
-        summary.refused += refused_by_reader;
-        Ok(summary)
+        Ok(positions)
     }
 
-    /// Hands the rows of a file to the importer; returns how many the file's reader refused.
     fn read(
         &mut self,
         file: &mut Source,
         path: &Path,
         importer: &mut Importer,
         positions: &mut Positions,
-    ) -> Result<u64, Failure> {
+    ) -> Result<(), Failure> {
         let bar = self.messages.progress(path, file.row_count_hint);
-        let mut refused_by_reader = 0;
         while let Some(batch) = file.next_batch()? {
-            bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
-            refused_by_reader += batch.rejected.len() as u64;
             let refused = importer.push(&batch.batch).map_err(|error| Failure::from(error).within(path.display()))?;
             positions.push(&batch.rows);
-            self.refuse(path, &batch, refused)?;
+            self.taken += (batch.rows.len() - refused.len()) as u64;
+            self.refuse_rows(path, &batch, refused)?;
+            bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
         }
         bar.finish_and_clear();
-        Ok(refused_by_reader)
+        Ok(())
     }
 
-    /// Ends the import at the first refused row of a batch, or puts them all aside.
-    fn refuse(&mut self, path: &Path, batch: &Batch, refused: Vec<RefusedRow>) -> Result<(), Failure> {
+    /// Puts the refused rows of a batch aside, or ends the import at the first of them.
+    fn refuse_rows(&mut self, path: &Path, batch: &Batch, refused: Vec<RefusedRow>) -> Result<(), Failure> {
         let mut refusals: Vec<Refusal> = batch.rejected.iter().map(Refusal::by_reader).collect();
         refusals.extend(refused.into_iter().map(|row| Refusal::by_store(batch, row)));
         refusals.sort_by_key(|refusal| refusal.row);
-        if self.arguments.on_invalid == OnInvalid::Error {
-            return match refusals.first() {
-                Some(first) => Err(give_up(first.describe(path))),
-                None => Ok(()),
-            };
-        }
-        refusals.iter().try_for_each(|refusal| self.rejects.write(path, refusal))
+        refusals.iter().try_for_each(|refusal| self.refuse(Some(path), refusal))
     }
 
-    /// Makes the records durable, all at once.
-    fn finish(
-        mut self,
-        importer: Importer,
-        positions: &Positions,
-        refused_by_reader: u64,
-        is_key_guessed: bool,
-    ) -> Result<Summary, Failure> {
-        let key_name = importer.schema().key.name.clone();
+    fn refuse(&mut self, path: Option<&Path>, refusal: &Refusal) -> Result<(), Failure> {
+        self.refused += 1;
+        if self.arguments.on_invalid == OnInvalid::Skip {
+            return self.rejects.write(path, refusal);
+        }
+        let guess = match &self.guessed_key {
+            Some(key) if refusal.is_duplicate => {
+                format!(
+                    "; that column {key:?} is the key was a guess: name another with --key, or number the rows with --key ''"
+                )
+            }
+            _ => String::new(),
+        };
+        Err(Failure::refused(format!(
+            "{}; nothing was imported{guess} (--on-invalid skip puts such rows aside)",
+            refusal.describe(path)
+        )))
+    }
+
+    /// Makes the records durable, all at once. Keys that occur twice are found out here.
+    fn finish(&mut self, importer: Importer, positions: &Positions) -> Result<(), Failure> {
+        let files = &self.arguments.files;
         let mut failure = None;
         let outcome = importer.finish(&mut |refused| {
-            let taken = self.refuse_duplicate(positions, refused, is_key_guessed, &key_name);
-            taken.map_err(|refusal| {
+            self.taken -= 1;
+            let position = positions.find(refused.row as u64);
+            let path = match (position, &files[..]) {
+                (Some((file, _)), _) => files.get(file),
+                (None, [only]) => Some(only),
+                (None, _) => None,
+            };
+            let refusal = Refusal::at_end(position.map(|(_, row)| row), &refused.error);
+            self.refuse(path.map(PathBuf::as_path), &refusal).map_err(|refusal| {
                 failure = Some(refusal);
                 terrane::Error::Cancelled
             })
         });
-        let report = match (outcome, failure) {
-            (_, Some(failure)) => return Err(failure),
-            (outcome, None) => outcome?,
-        };
+        match failure {
+            Some(failure) => Err(failure),
+            None => outcome.map(|_| ()).map_err(Failure::from),
+        }
+    }
+
+    /// An import of which nothing is left is a failure.
+    fn check_any_taken(&mut self) -> Result<(), Failure> {
+        if self.taken > 0 || self.refused == 0 {
+            return Ok(());
+        }
         self.rejects.finish(self.messages)?;
-        if report.records == 0 && report.refused + refused_by_reader > 0 {
-            return Err(Failure::refused(format!(
-                "all {} rows were refused, nothing was imported",
-                report.refused + refused_by_reader
-            )));
-        }
-        Ok(Summary { records: report.records, refused: report.refused })
+        Err(Failure::refused(format!("all {} rows were refused, nothing was imported", self.refused)))
     }
-
-    /// A row whose key another row or a record of the dataset has.
-    fn refuse_duplicate(
-        &mut self,
-        positions: &Positions,
-        refused: RefusedRow,
-        is_key_guessed: bool,
-        key_name: &str,
-    ) -> Result<(), Failure> {
-        let position = positions.find(refused.row as u64);
-        let path = position.map_or(self.arguments.files[0].as_path(), |(file, _)| self.arguments.files[file].as_path());
-        let refusal = Refusal::of_duplicate(position.map(|(_, row)| row), &refused.error);
-        if self.arguments.on_invalid == OnInvalid::Skip {
-            return self.rejects.write(path, &refusal);
-        }
-        let mut message = refusal.describe(path);
-        if is_key_guessed {
-            message.push_str(&format!(" (that column {key_name:?} is the key was a guess; name another with --key)"));
-        }
-        Err(give_up(message))
-    }
-}
-
-fn give_up(message: String) -> Failure {
-    Failure::refused(format!("{message}; nothing was imported (--on-invalid skip puts such rows aside)"))
 }

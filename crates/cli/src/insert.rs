@@ -26,13 +26,17 @@ use row::Row;
 const BATCH_LINES_MAX: usize = 1000;
 
 pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
-    let store = StorePlace::examine(&arguments.store)?.open(arguments.durability, common)?;
+    let place = StorePlace::examine(&arguments.store)?;
+    let store = place.open(arguments.durability, common)?;
     let mut insertion = Insertion::new(arguments, &store, messages)?;
     let outcome = insertion.run();
     let (inserted, refused) = (insertion.inserted, insertion.refused);
     drop(insertion);
+    if let Err(failure) = outcome {
+        place.undo(store);
+        return Err(failure);
+    }
     store.close()?;
-    outcome?;
     messages.info(format_args!("inserted {inserted} records into {}", arguments.dataset));
     match refused {
         0 => Ok(()),
@@ -139,7 +143,7 @@ impl<'a> Insertion<'a> {
             print_keys(&outcome.keys, self.inserted)?;
             for refused in outcome.refused {
                 let line = group.get(refused.row).map_or(0, |row| row.line);
-                self.refuse(line, refused.error.to_string());
+                self.refuse(line, reason_of(&refused.error));
             }
         }
         Ok(())
@@ -148,6 +152,15 @@ impl<'a> Insertion<'a> {
     fn refuse(&mut self, line: u64, reason: String) {
         self.refused += 1;
         self.messages.error(format_args!("line {line}: {reason}"));
+    }
+}
+
+fn reason_of(error: &terrane::Error) -> String {
+    match error {
+        terrane::Error::DuplicateKey { key } => {
+            format!("a record with the key {key} exists already; --upsert replaces it")
+        }
+        other => other.to_string(),
     }
 }
 

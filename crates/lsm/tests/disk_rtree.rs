@@ -36,7 +36,8 @@ fn search(component: &RTreeComponent, window: &Rect, snapshot: u64) -> Vec<(Rect
     let mut found = Vec::new();
     let mut search = WindowSearch::new(component, window, snapshot);
     while search
-        .next_leaf(component, &mut |entry| {
+        .next_leaf(component, &mut |leaf, index| {
+            let entry = leaf.get(index);
             found.push((entry.rect, entry.key.to_vec(), entry.antimatter));
             ControlFlow::Continue(())
         })

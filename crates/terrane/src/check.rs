@@ -272,9 +272,10 @@ fn read_spatial(snapshot: &Snapshot, visit: &mut dyn FnMut(&Rect, &[u8]) -> Resu
     let mut scan = WindowScan::new(owned_spatial_sources(&version, SPATIAL as usize), everything, snapshot.sequence());
     let mut digest = Digest::default();
     let mut failed = None;
-    while scan.advance(&mut |rect, key| {
-        digest.add(&rect, key);
-        if let Err(error) = visit(&rect, key) {
+    while scan.advance(&mut |hit| {
+        let (rect, key) = (hit.rect(), hit.key());
+        digest.add(&rect, &key);
+        if let Err(error) = visit(&rect, &key) {
             failed = Some(error);
             return ControlFlow::Break(());
         }
@@ -287,8 +288,8 @@ fn has_entry(snapshot: &Snapshot, rect: &Rect, key: &[u8]) -> Result<bool> {
     let version = snapshot.pinned.version_full();
     let mut scan = WindowScan::new(owned_spatial_sources(&version, SPATIAL as usize), *rect, snapshot.sequence());
     let mut found = false;
-    while scan.advance(&mut |other, other_key| {
-        found |= other == *rect && other_key == key;
+    while scan.advance(&mut |hit| {
+        found |= hit.rect() == *rect && *hit.key() == *key;
         if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })? {}
     Ok(found)

@@ -38,7 +38,7 @@ impl Durability {
         match self {
             Self::Power | Self::None => Ok(()),
             Self::Process | Self::Dax => {
-                Err(Error::Unsupported { what: format!("durability {self} in this version; power and none are") })
+                Err(Error::Unsupported { what: format!("durability {self} (this version has power and none)") })
             }
         }
     }

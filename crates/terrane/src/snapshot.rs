@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use terrane_lsm::partition::PinnedVersion;
 use terrane_lsm::search::{self, WindowScan, spatial_sources};
-use terrane_space::{Rect, windows};
+use terrane_space::windows;
 
 use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL};
 use crate::key::{Key, KeyType};
@@ -107,7 +107,7 @@ impl Snapshot {
         Rows::counting(self.clone(), query)?.count_all()
     }
 
-    /// Calls `visit` with the key and box of every indexed record whose box meets the window, from
+    /// Calls `visit` with the key of every indexed record whose box meets the window, from
     /// the spatial index alone, in no order. For points the box is the point and the answer
     /// exact; for other geometries it encloses the geometry. In `lonlat`, a window with `x0 > x1`
     /// crosses the antimeridian.
@@ -120,7 +120,7 @@ impl Snapshot {
         y0: f64,
         x1: f64,
         y1: f64,
-        mut visit: impl FnMut(KeyRef<'_>, Rect) -> ControlFlow<()>,
+        mut visit: impl FnMut(KeyRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let schema = self.history.newest();
         let key_type = schema.key.key_type;
@@ -130,13 +130,13 @@ impl Snapshot {
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;
             let mut scan = WindowScan::new(spatial_sources(&version, SPATIAL as usize)?, *window, self.sequence());
-            while scan.advance(&mut |rect, key| {
+            while scan.advance(&mut |hit| {
                 // What meets both halves of a window is met in the first.
-                if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&rect)) {
+                if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&hit.rect())) {
                     return ControlFlow::Continue(());
                 }
-                let flow = match KeyRef::decode(key_type, key) {
-                    Ok(key) => visit(key, rect),
+                let flow = match KeyRef::decode(key_type, &hit.key()) {
+                    Ok(key) => visit(key),
                     Err(error) => {
                         failed = Some(error);
                         ControlFlow::Break(())

@@ -20,35 +20,46 @@ pub struct Refusal {
     pub raw: Option<String>,
     /// The row's values, where it is known by them.
     pub values: Option<Value>,
+    /// Whether another record has its key.
+    pub is_duplicate: bool,
 }
 
 impl Refusal {
     /// A row that its file's reader could not make sense of.
     pub fn by_reader(row: &RejectedRow) -> Self {
-        Self { row: Some(row.row), line: row.line, reason: row.reason.clone(), raw: row.raw.clone(), values: None }
+        Self {
+            row: Some(row.row),
+            line: row.line,
+            reason: row.reason.clone(),
+            raw: row.raw.clone(),
+            values: None,
+            is_duplicate: false,
+        }
     }
 
     /// A row that does not fit the dataset.
     pub fn by_store(batch: &Batch, refused: RefusedRow) -> Self {
         Self {
-            row: batch.rows.get(refused.row).copied(),
-            line: None,
-            reason: refused.error.to_string(),
-            raw: None,
             values: values_of(&batch.batch, refused.row),
+            ..Self::at_end(batch.rows.get(refused.row).copied(), &refused.error)
         }
     }
 
-    /// A row whose key another record has, which is found out when the row itself has gone.
-    pub fn of_duplicate(row: Option<u64>, error: &terrane::Error) -> Self {
-        Self { row, line: None, reason: error.to_string(), raw: None, values: None }
+    /// A row that is refused at the end of the import, when its values are not at hand.
+    pub fn at_end(row: Option<u64>, error: &terrane::Error) -> Self {
+        let (reason, is_duplicate) = match error {
+            terrane::Error::DuplicateKey { key } => (format!("a record with the key {key} exists already"), true),
+            other => (other.to_string(), false),
+        };
+        Self { row, line: None, reason, raw: None, values: None, is_duplicate }
     }
 
     /// The refusal in words, with file, row and line.
-    pub fn describe(&self, path: &Path) -> String {
+    pub fn describe(&self, path: Option<&Path>) -> String {
+        let path = path.map_or_else(|| "one of the files".to_string(), |path| path.display().to_string());
         let row = self.row.map_or_else(String::new, |row| format!(", row {row}"));
         let line = self.line.map_or_else(String::new, |line| format!(" (line {line})"));
-        format!("{}{row}{line}: {}", path.display(), self.reason)
+        format!("{path}{row}{line}: {}", self.reason)
     }
 }
 

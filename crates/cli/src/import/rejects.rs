@@ -20,6 +20,7 @@ const SUFFIX: &str = ".rejects.ndjson";
 pub struct Rejects {
     /// The one file of all inputs, if it was named.
     named: Option<PathBuf>,
+    first_input: PathBuf,
     open: Option<OpenFile>,
     /// What was written so far.
     written: Vec<(PathBuf, u64)>,
@@ -45,15 +46,20 @@ impl Rejects {
                 return Err(Failure::usage(format!("--rejects {} is a file to import; name another", path.display())));
             }
         }
-        Ok(Self { named: arguments.rejects.clone(), open: None, written: Vec::new() })
+        Ok(Self {
+            named: arguments.rejects.clone(),
+            first_input: arguments.files[0].clone(),
+            open: None,
+            written: Vec::new(),
+        })
     }
 
-    /// Writes a refused row of the input `input`.
-    pub fn write(&mut self, input: &Path, refusal: &Refusal) -> Result<(), Failure> {
+    /// Writes a refused row of an input, or of one of them that is not known.
+    pub fn write(&mut self, input: Option<&Path>, refusal: &Refusal) -> Result<(), Failure> {
         let path = match &self.named {
             Some(path) => path.clone(),
             None => {
-                let mut name = input.as_os_str().to_owned();
+                let mut name = input.unwrap_or(&self.first_input).as_os_str().to_owned();
                 name.push(SUFFIX);
                 PathBuf::from(name)
             }
@@ -107,9 +113,11 @@ impl Rejects {
     }
 }
 
-fn line(input: &Path, refusal: &Refusal) -> Value {
+fn line(input: Option<&Path>, refusal: &Refusal) -> Value {
     let mut line = Map::new();
-    line.insert("file".into(), input.display().to_string().into());
+    if let Some(input) = input {
+        line.insert("file".into(), input.display().to_string().into());
+    }
     let numbers = [("row", refusal.row), ("line", refusal.line)];
     for (name, number) in numbers.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         line.insert(name.into(), number.into());

@@ -71,7 +71,10 @@ pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema,
         }
     };
     let guess = source.guess();
-    let key = arguments.key.as_deref().or(guess.key.as_deref());
+    let key = match &arguments.key {
+        Some(named) => Some(named.as_str()).filter(|name| !name.is_empty()),
+        None => guess.key.as_deref(),
+    };
     let system = match arguments.planar {
         true => CoordinateSystem::Planar,
         false => CoordinateSystem::LonLat,
@@ -88,7 +91,11 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
             "dataset {name:?} holds longitude and latitude; leave --planar out, or import into another dataset"
         )));
     }
-    if let Some(key) = arguments.key.as_ref().filter(|key| **key != schema.key.name) {
+    let is_other = |key: &str| match key.is_empty() {
+        true => !schema.key.generated,
+        false => key != schema.key.name,
+    };
+    if let Some(key) = arguments.key.as_deref().filter(|key| is_other(key)) {
         return Err(Failure::usage(format!(
             "the key of dataset {name:?} is column {:?}, and not {key:?}",
             schema.key.name

@@ -10,7 +10,8 @@ use crate::report::{Bound, Table};
 use crate::system::{Role, System};
 use crate::workload::Points;
 
-const BATCHED_MAX: usize = 500_000;
+/// Few enough for one memory component under 64 MiB, so that no flush spares the replay.
+const BATCHED_MAX: usize = 50_000;
 const ACKNOWLEDGED: usize = 500;
 
 /// Fills a store, kills the process that inserts, opens the store again and checks what it holds.

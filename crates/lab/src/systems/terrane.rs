@@ -217,7 +217,7 @@ struct View<S> {
 impl<S: Borrow<Store>> Reader for View<S> {
     fn window(&self, window: &Window, visit: &mut Visitor<'_>) -> Result<()> {
         let Window { x0, y0, x1, y1 } = *window;
-        Ok(self.snapshot.visit_window(x0, y0, x1, y1, |key, _| hand_on(key, visit))?)
+        Ok(self.snapshot.visit_window(x0, y0, x1, y1, |key| hand_on(key, visit))?)
     }
 
     fn nearest(&self, from: Location, k: usize, visit: &mut Visitor<'_>) -> Result<()> {

@@ -5,30 +5,43 @@
 //! upper part equals a bound's do the lower bytes decide. Coordinates are stored as their
 //! order-preserving bits, so nothing is lost.
 //!
-//! Layout: base u64 · width of the lower part u64 (0 to 6 bytes) · upper parts u16 each,
-//! padded to 8 bytes · lower parts, packed, followed by 8 bytes of slack and padding.
+//! The columns of a page lie side by side, so that a scan runs over contiguous memory:
+//! per column base u64 and width of the lower part u64 (0 to 6 bytes) · per column the upper
+//! parts, u16 each, padded to 8 bytes · per column the lower parts, packed, followed by 8
+//! bytes of slack and padding.
 
-/// Bytes before the upper parts.
+/// Bytes of a column's base and width.
 const HEAD_LEN: usize = 16;
 /// Slack after the lower parts, so that each can be read as 8 bytes.
 const SLACK: usize = 8;
 
-/// Appends the values as a column.
-pub fn encode(values: &[u64], out: &mut Vec<u8>) {
-    let base = values.iter().copied().min().unwrap_or(0);
-    let range = values.iter().copied().max().unwrap_or(0) - base;
-    let bits = 64 - range.leading_zeros() as usize;
-    let width = bits.saturating_sub(16).div_ceil(8);
-    out.extend_from_slice(&base.to_le_bytes());
-    out.extend_from_slice(&(width as u64).to_le_bytes());
-    for value in values {
-        out.extend_from_slice(&(((value - base) >> (8 * width)) as u16).to_le_bytes());
+/// Appends columns of equal length.
+pub fn encode(columns: &[Vec<u64>], out: &mut Vec<u8>) {
+    let head = |values: &[u64]| {
+        let base = values.iter().copied().min().unwrap_or(0);
+        let range = values.iter().copied().max().unwrap_or(0) - base;
+        let bits = 64 - range.leading_zeros() as usize;
+        (base, bits.saturating_sub(16).div_ceil(8))
+    };
+    for values in columns {
+        let (base, width) = head(values);
+        out.extend_from_slice(&base.to_le_bytes());
+        out.extend_from_slice(&(width as u64).to_le_bytes());
     }
-    out.resize(out.len().next_multiple_of(8), 0);
-    for value in values {
-        out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
+    for values in columns {
+        let (base, width) = head(values);
+        for value in values {
+            out.extend_from_slice(&(((value - base) >> (8 * width)) as u16).to_le_bytes());
+        }
+        out.resize(out.len().next_multiple_of(8), 0);
     }
-    out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+    for values in columns {
+        let (base, width) = head(values);
+        for value in values {
+            out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
+        }
+        out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+    }
 }
 
 /// Bounds of a range in terms of the upper parts; `None` when no value can lie in it.
@@ -38,6 +51,15 @@ pub struct UpperRange {
     pub low: u16,
     /// Last minus first.
     pub span: u16,
+}
+
+impl UpperRange {
+    /// Whether every value with this upper part lies in the range, whatever its lower part.
+    #[inline]
+    pub fn has_inside(&self, upper: u16) -> bool {
+        let place = upper.wrapping_sub(self.low);
+        place > 0 && place < self.span
+    }
 }
 
 /// A column inside a page.
@@ -51,26 +73,30 @@ pub struct Column<'a> {
     lower: &'a [u8],
 }
 
-impl<'a> Column<'a> {
-    /// Reads a column of `count` values from the front of `bytes`, which are aligned to 8;
-    /// returns it and the bytes behind it. `None` when they are too short or do not make sense.
-    #[inline]
-    pub fn parse(bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
-        let (head, rest) = bytes.split_at_checked(HEAD_LEN)?;
-        let base = u64::from_le_bytes(head[..8].try_into().ok()?);
-        let width = u64::from_le_bytes(head[8..].try_into().ok()?);
-        if width > 6 {
+/// Reads `N` columns of `count` values from the front of `bytes`, which are aligned to 8;
+/// returns them and the bytes behind them. `None` when they are too short or make no sense.
+#[inline]
+pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>; N], &[u8])> {
+    let (heads, mut rest) = bytes.split_at_checked(N * HEAD_LEN)?;
+    let heads: &[[u64; 2]] = bytemuck::try_cast_slice(heads).ok()?;
+    let mut columns = [Column { base: 0, shift: 0, mask: 0, width: 0, upper: &[], lower: &[] }; N];
+    for (column, [base, width]) in columns.iter_mut().zip(heads) {
+        if *width > 6 {
             return None;
         }
-        let width = width as usize;
-        let (upper, rest) = rest.split_at_checked((2 * count).next_multiple_of(8))?;
-        let (lower, rest) = rest.split_at_checked((width * count + SLACK).next_multiple_of(8))?;
+        let (upper, behind) = rest.split_at_checked((2 * count).next_multiple_of(8))?;
+        rest = behind;
         let upper: &[u16] = bytemuck::try_cast_slice(upper).ok()?;
-        let column =
-            Self { base, shift: 8 * width as u32, mask: (1 << (8 * width)) - 1, width, upper: &upper[..count], lower };
-        Some((column, rest))
+        let shift = 8 * *width as u32;
+        *column = Column { base: *base, shift, mask: (1 << shift) - 1, width: *width as usize, upper: &upper[..count], lower: &[] };
     }
+    for column in &mut columns {
+        (column.lower, rest) = rest.split_at_checked((column.width * count + SLACK).next_multiple_of(8))?;
+    }
+    Some((columns, rest))
+}
 
+impl<'a> Column<'a> {
     /// Whether all values stay below 2^64; checked once, when a page enters memory.
     pub fn is_valid(&self) -> bool {
         (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
@@ -130,9 +156,9 @@ mod tests {
         fn columns_give_back_what_went_in(base: u64, offsets in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64) {
             let values: Vec<u64> = offsets.iter().map(|offset| base.saturating_add(offset >> shift)).collect();
             let mut bytes = Vec::new();
-            encode(&values, &mut bytes);
+            encode(std::slice::from_ref(&values), &mut bytes);
             let aligned = words(&bytes);
-            let (column, rest) = Column::parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            let ([column], rest) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
             prop_assert!(rest.is_empty());
             prop_assert!(column.is_valid());
             for (index, value) in values.iter().enumerate() {
@@ -145,9 +171,9 @@ mod tests {
             let values: Vec<u64> = values.iter().map(|value| value >> shift).collect();
             let (low, high) = (a.min(b) >> shift, a.max(b) >> shift);
             let mut bytes = Vec::new();
-            encode(&values, &mut bytes);
+            encode(std::slice::from_ref(&values), &mut bytes);
             let aligned = words(&bytes);
-            let (column, _) = Column::parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
             let range = column.upper_range(low, high);
             for (index, value) in values.iter().enumerate() {
                 let inside = range.is_some_and(|range| column.upper()[index].wrapping_sub(range.low) <= range.span);

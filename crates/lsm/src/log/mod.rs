@@ -43,6 +43,8 @@
 mod commit;
 mod group;
 mod layout;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod options;
 mod read_only;
 mod recovery;

@@ -2,14 +2,16 @@
 //! version of a key wins, and anti-matter hides what strictly older components hold.
 
 mod nearest;
+mod nearest_points;
 mod primary;
 mod window;
 
 use std::collections::HashMap;
 
 pub use nearest::{Candidate, Metric, NearestSearch};
+pub use nearest_points::{NEAREST_POINTS_MAX, NearestPoints, nearest_points};
 pub use primary::{EntryVisitor, PrimaryValue, get, key_range, scan};
-pub use window::{HoldsSource, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
+pub use window::{Hit, HoldsSource, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
 
 /// Keys that anti-matter hides, with the newest component that says so; components are
 /// numbered from the newest, and only later ones are concerned.
@@ -29,6 +31,12 @@ impl Hidden {
                 self.keys.insert(key.into(), source);
             }
         }
+    }
+
+    /// Whether nothing is hidden.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// Whether a newer component than `source` hides the key.

@@ -24,7 +24,7 @@ pub trait Metric {
     fn to_rect(&self, rect: &Rect) -> f64;
     /// The measure of a point.
     fn to_point(&self, point: Point) -> f64;
-    /// A window that encloses everything up to a measure, where there is a simple one.
+    /// A window that encloses everything up to a finite measure, where there is a simple one.
     fn window(&self, measure: f64) -> Option<Rect>;
 }
 
@@ -73,7 +73,8 @@ impl Ord for Item {
     }
 }
 
-enum NodeRef<'v> {
+#[derive(Clone, Copy)]
+pub(super) enum NodeRef<'v> {
     Memory(NodeHandle<'v>),
     Disk(PagePointer),
 }
@@ -137,9 +138,6 @@ pub struct NearestSearch<'v, M> {
     nodes: Vec<(usize, NodeRef<'v>)>,
     leaves: Vec<OpenLeaf>,
     hidden: Hidden,
-    /// Measures of the nearest entries met, at most `limit` of them.
-    best: BinaryHeap<Measure>,
-    limit: usize,
     taken: Option<(u32, u16)>,
     /// Pages of disk components visited.
     pub pages: u64,
@@ -147,29 +145,9 @@ pub struct NearestSearch<'v, M> {
     pub entries: u64,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-struct Measure(f64);
-
-impl Eq for Measure {}
-
-impl PartialOrd for Measure {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Measure {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
 impl<'v, M: Metric> NearestSearch<'v, M> {
-    /// A search that sees what the snapshot sees. `limit` promises that no more than so many
-    /// entries will be wanted, each of them a point that no filter refuses; 0 promises nothing.
-    pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64, limit: usize) -> Self {
-        // What anti-matter hides must not count among the nearest.
-        let limit = if sources.iter().any(SpatialSource::has_antimatter) { 0 } else { limit };
+    /// A search that sees what the snapshot sees.
+    pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64) -> Self {
         let mut search = Self {
             sources,
             metric,
@@ -178,8 +156,6 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             nodes: Vec::with_capacity(64),
             leaves: Vec::new(),
             hidden: Hidden::default(),
-            best: BinaryHeap::with_capacity(limit.min(1 << 10) + 1),
-            limit,
             taken: None,
             pages: 0,
             entries: 0,
@@ -201,21 +177,10 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
         search
     }
 
-    /// Nothing farther than this can be among the nearest.
-    fn bound(&self) -> f64 {
-        match self.best.peek() {
-            // Measures that differ by rounding may be one distance, in which keys decide.
-            Some(farthest) if self.limit > 0 && self.best.len() >= self.limit => farthest.0 * (1.0 + 1e-14),
-            _ => f64::INFINITY,
-        }
-    }
-
     fn push_node(&mut self, source: usize, rect: &Rect, node: NodeRef<'v>) {
         let measure = self.metric.to_rect(rect);
-        if measure <= self.bound() {
-            self.queue.push(Item { measure, rank: NODE, number: self.nodes.len() as u32 });
-            self.nodes.push((source, node));
-        }
+        self.queue.push(Item { measure, rank: NODE, number: self.nodes.len() as u32 });
+        self.nodes.push((source, node));
     }
 
     /// A lower bound of the measures of all entries to come; `None` when there are none.
@@ -298,13 +263,10 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
                     }
                     return Ok(());
                 }
-                let bound = self.bound();
                 memory.leaf_entries(node, self.snapshot, &mut |version| {
                     let rank = if version.kind == Kind::AntiMatter { ANTIMATTER } else { LIVE };
                     let measure = measure(&self.metric, &version.entry.rect);
-                    if measure <= bound {
-                        leaf.push(measure, rank, version.entry.rect, version.entry.key);
-                    }
+                    leaf.push(measure, rank, version.entry.rect, version.entry.key);
                 });
             }
             (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
@@ -328,36 +290,16 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     }
 
     fn read_leaf(&self, entries: &Leaf<'_>, leaf: &mut OpenLeaf) {
-        let bound = self.bound();
-        let mut read = |index: usize| {
-            if entries.is_visible(index, self.snapshot) {
-                let rect = entries.rect(index);
-                let measure = measure(&self.metric, &rect);
-                if measure <= bound {
-                    let rank = if entries.is_antimatter(index) { ANTIMATTER } else { LIVE };
-                    leaf.push(measure, rank, rect, &entries.keys.get(index));
-                }
-            }
-        };
-        match self.metric.window(bound) {
-            Some(window) => entries.for_each_in(&window, &mut read),
-            None => (0..entries.count).for_each(&mut read),
+        for index in (0..entries.count).filter(|&index| entries.is_visible(index, self.snapshot)) {
+            let rect = entries.rect(index);
+            let rank = if entries.is_antimatter(index) { ANTIMATTER } else { LIVE };
+            leaf.push(measure(&self.metric, &rect), rank, rect, &entries.keys.get(index));
         }
     }
 
     /// Puts an opened leaf into the queue with its nearest entry.
     fn keep(&mut self, mut leaf: OpenLeaf) {
         leaf.unsorted = leaf.entries.len();
-        if self.limit > 0 {
-            for entry in &leaf.entries {
-                if entry.measure < self.bound() {
-                    if self.best.len() == self.limit {
-                        self.best.pop();
-                    }
-                    self.best.push(Measure(entry.measure));
-                }
-            }
-        }
         if let Some(nearest) = leaf.nearest() {
             self.queue.push(Item { measure: nearest.measure, rank: nearest.rank, number: self.leaves.len() as u32 });
             self.leaves.push(leaf);

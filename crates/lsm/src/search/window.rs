@@ -7,7 +7,8 @@ use terrane_space::Rect;
 
 use super::Hidden;
 use crate::Result;
-use crate::disk::rtree::{RTreeComponent, WindowSearch};
+use crate::disk::Key;
+use crate::disk::rtree::{Leaf, RTreeComponent, WindowSearch};
 use crate::index::{DiskPart, downcast_memory, downcast_part};
 use crate::memory::{ErasedMemory, Kind, MemoryRTree};
 use crate::partition::{Generation, Version};
@@ -61,6 +62,35 @@ pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSou
         sources.push(SpatialSource::Disk(downcast_part(&**part)?));
     }
     Ok(sources)
+}
+
+/// An entry that meets the window; its parts are decoded when asked for.
+#[derive(Debug)]
+pub enum Hit<'a> {
+    /// Of a memory component.
+    Memory(Rect, &'a [u8]),
+    /// Of a leaf of a disk component.
+    Disk(&'a Leaf<'a>, usize),
+}
+
+impl<'a> Hit<'a> {
+    /// The entry's rectangle.
+    #[inline]
+    pub fn rect(&self) -> Rect {
+        match self {
+            Self::Memory(rect, _) => *rect,
+            Self::Disk(leaf, index) => leaf.rect(*index),
+        }
+    }
+
+    /// The primary key.
+    #[inline]
+    pub fn key(&self) -> Key<'a> {
+        match self {
+            Self::Memory(_, key) => Key::Bytes(key),
+            Self::Disk(leaf, index) => leaf.keys.get(*index),
+        }
+    }
 }
 
 /// Something that holds a component of a spatial index.
@@ -156,7 +186,7 @@ impl<S: HoldsSource> WindowScan<S> {
     /// Visits the next entries that are not hidden. False when there are no more, or when the
     /// visitor broke off.
     #[inline]
-    pub fn advance(&mut self, visit: &mut impl FnMut(Rect, &[u8]) -> ControlFlow<()>) -> Result<bool> {
+    pub fn advance(&mut self, visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>) -> Result<bool> {
         while let Some(holder) = self.sources.pop() {
             // What anti-matter of the oldest component would hide does not exist.
             let note = !self.sources.is_empty();
@@ -182,14 +212,14 @@ impl<S: HoldsSource> WindowScan<S> {
                     };
                     let before = search.pages;
                     let mut broken = false;
-                    let more = search.next_leaf(component, &mut |entry| {
+                    let more = search.next_leaf(component, &mut |leaf, index| {
                         self.entries += 1;
-                        if entry.antimatter {
+                        if leaf.is_antimatter(index) {
                             if note {
-                                self.hidden.add(&entry.key, self.current);
+                                self.hidden.add(&leaf.keys.get(index), self.current);
                             }
-                        } else if !self.hidden.hides(&entry.key, self.current)
-                            && visit(entry.rect, &entry.key).is_break()
+                        } else if (self.hidden.is_empty() || !self.hidden.hides(&leaf.keys.get(index), self.current))
+                            && visit(&Hit::Disk(leaf, index)).is_break()
                         {
                             broken = true;
                             return ControlFlow::Break(());
@@ -217,7 +247,7 @@ impl<S: HoldsSource> WindowScan<S> {
         &mut self,
         memory: &MemoryRTree,
         note: bool,
-        visit: &mut impl FnMut(Rect, &[u8]) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>,
     ) -> bool {
         if !memory.bounds().intersects(&self.window) {
             self.components_pruned += 1;
@@ -235,7 +265,7 @@ impl<S: HoldsSource> WindowScan<S> {
                     }
                 }
                 Kind::Put => {
-                    if !self.hidden.hides(entry.key, current) && visit(entry.rect, entry.key).is_break() {
+                    if !self.hidden.hides(entry.key, current) && visit(&Hit::Memory(entry.rect, entry.key)).is_break() {
                         broken = true;
                         return ControlFlow::Break(());
                     }

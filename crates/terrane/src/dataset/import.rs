@@ -46,6 +46,7 @@ pub struct Importer {
     /// The run being written, as long as keys ascend.
     ascending: Option<BTreeBuilder>,
     last_key: Vec<u8>,
+    ascending_rows: RowRanges,
     buffer: RunBuffer,
     runs: Vec<ComponentMeta>,
     rows: u64,
@@ -102,6 +103,32 @@ impl RunBuffer {
     }
 }
 
+/// Which rows the entries of the ascending run come from: rows that were refused leave gaps.
+#[derive(Debug, Default)]
+struct RowRanges {
+    entries: u64,
+    /// Entry and row at which a range of consecutive rows begins.
+    starts: Vec<(u64, u64)>,
+}
+
+impl RowRanges {
+    fn push(&mut self, row: u64) {
+        if self.starts.last().is_none_or(|(entry, first)| first + (self.entries - entry) != row) {
+            self.starts.push((self.entries, row));
+        }
+        self.entries += 1;
+    }
+
+    fn row(&self, entry: u64) -> u64 {
+        let after = self.starts.partition_point(|(start, _)| *start <= entry);
+        after.checked_sub(1).map_or(0, |range| self.starts[range].1 + (entry - self.starts[range].0))
+    }
+
+    fn memory_used(&self) -> usize {
+        self.starts.capacity() * size_of::<(u64, u64)>()
+    }
+}
+
 /// In runs, rows take the place of sequence numbers: of equal keys the first row comes first.
 fn row_as_sequence(row: u64) -> u64 {
     u64::MAX - row
@@ -126,6 +153,7 @@ impl Importer {
             created,
             ascending: None,
             last_key: Vec::new(),
+            ascending_rows: RowRanges::default(),
             buffer: RunBuffer::default(),
             runs: Vec::new(),
             rows: 0,
@@ -179,9 +207,11 @@ impl Importer {
             self.ascending = Some(BTreeBuilder::new(self.engine.workshop.writer()?, false));
         }
         if let Some(builder) = &mut self.ascending {
-            if first || key > self.last_key.as_slice() {
+            let fits = self.ascending_rows.memory_used() < self.engine.shares.work / 8;
+            if first || (fits && key > self.last_key.as_slice()) {
                 self.last_key.clear();
                 self.last_key.extend_from_slice(key);
+                self.ascending_rows.push(self.rows);
                 return Ok(builder.push(key, false, 0, value)?);
             }
             if key == self.last_key.as_slice() {
@@ -266,6 +296,7 @@ impl Importer {
         }
         let mut builder = BTreeBuilder::new(self.engine.workshop.writer()?, false);
         let mut key = Vec::new();
+        let mut ascending_entries = 0;
         loop {
             let smallest =
                 cursors.iter().filter_map(|cursor| cursor.entry()).map(|entry| entry.key).min_by(|a, b| a.cmp(b));
@@ -276,11 +307,17 @@ impl Importer {
             // The ascending run holds the earliest rows; in later runs the first row is first.
             for cursor in &mut cursors {
                 while let Some(entry) = cursor.entry().filter(|entry| *entry.key == *key) {
+                    let row = match entry.begin {
+                        Some(begin) => u64::MAX - begin,
+                        None => {
+                            ascending_entries += 1;
+                            self.ascending_rows.row(ascending_entries - 1)
+                        }
+                    };
                     if exists {
-                        let row = entry.begin.map_or(0, |begin| (u64::MAX - begin) as usize);
                         let error = Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &key)? };
                         self.refused += 1;
-                        on_refused(RefusedRow { row, error })?;
+                        on_refused(RefusedRow { row: row as usize, error })?;
                     } else {
                         builder.push(&key, false, 0, entry.value)?;
                         exists = true;

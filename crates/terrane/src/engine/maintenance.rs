@@ -247,7 +247,9 @@ impl Engine {
             while let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) {
                 match self.merge(dataset, place, range)? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
-                    None => return Ok(()),
+                    None if self.maintenance.cancellation.is_cancelled() => return Ok(()),
+                    // Another merge changed the components meanwhile.
+                    None => {}
                 }
             }
         }
@@ -272,7 +274,9 @@ impl Engine {
                 }
                 match self.merge(dataset, place, 0..parts.len())? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
-                    None => return Err(Error::Cancelled),
+                    None if self.maintenance.cancellation.is_cancelled() => return Err(Error::Cancelled),
+                    // Another merge changed the components meanwhile.
+                    None => {}
                 }
             }
         }

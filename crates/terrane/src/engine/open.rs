@@ -301,13 +301,19 @@ fn no_store(storage: &dyn Storage) -> Error {
 /// A directory that has something else in it does not become a store.
 fn check_creatable(storage: &dyn Storage) -> Result<()> {
     let foreign = storage.list("")?.into_iter().find(|name| name != LOCK_NAME && name != "MANIFEST.new");
-    match foreign {
-        None => Ok(()),
-        Some(name) => Err(Error::usage(format!(
+    if let Some(name) = foreign {
+        return Err(Error::usage(format!(
             "{} is no store, and it is not empty (it has {name}); choose another directory",
             storage.describe()
-        ))),
+        )));
     }
+    // The first manifest is durable before any of these is made, so it was there and is lost.
+    for directory in ["components", "log"] {
+        if let Some(name) = storage.list(directory)?.first() {
+            return Err(Error::damaged("MANIFEST", 0, format!("the file is missing, but {directory}/{name} is there")));
+        }
+    }
+    Ok(())
 }
 
 fn lock(storage: &dyn Storage) -> Result<Arc<dyn File>> {

@@ -75,6 +75,10 @@ impl Keys {
         self.bytes.capacity() + 8 * self.spans.capacity()
     }
 
+    fn bytes_held(&self) -> usize {
+        self.bytes.len() + 8 * self.spans.len()
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();
@@ -189,13 +193,14 @@ impl Rows {
         let (earlier, filters, chunk, explanation) =
             (&windows[..*number], &self.filters, &mut self.chunk, &mut self.explanation);
         let mut failed = None;
-        let more = scan.advance(&mut |rect, key| {
+        let more = scan.advance(&mut |hit| {
             // What meets several windows is met in the first of them.
-            if earlier.iter().any(|window| window.intersects(&rect)) {
+            if !earlier.is_empty() && earlier.iter().any(|window| window.intersects(&hit.rect())) {
                 return ControlFlow::Continue(());
             }
             explanation.candidates += 1;
             if points {
+                let rect = hit.rect();
                 match filters.matches_point(Point { x: rect.x0, y: rect.y0 }) {
                     Ok(true) => {}
                     Ok(false) => return ControlFlow::Continue(()),
@@ -205,7 +210,7 @@ impl Rows {
                     }
                 }
             }
-            chunk.push(key);
+            chunk.push(&hit.key());
             ControlFlow::Continue(())
         })?;
         if let Some(error) = failed {
@@ -230,7 +235,8 @@ impl Rows {
         self.chunk.clear();
         self.taken = 0;
         let budget = self.snapshot.engine.shares.work / 4;
-        while self.chunk.len() < CHUNK_KEYS && self.chunk.memory_used() < budget {
+        // By what is inside, not by what is allocated: an empty chunk means the end.
+        while self.chunk.len() < CHUNK_KEYS && self.chunk.bytes_held() < budget {
             if !self.advance_index()? {
                 break;
             }

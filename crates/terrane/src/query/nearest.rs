@@ -7,7 +7,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use terrane_lsm::search::{Metric, NearestSearch, spatial_sources};
+use terrane_lsm::search::{Metric, NearestPoints, NearestSearch, nearest_points, spatial_sources};
 use terrane_space::geometry::distance_bytes;
 use terrane_space::sphere::{PreparedPoint, distance_m_from_chord};
 use terrane_space::{CoordinateSystem, Point};
@@ -113,12 +113,20 @@ fn run<M: Metric>(
     let sources = spatial_sources(&version, SPATIAL as usize)?;
     explanation.components_searched = sources.len() as u64;
     let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
+    let exact = Exact { system: snapshot.schema().system, place, prepared: PreparedPoint::new(place) };
     // Only where every entry is a result can the search forget farther ones.
-    let known = if points && filters.is_empty() { k } else { 0 };
-    let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), known);
+    if points
+        && filters.is_empty()
+        && let Some(nearest) = nearest_points(&sources, &metric, snapshot.sequence(), k)?
+    {
+        explanation.candidates = nearest.len() as u64;
+        explanation.pages_visited = nearest.pages;
+        explanation.entries = nearest.measured;
+        return Ok(exact.rank(&nearest, k));
+    }
+    let mut search = NearestSearch::new(&sources, metric, snapshot.sequence());
     let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
     let mut found = Found::default();
-    let exact = Exact { system: snapshot.schema().system, place, prepared: PreparedPoint::new(place) };
     let mut seen = 0u64;
     while found.distances.len() < k {
         let bound = search.peek().map(lower_bound);
@@ -183,6 +191,21 @@ impl Exact {
             CoordinateSystem::Planar => self.place.planar_distance(point),
             CoordinateSystem::LonLat => self.prepared.distance_m(point),
         }
+    }
+
+    /// The first `k` points by their distance, and by their keys at one distance.
+    fn rank(&self, points: &NearestPoints, k: usize) -> Found {
+        let mut order: Vec<(f64, &[u8])> = points.iter().map(|(point, key)| (self.to_point(point), key)).collect();
+        order.sort_unstable_by(|(distance, key), (other, other_key)| {
+            distance.total_cmp(other).then_with(|| key.cmp(other_key))
+        });
+        order.truncate(k);
+        let mut found = Found::default();
+        for (distance, key) in order {
+            found.keys.push(key);
+            found.distances.push(distance);
+        }
+        found
     }
 
     fn to_record(&self, record: &RecordView<'_>) -> Result<Option<f64>> {

@@ -1,6 +1,10 @@
 //! A store on memory beside a model of it, for tests by behaviour.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod crash;
+pub mod files;
+pub mod workload;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

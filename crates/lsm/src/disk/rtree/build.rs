@@ -105,10 +105,9 @@ impl RTreeBuilder {
         let payload = &mut self.payload;
         let mut flags = if self.points { 0 } else { RECTANGLES };
         payload.clear();
-        for values in leaf.corners.iter_mut().take(if self.points { 2 } else { 4 }) {
-            column::encode(values, payload);
-            values.clear();
-        }
+        let columns = &mut leaf.corners[..if self.points { 2 } else { 4 }];
+        column::encode(columns, payload);
+        columns.iter_mut().for_each(Vec::clear);
         leaf.keys.finish(payload);
         if leaf.has_antimatter {
             flags |= HAS_ANTIMATTER;

@@ -1,9 +1,9 @@
 //! Reading the pages of an R-tree.
 
-use terrane_space::{Rect, RectF32, from_ordered_bits, ordered_bits};
+use terrane_space::{Point, Rect, RectF32, from_ordered_bits, ordered_bits};
 
 use crate::disk::btree::words_if;
-use crate::disk::column::{Column, UpperRange};
+use crate::disk::column::{self, Column, UpperRange};
 use crate::disk::keys::{Key, Keys};
 use crate::disk::page::{Page, PageKind, PagePointer};
 
@@ -92,13 +92,12 @@ impl<'a> Leaf<'a> {
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
         let rectangles = page.flags() & RECTANGLES != 0;
-        let (x0, rest) = Column::parse(page.payload(), count)?;
-        let (y0, mut rest) = Column::parse(rest, count)?;
-        let (mut x1, mut y1) = (x0, y0);
-        if rectangles {
-            (x1, rest) = Column::parse(rest, count)?;
-            (y1, rest) = Column::parse(rest, count)?;
-        }
+        let ([x0, y0, x1, y1], rest) = if rectangles {
+            column::parse::<4>(page.payload(), count)?
+        } else {
+            let ([x, y], rest) = column::parse::<2>(page.payload(), count)?;
+            ([x, y, x, y], rest)
+        };
         let (keys, rest) = Keys::parse(rest, count)?;
         let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
         let has_sequences = page.flags() & HAS_SEQUENCES != 0;
@@ -115,6 +114,12 @@ impl<'a> Leaf<'a> {
             return Rect { x0, y0, x1: x0, y1: y0 };
         }
         Rect { x0, y0, x1: from_ordered_bits(self.x1.get(index)), y1: from_ordered_bits(self.y1.get(index)) }
+    }
+
+    /// The lower corner of an entry: the point itself in a leaf of points.
+    #[inline]
+    pub fn point(&self, index: usize) -> Point {
+        Point { x: from_ordered_bits(self.x0.get(index)), y: from_ordered_bits(self.y0.get(index)) }
     }
 
     /// Whether an entry is anti-matter.
@@ -142,38 +147,34 @@ impl<'a> Leaf<'a> {
     }
 
     /// Marks the entries that may intersect the window: all that do, and some whose bound
-    /// shares its upper bits with the window's. False when there is surely none.
+    /// shares its upper bits with the window's. `None` when there is surely none.
     #[inline]
-    pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) -> bool {
+    pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) -> Option<Marked> {
         let hits = hits.bytes(self.count);
         if self.rectangles {
-            let ranges = (
-                self.x0.upper_range(0, window.x1),
-                self.y0.upper_range(0, window.y1),
-                self.x1.upper_range(window.x0, u64::MAX),
-                self.y1.upper_range(window.y0, u64::MAX),
-            );
-            let (Some(x0), Some(y0), Some(x1), Some(y1)) = ranges else { return false };
+            let (x0, y0) = (self.x0.upper_range(0, window.x1)?, self.y0.upper_range(0, window.y1)?);
+            let (x1, y1) = (self.x1.upper_range(window.x0, u64::MAX)?, self.y1.upper_range(window.y0, u64::MAX)?);
             mark(hits, self.x0.upper(), x0, self.y0.upper(), y0);
             and_mark(hits, self.x1.upper(), x1, self.y1.upper(), y1);
-        } else {
-            let (Some(x), Some(y)) =
-                (self.x0.upper_range(window.x0, window.x1), self.y0.upper_range(window.y0, window.y1))
-            else {
-                return false;
-            };
-            mark(hits, self.x0.upper(), x, self.y0.upper(), y);
+            return Some(Marked::Rectangles);
         }
-        true
+        let (x, y) =
+            (self.x0.upper_range(window.x0, window.x1)?, self.y0.upper_range(window.y0, window.y1)?);
+        mark(hits, self.x0.upper(), x, self.y0.upper(), y);
+        Some(Marked::Points(x, y))
     }
 
-    /// Calls `visit` with the index of every entry that may intersect the window.
+    /// Whether a marked entry intersects the window. A point whose upper bits lie strictly
+    /// between those of the window's sides does, without a look at its lower bits.
     #[inline]
-    pub fn for_each_in(&self, window: &Rect, visit: &mut impl FnMut(usize)) {
-        let mut hits = Hits::new();
-        if self.mark_window(&WindowBits::new(window), &mut hits) {
-            hits.iter(self.count).for_each(visit);
+    pub fn meets(&self, index: usize, marked: &Marked, window: &WindowBits) -> bool {
+        if let Marked::Points(x, y) = marked
+            && x.has_inside(self.x0.upper()[index])
+            && y.has_inside(self.y0.upper()[index])
+        {
+            return true;
         }
+        self.intersects(index, window)
     }
 
     /// Whether the entry's rectangle intersects the window.
@@ -207,6 +208,15 @@ fn and_mark(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRang
     for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
         *hit &= u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
     }
+}
+
+/// How the entries of a leaf were marked.
+#[derive(Clone, Copy, Debug)]
+pub enum Marked {
+    /// By the ranges of the upper bits of x and y.
+    Points(UpperRange, UpperRange),
+    /// By those of all four sides.
+    Rectangles,
 }
 
 /// A window in the order-preserving bits of its coordinates, and rounded for inner pages.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use terrane_space::Rect;
 
 use super::RTreeComponent;
-use super::pages::{Entry, Hits, Inner, Leaf, WindowBits, validate};
+use super::pages::{Hits, Inner, Leaf, WindowBits, validate};
 use crate::Result;
 use crate::disk::page::{PageKind, PagePointer, PageRef};
 
@@ -76,7 +76,7 @@ impl WindowSearch {
     pub fn next_leaf(
         &mut self,
         component: &RTreeComponent,
-        visit: &mut impl FnMut(Entry<'_>) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&Leaf<'_>, usize) -> ControlFlow<()>,
     ) -> Result<bool> {
         while let Some(pointer) = self.pending.pop() {
             let page = component.page(pointer)?;
@@ -88,13 +88,11 @@ impl WindowSearch {
                     self.pending.extend(hits.iter(inner.children.len()).map(|index| inner.children[index]));
                 }
                 Node::Leaf(leaf) => {
-                    if !leaf.mark_window(&self.window, &mut hits) {
-                        continue;
-                    }
+                    let Some(marked) = leaf.mark_window(&self.window, &mut hits) else { continue };
                     for index in hits.iter(leaf.count) {
-                        if leaf.intersects(index, &self.window)
+                        if leaf.meets(index, &marked, &self.window)
                             && leaf.is_visible(index, self.snapshot)
-                            && visit(leaf.get(index)).is_break()
+                            && visit(&leaf, index).is_break()
                         {
                             self.pending.clear();
                             return Ok(false);

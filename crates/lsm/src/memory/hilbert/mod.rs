@@ -4,7 +4,7 @@
 //! in a B+-tree; inner nodes keep the minimum bounding rectangle of each child, as in an
 //! R-tree. Hence it drains in the order in which disk components are built. The caller
 //! computes the positions. (Kamel and Faloutsos, "Hilbert R-tree", VLDB 1994, with the
-//! nodes of [`super::tree`] in place of deferred splitting.)
+//! nodes of the tree under both memory components in place of deferred splitting.)
 
 mod columns;
 mod nearest;

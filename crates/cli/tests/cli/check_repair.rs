@@ -1,0 +1,90 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::support::{Sandbox, count, import, is_clean, rows, sample, terrane};
+
+fn components(store: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(store.join("components"))
+        .expect("components")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn flip(path: &Path, offset: usize) {
+    let mut bytes = fs::read(path).expect("a component");
+    bytes[offset] ^= 0x55;
+    fs::write(path, bytes).expect("a component");
+}
+
+#[test]
+fn damage_is_found_and_secondary_indexes_are_rebuilt() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.path("origin"), "cities", &sample("cities200.csv"), &[]).exits(0);
+    let wanted = rows(&sandbox.path("origin"), "cities", "key");
+    let names: Vec<PathBuf> = components(&sandbox.path("origin"));
+    assert_eq!(names.len(), 2);
+    let mut repaired = 0;
+    for index in 0..names.len() {
+        let store = sandbox.store();
+        import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+        let file = &components(&store)[index];
+        let length = fs::metadata(file).expect("a component").len() as usize;
+        // The first page is data, whatever the component is.
+        flip(file, 100.min(length / 2));
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
+        let report = terrane("check", &store, &["--format", "json"]).exits(3).json_lines();
+        assert!(report[0]["findings"].to_string().contains(name), "{report:?}");
+        terrane("check", &store, &[]).exits(3);
+        let repair = terrane("check", &store, &["--repair"]);
+        match repair.code {
+            Some(0) => {
+                repaired += 1;
+                is_clean(&store);
+                assert_eq!(rows(&store, "cities", "key"), wanted);
+                let everywhere = terrane("query", &store, &["cities", "--bbox", "-180,-90,180,90", "--count"]);
+                assert_eq!(everywhere.exits(0).number(), 200);
+            }
+            _ => {
+                // A primary cannot be rebuilt, and no row of it is made up.
+                repair.exits(3);
+                terrane("query", &store, &["cities"]).exits(3).says(name).says("damaged at byte");
+            }
+        }
+        fs::remove_dir_all(&store).expect("the store is removed");
+    }
+    assert_eq!(repaired, 1, "one of the two is the spatial index");
+}
+
+#[test]
+fn a_clean_store_has_nothing_to_repair() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "zcta", &sample("zcta42.geojson"), &[]).exits(0);
+    let answer = terrane("check", &sandbox.store(), &["--repair", "--format", "json"]).exits(0).json_lines();
+    assert_eq!((&answer[0]["records"], &answer[0]["findings"]), (&json!(42), &json!([])));
+    assert_eq!(count(&sandbox.store(), "zcta"), 42);
+}
+
+#[test]
+fn a_damaged_manifest_is_corruption_for_every_command() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    let manifest = store.join("MANIFEST");
+    let length = fs::metadata(&manifest).expect("a manifest").len() as usize;
+    flip(&manifest, length / 2);
+    for (name, arguments) in [
+        ("query", &["cities"][..]),
+        ("info", &[]),
+        ("check", &[]),
+        ("compact", &[]),
+        ("delete", &["cities", "--key", "1"]),
+    ] {
+        terrane(name, &store, arguments).exits(3).says("MANIFEST");
+    }
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(3);
+    assert!(manifest.exists());
+}

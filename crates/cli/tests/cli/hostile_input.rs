@@ -1,0 +1,102 @@
+use std::path::PathBuf;
+
+use crate::support::{Sandbox, count, import, is_clean, sample};
+
+/// The shared files of broken inputs, where they are.
+fn malformed() -> Option<PathBuf> {
+    let directory = PathBuf::from(std::env::var_os("TERRANE_DATA")?).join("formats/malformed");
+    directory.join("EXPECT.csv").exists().then_some(directory)
+}
+
+/// Broken files of a few kinds, which are always there.
+fn own() -> Vec<(&'static str, Vec<u8>)> {
+    let parquet = std::fs::read(sample("sf_cab_rides.parquet")).expect("sample");
+    let geojson = std::fs::read(sample("zcta42.geojson")).expect("sample");
+    let mut flipped = parquet.clone();
+    flipped[4..40].iter_mut().for_each(|byte| *byte ^= 0xff);
+    vec![
+        ("empty.csv", Vec::new()),
+        ("binary.csv", (0..=255).cycle().take(5000).collect()),
+        ("nan.csv", b"id,lon,lat\n1,NaN,1\n2,inf,1\n3,1e999,1\n".to_vec()),
+        ("duplicate_header.csv", b"id,lon,lon,lat\n1,1,1,1\n".to_vec()),
+        ("quote.csv", b"id,lon,lat\n1,1,\"1\n".to_vec()),
+        ("cut.parquet", parquet[..parquet.len() / 2].to_vec()),
+        ("flipped.parquet", flipped),
+        ("magic.parquet", b"PAR1PAR1".to_vec()),
+        ("cut.geojson", geojson[..geojson.len() / 2].to_vec()),
+        ("deep.geojson", vec![b'['; 100_000]),
+        ("text.geojson", b"<html>not found</html>".to_vec()),
+        ("cut.csv.zst", vec![0x28, 0xb5, 0x2f, 0xfd, 0x24, 0x50]),
+        ("latin1.geojson", b"{\"type\":\"FeatureCollection\",\"features\":[{\"type\":\"Feature\",\"properties\":{\"n\":\"\xfc\"},\"geometry\":null}]}".to_vec()),
+    ]
+}
+
+#[test]
+fn broken_files_are_refused_and_leave_no_trace() {
+    let sandbox = Sandbox::new();
+    for (name, content) in own() {
+        let file = sandbox.write(name, content);
+        let answer = import(&sandbox.store(), "d", &file, &[]);
+        assert_eq!(answer.code, Some(5), "{name}: {}", answer.stderr);
+        assert!(answer.stderr.contains(name) && !answer.stderr.contains("panicked"), "{name}: {}", answer.stderr);
+        assert!(!sandbox.store().exists(), "{name}");
+    }
+}
+
+#[test]
+fn broken_files_leave_a_store_as_it_was() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    for (name, content) in own() {
+        let file = sandbox.write(name, content);
+        import(&store, "d", &file, &[]).exits(5);
+        let answer = import(&store, "d", &file, &["--on-invalid", "skip"]);
+        assert_eq!(answer.code, Some(5), "{name}: {}", answer.stderr);
+    }
+    assert_eq!(count(&store, "cities"), 200);
+    is_clean(&store);
+}
+
+#[test]
+fn every_malformed_file_gets_the_expected_answer() {
+    let Some(directory) = malformed() else {
+        return;
+    };
+    let expect = std::fs::read_to_string(directory.join("EXPECT.csv")).expect("EXPECT.csv");
+    let (mut refused, mut taken) = (0, 0);
+    for line in expect.lines().skip(1) {
+        let mut fields = line.splitn(3, ',');
+        let (file, valid) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let is_read = ["csv/", "geojson/", "parquet/"].iter().any(|kind| file.starts_with(kind));
+        let sandbox = Sandbox::new();
+        let answer = import(&sandbox.store(), "d", &directory.join(file), &[]);
+        assert!(!answer.stderr.contains("panicked"), "{file}: {}", answer.stderr);
+        match valid {
+            // Formats that are not read are refused whole.
+            _ if !is_read => assert_eq!(answer.code, Some(5), "{file}: {}", answer.stderr),
+            "no" | "out of range" => assert_eq!(answer.code, Some(5), "{file}: {}", answer.stderr),
+            "yes" => {
+                assert!(answer.code == Some(0) || answer.stderr.contains("--geometry"), "{file}: {}", answer.stderr)
+            }
+            _ => assert!(matches!(answer.code, Some(0 | 5)), "{file}: {}", answer.stderr),
+        }
+        if answer.code == Some(0) {
+            taken += 1;
+            is_clean(&sandbox.store());
+        } else {
+            refused += 1;
+            assert!(!sandbox.store().exists(), "{file}");
+        }
+        if valid.contains("bad") && is_read {
+            let skip = import(
+                &sandbox.store(),
+                "e",
+                &directory.join(file),
+                &["--on-invalid", "skip", "--rejects", "/dev/null"],
+            );
+            assert!(matches!(skip.code, Some(0 | 5)), "{file}: {}", skip.stderr);
+        }
+    }
+    assert!(refused > 50 && taken > 10, "{refused} refused, {taken} taken");
+}

@@ -1,0 +1,94 @@
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Sandbox, count, import, is_clean, rows, sample, terrane};
+
+#[test]
+fn parquet_brings_its_key_and_coordinates() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "rides", &sample("sf_cab_rides.parquet"), &[])
+        .exits(0)
+        .says("Parquet, 100000 rows")
+        .says("key: column \"ride_id\"")
+        .says("points from columns \"pickup_lon\" and \"pickup_lat\"")
+        .says("imported 100000 records into rides");
+    assert_eq!(count(&sandbox.store(), "rides"), 100_000);
+    let window = ["rides", "--bbox", "-122.45,37.75,-122.40,37.80"];
+    let found = terrane("query", &sandbox.store(), &[&window[..], &["--count"]].concat()).exits(0).number();
+    let rows = terrane("query", &sandbox.store(), &window).exits(0).json_lines();
+    assert_eq!(rows.len() as u64, found);
+    let inside =
+        |row: &Value, name: &str, low: f64, high: f64| row[name].as_f64().is_some_and(|v| (low..=high).contains(&v));
+    assert!(
+        found > 1000
+            && rows
+                .iter()
+                .all(|row| inside(row, "pickup_lon", -122.45, -122.40) && inside(row, "pickup_lat", 37.75, 37.80))
+    );
+    assert!(rows[0]["pickup_ts"].as_str().is_some_and(|time| time.starts_with("2008-05-") && time.ends_with('Z')));
+    is_clean(&sandbox.store());
+}
+
+#[test]
+fn geojson_keeps_its_polygons() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "zcta", &sample("zcta42.geojson"), &[]).exits(0).says("geometry: column \"geometry\"");
+    let file: Value = serde_json::from_slice(&fs::read(sample("zcta42.geojson")).expect("sample")).expect("JSON");
+    let stored = rows(&sandbox.store(), "zcta", "key");
+    assert_eq!(stored.len(), 42);
+    for (row, feature) in stored.iter().zip(file["features"].as_array().expect("features")) {
+        assert_eq!(row["zcta"], feature["properties"]["zcta"]);
+        assert_eq!(row["geometry"], feature["geometry"]);
+    }
+    is_clean(&sandbox.store());
+}
+
+#[test]
+fn arrow_and_parquet_answers_can_be_imported_again() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    for (dataset, file) in [("zcta", "zcta42.geojson"), ("cities", "cities200.csv")] {
+        import(&store, dataset, &sample(file), &[]).exits(0);
+        let wanted = rows(&store, dataset, "key");
+        for (format, says) in [("arrow", "Arrow"), ("parquet", "Parquet")] {
+            let copy = format!("{dataset}_{format}");
+            let bytes = terrane("query", &store, &[dataset, "--format", format]).exits(0).stdout;
+            let file = sandbox.write(&format!("{copy}.{format}"), bytes);
+            import(&store, &copy, &file, &["--key", "key"]).exits(0).says(says);
+            assert_eq!(rows(&store, &copy, "key"), wanted, "{copy}");
+        }
+    }
+    is_clean(&store);
+}
+
+#[test]
+fn an_import_works_under_a_small_memory_limit() {
+    let sandbox = Sandbox::new();
+    let file = sample("sf_cab_rides.parquet");
+    import(&sandbox.store(), "rides", &file, &["--memory-limit", "8MiB", "--key", "ride_id"]).exits(0);
+    let answer = terrane("query", &sandbox.store(), &["rides", "--memory-limit", "8MiB", "--count"]);
+    assert_eq!(answer.exits(0).number(), 100_000);
+    let answer = terrane(
+        "query",
+        &sandbox.store(),
+        &["rides", "--memory-limit", "8MiB", "--nearest", "-122.4,37.77", "--k", "1"],
+    );
+    assert_eq!(answer.exits(0).json_lines().len(), 1);
+}
+
+#[test]
+fn an_empty_and_a_null_geometry_are_stored() {
+    let sandbox = Sandbox::new();
+    let features = r#"{"type":"Feature","properties":{"n":1},"geometry":null}
+{"type":"Feature","properties":{"n":2},"geometry":{"type":"Polygon","coordinates":[]}}
+{"type":"Feature","properties":{"n":3},"geometry":{"type":"Point","coordinates":[1,2]}}
+"#;
+    let file = sandbox.write("a.geojsonl", features);
+    import(&sandbox.store(), "d", &file, &[]).exits(0);
+    assert_eq!(rows(&sandbox.store(), "d", "key")[0]["geometry"], json!(null));
+    let everywhere = terrane("query", &sandbox.store(), &["d", "--bbox", "-180,-90,180,90", "--count"]);
+    assert_eq!(everywhere.exits(0).number(), 1);
+    let report = terrane("check", &sandbox.store(), &["--format", "json"]).exits(0).json_lines();
+    assert_eq!((&report[0]["records"], &report[0]["without_geometry"]), (&json!(3), &json!(2)));
+}

@@ -1,0 +1,128 @@
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{Sandbox, count, import, is_clean, rows, sample, terrane};
+
+#[test]
+fn the_guess_and_the_counts_are_on_standard_error() {
+    let sandbox = Sandbox::new();
+    let answer = import(&sandbox.store(), "cities", &sample("cities200.csv"), &[])
+        .exits(0)
+        .says("CSV, 200 rows")
+        .says("key: row number")
+        .says("points from columns \"lon\" and \"lat\"")
+        .says("WGS 84")
+        .says("imported 200 records into cities in ");
+    assert_eq!(answer.text(), "");
+    assert_eq!(count(&sandbox.store(), "cities"), 200);
+    is_clean(&sandbox.store());
+}
+
+#[test]
+fn records_come_back_as_the_file_has_them() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "cities", &sample("cities200.csv"), &[]).exits(0);
+    let tokyo = json!({
+        "key": 0, "lon": 139.74946157054467, "lat": 35.686962764371174, "name": "Tokyo", "name_ru": "Токио",
+        "name_zh": "東京都", "adm0name": "Japan", "pop_max": 35676000, "capital": true,
+    });
+    assert_eq!(rows(&sandbox.store(), "cities", "key")[0], tokyo);
+}
+
+#[test]
+fn row_numbers_continue_over_files_and_imports() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let one = sandbox.write("one.csv", "lon,lat,name\n1,2,a\n3,4,b\n");
+    let two = sandbox.write("two.csv", "lon,lat,name\n5,6,c\n");
+    let answer = import(&store, "d", &one, &[two.to_str().expect("UTF-8")]).exits(0);
+    answer.says("imported 3 records into d");
+    import(&store, "d", &two, &[]).exits(0);
+    let keys: Vec<_> = rows(&store, "d", "key").iter().map(|row| (row["key"].clone(), row["name"].clone())).collect();
+    let wanted = [(0, "a"), (1, "b"), (2, "c"), (3, "c")];
+    assert_eq!(keys, wanted.map(|(key, name)| (json!(key), json!(name))));
+    is_clean(&store);
+}
+
+#[test]
+fn key_and_coordinate_columns_can_be_named() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.csv", "id,code,to_lon,to_lat,from_lon,from_lat\n1,x,10,20,30,40\n2,y,11,21,31,41\n");
+    let named = ["--key", "code", "--lon", "from_lon", "--lat", "from_lat"];
+    import(&sandbox.store(), "d", &file, &named).exits(0).says("key: column \"code\"");
+    let near = terrane("query", &sandbox.store(), &["d", "--nearest", "30,40", "--k", "1"]).exits(0).json_lines();
+    let wanted =
+        json!({"code": "x", "from_lon": 30.0, "from_lat": 40.0, "id": 1, "to_lon": 10, "to_lat": 20, "distance": 0.0});
+    assert_eq!(near, [wanted]);
+}
+
+#[test]
+fn planar_coordinates_may_be_anywhere() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.csv", "x,y,n\n500000,4600000,1\n500003,4600004,2\n");
+    import(&sandbox.store(), "d", &file, &["--planar"]).exits(0).says("planar");
+    let near = terrane("query", &sandbox.store(), &["d", "--nearest", "500000,4600000"]).exits(0).json_lines();
+    let distances: Vec<_> = near.iter().map(|row| row["distance"].as_f64()).collect();
+    assert_eq!(distances, [Some(0.0), Some(5.0)]);
+    let circle = ["d", "--circle", "500000,4600000,4.99", "--count"];
+    assert_eq!(terrane("query", &sandbox.store(), &circle).exits(0).number(), 1);
+    import(&sandbox.store(), "e", &file, &[]).exits(5);
+}
+
+#[test]
+fn semicolons_decimal_commas_and_wkt_are_understood() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.csv", "lon;lat;price\n1,5;2,5;3,25\n-7;8;9\n");
+    import(&sandbox.store(), "d", &file, &[]).exits(0);
+    let wanted = json!({"key": 0, "lon": 1.5, "lat": 2.5, "price": 3.25});
+    assert_eq!(rows(&sandbox.store(), "d", "key")[0], wanted);
+    let file = sandbox.write("b.csv", "outline,name\n\"POLYGON ((0 0,4 0,4 4,0 0))\",a\n,b\n");
+    import(&sandbox.store(), "e", &file, &["--geometry", "outline"]).exits(0);
+    let hit = terrane("query", &sandbox.store(), &["e", "--intersects", "POINT (3 1)"]).exits(0).json_lines();
+    assert_eq!((hit.len(), &hit[0]["name"]), (1, &json!("a")));
+    assert_eq!(count(&sandbox.store(), "e"), 2);
+    is_clean(&sandbox.store());
+}
+
+#[test]
+fn later_files_fit_the_dataset() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let first = sandbox.write("first.csv", "id,lon,lat,n,name\n1,1,1,7,a\n");
+    import(&store, "d", &first, &[]).exits(0);
+    // A missing column is null, and a number is text where the dataset has text.
+    let second = sandbox.write("second.csv", "id,lon,lat,name\n2,1,1,12\n");
+    import(&store, "d", &second, &[]).exits(0);
+    let wanted = json!({"id": 2, "lon": 1.0, "lat": 1.0, "n": null, "name": "12"});
+    assert_eq!(rows(&store, "d", "id")[1], wanted);
+    let unknown = sandbox.write("unknown.csv", "id,lon,lat,colour\n3,1,1,red\n");
+    import(&store, "d", &unknown, &[]).exits(5).says("unknown.csv").says("\"colour\"");
+    let no_key = sandbox.write("no_key.csv", "lon,lat\n1,1\n");
+    import(&store, "d", &no_key, &[]).exits(5).says("\"id\"");
+    let fraction = sandbox.write("fraction.csv", "id,lon,lat,n\n4,1,1,7.5\n");
+    import(&store, "d", &fraction, &[]).exits(5).says("row 1").says("\"n\"");
+    assert_eq!(count(&store, "d"), 2);
+}
+
+#[test]
+fn flags_that_contradict_the_dataset_are_usage_errors() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.csv", "id,lon,lat\n1,1,1\n");
+    import(&sandbox.store(), "d", &file, &[]).exits(0);
+    for flags in [&["--planar"][..], &["--key", "lon"], &["--geometry", "id"], &["--lon", "id", "--lat", "lat"]] {
+        import(&sandbox.store(), "d", &file, flags).exits(2);
+    }
+    import(&sandbox.store(), "d", &file, &["--durability", "none"]).exits(2).says("power");
+    assert_eq!(count(&sandbox.store(), "d"), 1);
+}
+
+#[test]
+fn a_header_alone_makes_an_empty_dataset() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.csv", "id,lon,lat\n");
+    let answer = import(&sandbox.store(), "d", &file, &["--lon", "lon", "--lat", "lat"]).exits(0);
+    answer.says("imported 0 records");
+    assert_eq!(count(&sandbox.store(), "d"), 0);
+    assert!(fs::read_dir(sandbox.store()).expect("a store").next().is_some());
+}

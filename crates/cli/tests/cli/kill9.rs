@@ -1,0 +1,221 @@
+//! SIGKILL at random moments: everything acknowledged is there, nothing else than what was sent
+//! appears, and the store is clean.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use crate::support::{Sandbox, command, count, import, is_clean, rows, sample, terrane};
+
+const SEED: u64 = 4_711;
+/// Kills of each variant.
+const ROUNDS: usize = 6;
+
+/// What varies between the stores that are killed.
+struct Variant {
+    flags: &'static [&'static str],
+    /// Bytes of ballast in each record.
+    ballast: usize,
+    /// Most records that are acknowledged before a kill.
+    acknowledged_max: u64,
+}
+
+const VARIANTS: [Variant; 4] = [
+    Variant { flags: &["--memory-limit", "8MiB"], ballast: 900, acknowledged_max: 4000 },
+    Variant { flags: &["--memory-limit", "8MiB", "--upsert"], ballast: 2000, acknowledged_max: 2500 },
+    Variant { flags: &["--memory-limit", "16MiB"], ballast: 10, acknowledged_max: 3000 },
+    Variant { flags: &[], ballast: 100, acknowledged_max: 200 },
+];
+
+/// The record of a key, which follows from the key.
+fn record(key: u64, ballast: usize) -> Value {
+    let (lon, lat) = ((key * 7919 % 36_000) as f64 / 100.0 - 180.0, (key * 104_729 % 18_000) as f64 / 100.0 - 90.0);
+    json!({"id": key, "lon": lon, "lat": lat, "ballast": "b".repeat(ballast + (key % 50) as usize)})
+}
+
+/// Feeds records from `first` on until the reader is dead; `sent` is the last that may have arrived.
+fn feed(mut stdin: ChildStdin, first: u64, ballast: usize, sent: Arc<AtomicU64>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        for key in first.. {
+            sent.store(key, Ordering::SeqCst);
+            if writeln!(stdin, "{}", record(key, ballast)).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// Keys as they are printed. A line that the kill cut is none.
+struct Keys(BufReader<ChildStdout>);
+
+impl Iterator for Keys {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("standard output is read");
+        Some(line.strip_suffix('\n')?.parse().expect("a key"))
+    }
+}
+
+/// What is known of a store.
+#[derive(Default)]
+struct Model {
+    /// Acknowledged and not deleted.
+    present: BTreeSet<u64>,
+    /// Sent in the round at hand or found after it: may be there.
+    first_uncertain: u64,
+    next: u64,
+}
+
+/// One run of `insert` that is killed after some acknowledgements, with a reader meanwhile.
+fn killed_insert(store: &Path, variant: &Variant, model: &mut Model, random: &mut StdRng) {
+    let mut command = command(["insert".as_ref(), store.as_os_str(), "d".as_ref()]);
+    let mut child =
+        command.args(variant.flags).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary runs");
+    let sent = Arc::new(AtomicU64::new(model.next));
+    let feeder = feed(child.stdin.take().expect("a pipe"), model.next, variant.ballast, sent.clone());
+    let kill_after = random.random_range(0..=variant.acknowledged_max);
+    let read_after = random.random_range(0..=kill_after);
+    let before = model.present.len() as u64;
+    let mut keys = Keys(BufReader::new(child.stdout.take().expect("a pipe")));
+    let mut acknowledged = 0;
+    while acknowledged < kill_after {
+        if acknowledged == read_after && before + acknowledged > 0 {
+            let found = count(store, "d");
+            let sent = sent.load(Ordering::SeqCst) + 1 - model.next;
+            assert!(
+                (before + acknowledged..=before + sent).contains(&found),
+                "a reader saw {found} of {}",
+                before + sent
+            );
+        }
+        model.present.insert(keys.next().expect("the writer is alive"));
+        acknowledged += 1;
+    }
+    child.kill().expect("SIGKILL");
+    // What was printed before the kill counts, read or not.
+    model.present.extend(keys);
+    child.wait().expect("it is dead");
+    feeder.join().expect("the feeder ends");
+    model.first_uncertain = model.next;
+    model.next = sent.load(Ordering::SeqCst) + 1;
+}
+
+/// Compares a store with the model; records that were sent and not acknowledged may be there.
+fn verify(store: &Path, variant: &Variant, model: &mut Model, at: &str) {
+    if model.present.is_empty() && terrane("query", store, &["d"]).code != Some(0) {
+        // Killed before the dataset was made.
+        return;
+    }
+    let found = rows(store, "d", "id");
+    let keys: BTreeSet<u64> = found.iter().filter_map(|row| row["id"].as_u64()).collect();
+    assert_eq!(keys.len(), found.len(), "{at}: a key occurs twice");
+    let missing: Vec<_> = model.present.difference(&keys).collect();
+    assert!(missing.is_empty(), "{at}: acknowledged and gone: {missing:?}");
+    let foreign: Vec<_> =
+        keys.difference(&model.present).filter(|key| !(model.first_uncertain..model.next).contains(key)).collect();
+    assert!(foreign.is_empty(), "{at}: never sent, or deleted: {foreign:?}");
+    for row in &found {
+        let key = row["id"].as_u64().expect("a key");
+        assert_eq!(*row, record(key, variant.ballast), "{at}");
+    }
+    let everywhere = terrane("query", store, &["d", "--bbox", "-180,-90,180,90", "--count"]).exits(0).number();
+    assert_eq!(everywhere, keys.len() as u64, "{at}: the spatial index and the records differ");
+    is_clean(store);
+    model.present = keys;
+}
+
+fn delete_some(store: &Path, model: &mut Model, random: &mut StdRng) {
+    let keys: Vec<u64> = model.present.iter().copied().collect();
+    if keys.is_empty() {
+        return;
+    }
+    let chosen: BTreeSet<u64> = (0..5).map(|_| keys[random.random_range(0..keys.len())]).collect();
+    let texts: Vec<String> = chosen.iter().map(u64::to_string).collect();
+    let mut flags = vec!["d", "--key"];
+    flags.extend(texts.iter().map(String::as_str));
+    let answer = terrane("delete", store, &flags).exits(0);
+    assert_eq!(answer.text(), format!("deleted {0} of {0}\n", chosen.len()));
+    model.present.retain(|key| !chosen.contains(key));
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_inserts_are_killed() {
+    for (number, variant) in VARIANTS.iter().enumerate() {
+        let seed = SEED + number as u64;
+        let mut random = StdRng::seed_from_u64(seed);
+        let sandbox = Sandbox::new();
+        let mut model = Model::default();
+        for round in 0..ROUNDS {
+            killed_insert(&sandbox.store(), variant, &mut model, &mut random);
+            let at = format!("seed {seed}, variant {number}, round {round}");
+            verify(&sandbox.store(), variant, &mut model, &at);
+            delete_some(&sandbox.store(), &mut model, &mut random);
+        }
+    }
+}
+
+#[test]
+fn a_killed_import_is_there_as_a_whole_or_not_at_all() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    let mut random = StdRng::seed_from_u64(SEED);
+    let mut kills = 0;
+    for round in 0..8 {
+        let dataset = format!("rides{round}");
+        let rides = sample("sf_cab_rides.parquet");
+        let mut child = command(["import".as_ref(), store.as_os_str(), dataset.as_ref(), rides.as_os_str()])
+            .args(["--memory-limit", "8MiB", "--key", "ride_id"])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        // Killed once a random number of new bytes is on disk.
+        let before = bytes_of_components(&store);
+        let kill_at = before + random.random_range(0..12_000_000);
+        while bytes_of_components(&store) < kill_at {
+            if child.try_wait().expect("its state").is_some() {
+                break;
+            }
+            thread::yield_now();
+        }
+        child.kill().expect("SIGKILL");
+        if child.wait().expect("it is dead").code().is_none() {
+            kills += 1;
+        }
+        let answer = terrane("query", &store, &[&dataset, "--count"]);
+        let complete = answer.code == Some(0) && answer.number() == 100_000;
+        let absent = answer.code == Some(2) && answer.stderr.contains("there is no dataset");
+        assert!(complete || absent, "seed {SEED}, round {round}: {answer:?}");
+        assert_eq!(count(&store, "cities"), 200);
+        is_clean(&store);
+    }
+    assert!(kills > 0, "every import was faster than its kill");
+    // A writer takes away what the dead ones left.
+    terrane("delete", &store, &["cities", "--key", "0"]).exits(0);
+    let info = terrane("info", &store, &["--format", "json"]).exits(0).json_lines();
+    let known: u64 = info[0]["datasets"]
+        .as_array()
+        .expect("datasets")
+        .iter()
+        .flat_map(|dataset| dataset["indexes"].as_array().expect("indexes"))
+        .filter_map(|index| index["components"].as_u64())
+        .sum();
+    let files = fs::read_dir(store.join("components")).expect("components").count() as u64;
+    assert_eq!(files, known, "no stray files");
+}
+
+fn bytes_of_components(store: &Path) -> u64 {
+    let entries = fs::read_dir(store.join("components")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}

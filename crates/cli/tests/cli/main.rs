@@ -1,0 +1,21 @@
+//! The built `terrane` binary, by behaviour: standard output, standard error, exit codes, and what is in the
+//! store afterwards.
+
+#![forbid(unsafe_code)]
+
+mod broken_pipe;
+mod check_repair;
+mod delete_keys;
+mod environment;
+mod hostile_input;
+mod import_columnar;
+mod import_csv;
+mod import_invalid;
+mod insert_records;
+mod insert_stream;
+mod kill9;
+mod locked;
+mod query_formats;
+mod query_spatial;
+mod support;
+mod usage_errors;

@@ -1,0 +1,90 @@
+use std::ffi::OsStr;
+
+use crate::support::{Sandbox, command, import, sample, terrane};
+
+#[test]
+fn wrong_command_lines_exit_with_2() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "cities", &sample("cities200.csv"), &[]).exits(0);
+    let cases: &[(&str, &[&str], &str)] = &[
+        ("query", &["cities", "--bbox", "1,2,3"], "x0,y0,x1,y1"),
+        ("query", &["cities", "--bbox", "1,2,3,nan"], "x0,y0,x1,y1"),
+        ("query", &["cities", "--bbox", "0,10,1,5"], ""),
+        ("query", &["cities", "--bbox", "0,0,200,5"], ""),
+        ("query", &["cities", "--circle", "1,2"], "x,y,R"),
+        ("query", &["cities", "--circle", "1,2,-5"], "-5"),
+        ("query", &["cities", "--nearest", "200,2"], "200"),
+        ("query", &["cities", "--k", "3"], "--nearest"),
+        ("query", &["cities", "--nearest", "1,2", "--k", "-3"], ""),
+        ("query", &["cities", "--intersects", "POLYGON ((0 0"], "--intersects"),
+        ("query", &["cities", "--within", "@/nowhere/x.wkt"], "/nowhere/x.wkt"),
+        ("query", &["cities", "--within", "POLYGON ((0 0,2 2,2 0,0 2,0 0))"], "not valid"),
+        ("query", &["cities", "--format", "xml"], "ndjson"),
+        ("query", &["cities", "--limit", "many"], "--limit"),
+        ("query", &["towns"], "the store has cities"),
+        ("query", &[], "DATASET"),
+        ("info", &["--format", "csv"], "json"),
+        ("info", &["--memory-limit", "12 parsecs"], "64MiB"),
+        ("info", &["--memory-limit", "4MiB"], "too small"),
+        ("delete", &["cities"], "--key"),
+        ("import", &["cities"], "FILE"),
+        ("import", &["d", "a.csv", "--index", "dhb"], "rtree"),
+        ("import", &["d", "a.csv", "--on-invalid", "ignore"], "skip"),
+        ("import", &["d", "a.csv", "--lon", "x"], "--lat"),
+        ("frobnicate", &[], "frobnicate"),
+    ];
+    for (name, arguments, part) in cases {
+        let answer = terrane(name, &sandbox.store(), arguments);
+        assert_eq!(answer.code, Some(2), "{name} {arguments:?}: {}", answer.stderr);
+        assert_eq!(answer.text(), "", "{name} {arguments:?}");
+        assert!(answer.stderr.contains(part), "{name} {arguments:?}: {part:?} is not in {}", answer.stderr);
+    }
+}
+
+#[test]
+fn a_store_that_is_not_there_is_not_made_by_reading() {
+    let sandbox = Sandbox::new();
+    for (name, arguments) in
+        [("query", &["d"][..]), ("info", &[]), ("check", &[]), ("check", &["--repair"]), ("compact", &[])]
+    {
+        terrane(name, &sandbox.store(), arguments).exits(2).says("there is no store");
+        assert!(!sandbox.store().exists(), "{name}");
+    }
+}
+
+#[test]
+fn a_directory_with_other_things_does_not_become_a_store() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.store()).expect("a directory");
+    sandbox.write("store/letter.txt", "dear");
+    import(&sandbox.store(), "d", &sample("cities200.csv"), &[]).exits(2).says("letter.txt");
+    assert!(sandbox.path("store/letter.txt").exists());
+    let file = sandbox.write("file", "x");
+    import(&file, "d", &sample("cities200.csv"), &[]).exits(2).says("is a file");
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for arguments in [&["--help"][..], &["query", "--help"], &["help", "import"], &["--version"]] {
+        let output = command(arguments).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{arguments:?}");
+    }
+    let output = command::<&OsStr>([]).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_laboratory_is_looked_for_beside_the_binary_and_on_the_path() {
+    let sandbox = Sandbox::new();
+    let binary = sandbox.path("terrane");
+    std::fs::copy(env!("CARGO_BIN_EXE_terrane"), &binary).expect("a copy");
+    let mut command = std::process::Command::new(&binary);
+    let output = command.args(["lab", "list"]).env("PATH", "/nowhere").output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("terrane-lab"));
+    std::os::unix::fs::symlink("/bin/echo", sandbox.path("terrane-lab")).expect("a link");
+    let output = std::process::Command::new(&binary).args(["lab", "run", "x", "--seed", "-1", "--help"]).output();
+    let output = output.expect("the binary runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "run x --seed -1 --help\n");
+}

@@ -1,0 +1,176 @@
+//! Crashes in places that random runs meet seldom.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use support::crash::{explore, recover};
+use support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
+use support::{record, seeded};
+use terrane::{Durability, Key, Query, Record, Store, Value};
+use terrane_storage::crash::{Budget, Controller};
+
+fn at(key: i64, size: i64) -> Record {
+    Record::at(key, 1.0, 2.0, vec![Value::Null, Value::Int(size)])
+}
+
+/// Every way of flushing and merging between delete, insert and delete of one entry that an
+/// older component has.
+fn deletions() -> impl Iterator<Item = Vec<Step>> {
+    (0..27).map(|number| {
+        let changes = [Step::Delete(Key::Int(1)), Step::Insert(at(1, 2)), Step::Delete(Key::Int(1))];
+        let mut steps = vec![Step::Insert(at(1, 1)), Step::Insert(at(2, 1)), Step::Flush];
+        for (place, change) in changes.into_iter().enumerate() {
+            steps.push(change);
+            match number / 3i32.pow(place as u32) % 3 {
+                0 => {}
+                1 => steps.push(Step::Flush),
+                _ => steps.push(Step::Compact),
+            }
+        }
+        steps
+    })
+}
+
+#[test]
+fn delete_insert_delete_survives_crashes_between_flushes_and_merges() {
+    for steps in deletions() {
+        explore(&Plan::of(steps), Durability::Power, 61, 3, usize::MAX);
+    }
+}
+
+#[test]
+fn delete_insert_delete_is_seen_by_snapshots_as_it_was() {
+    for steps in deletions() {
+        let plan = Plan::of(steps);
+        let controller = Controller::new();
+        let mut runner = Runner::open(controller.storage(), options(Durability::Power)).unwrap();
+        let mut held = Vec::new();
+        for (number, step) in plan.steps.iter().enumerate() {
+            runner.apply(step).unwrap();
+            let snapshot = runner.store().dataset(MAIN).unwrap().snapshot();
+            held.push((number, snapshot));
+            for (number, snapshot) in &held {
+                let wanted = &plan.states[number + 1][MAIN].records;
+                let here = Query::new().window(1.0, 2.0, 1.0, 2.0);
+                assert_eq!(snapshot.count(&here).unwrap(), wanted.len() as u64, "step {number}: {:?}", plan.steps);
+                for key in [1, 2] {
+                    let found = snapshot.get(&Key::Int(key)).unwrap();
+                    assert_eq!(found.as_ref(), wanted.get(&key), "step {number}: {:?}", plan.steps);
+                }
+            }
+        }
+        assert!(runner.store().check(false).unwrap().findings.is_empty());
+    }
+}
+
+/// The cut of a seal is a sequence number over all indexes: a write with a lower position in
+/// the log than one in the sealed generation is never taken for flushed.
+#[test]
+fn commits_around_seals_survive_crashes() {
+    const WRITERS: i64 = 4;
+    const WRITES: i64 = 60;
+    let (_, seed) = seeded(62);
+    let controller = Controller::new();
+    let store = Store::open_on(controller.storage(), options(Durability::Power)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let start = controller.events();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (dataset, controller) = (dataset.clone(), &controller);
+            scope.spawn(move || {
+                for number in 1..=WRITES {
+                    dataset.upsert(&at(writer, number)).unwrap();
+                    controller.mark(writer as u64);
+                }
+            });
+        }
+        for _ in 0..12 {
+            dataset.flush().unwrap();
+        }
+    });
+    let budget = Budget { exhaustive_pending: 3, samples: 2, ..Budget::default() };
+    for cut in (start..=controller.events()).step_by(7) {
+        let marks = controller.marks(cut);
+        for image in controller.images(cut, &budget, seed) {
+            let store = Store::open_on(image.storage(), options(Durability::Power)).unwrap();
+            let snapshot = store.dataset(MAIN).unwrap().snapshot();
+            for writer in 0..WRITERS {
+                let acknowledged = marks.iter().filter(|mark| **mark == writer as u64).count() as i64;
+                let found = snapshot.get(&Key::Int(writer)).unwrap().map_or(0, |record| match record.values[1] {
+                    Value::Int(number) => number,
+                    _ => panic!("an integer was stored"),
+                });
+                let in_flight = acknowledged..=acknowledged + 1;
+                assert!(in_flight.contains(&found), "writer {writer}: {found} instead of {in_flight:?}, {image:?}");
+            }
+            let report = store.check(false).unwrap();
+            assert!(report.findings.is_empty(), "{report}, {image:?}");
+        }
+    }
+}
+
+/// Tails that are cut leave groups behind that were valid once; the log that goes on over them
+/// and is cut again never takes them for its own.
+#[test]
+fn crash_after_crash_never_brings_back_what_a_cut_tail_held() {
+    let (mut rng, seed) = seeded(63);
+    let mut controller = Controller::new();
+    let mut model: BTreeMap<i64, Record> = BTreeMap::new();
+    for round in 0..60u64 {
+        let store = Store::open_on(controller.storage(), options(Durability::Power)).unwrap();
+        if round == 0 {
+            store.create_dataset(MAIN, first_schema()).unwrap();
+        }
+        let dataset = store.dataset(MAIN).unwrap();
+        let mut states = vec![model.clone()];
+        let first_event = controller.events();
+        let marks_before = controller.marks(first_event).len();
+        for _ in 0..rng.random_range(1..8) {
+            let mut record = record(&mut rng, Key::Int(round as i64 % 7), true);
+            record.values[0] = Value::Utf8("n".repeat(rng.random_range(0..1500)));
+            dataset.upsert(&record).unwrap();
+            controller.mark(0);
+            model.insert(round as i64 % 7, record);
+            states.push(model.clone());
+        }
+        let cut = rng.random_range(first_event..=controller.events());
+        let acknowledged = controller.marks(cut).len() - marks_before;
+        let budget = Budget { exhaustive_pending: 6, samples: 6, ..Budget::default() };
+        let images: Vec<_> = controller.images(cut, &budget, seed ^ round).collect();
+        let image = images[rng.random_range(0..images.len())].clone();
+        controller = image.restart();
+        let check = Store::open_on(image.storage(), options(Durability::Power)).unwrap();
+        let found = check.dataset(MAIN).unwrap();
+        let records = model.keys().filter_map(|key| Some((*key, found.get(&Key::Int(*key)).unwrap()?))).collect();
+        assert!(
+            states[acknowledged..(acknowledged + 2).min(states.len())].contains(&records),
+            "round {round}, {image:?}: {records:?}"
+        );
+        assert!(check.check(false).unwrap().findings.is_empty());
+        model = records;
+    }
+}
+
+/// The records of an import are all there or none of them, wherever it is killed.
+#[test]
+fn an_import_is_there_as_a_whole_or_not_at_all() {
+    let (mut rng, seed) = seeded(64);
+    let mut records = |keys: std::ops::Range<i64>| -> Vec<Record> {
+        keys.rev().map(|key| record(&mut rng, Key::Int(key), true)).collect()
+    };
+    let steps = [
+        Step::Insert(at(1, 1)),
+        Step::Import(MAIN.into(), records(100..160)),
+        Step::Insert(at(2, 1)),
+        Step::Import("other".into(), records(0..40)),
+    ];
+    let plan = Plan::of(steps);
+    explore(&plan, Durability::Power, seed, 1, 10);
+    explore(&plan, Durability::None, seed, 1, 10);
+    let controller = support::crash::run(&plan, Durability::Power);
+    let image = controller.process_kill(controller.events());
+    recover(&image, image.storage(), &plan, Durability::Power, plan.steps.len());
+    assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);
+}

@@ -1,0 +1,282 @@
+//! Damage in any region of any file ends in an error that names the file or leaves every
+//! answer as it was: never other rows, never a panic.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use support::files::{Files, files_of, storage_of};
+use support::workload::{MAIN, Plan, Runner, State, Step, options, state_of};
+use support::{keys_of, record, seeded};
+use terrane::{Durability, Error, Key, Options, Query, Snapshot, Store};
+use terrane_storage::MemoryStorage;
+
+/// A closed store with several components of every index and a tail in the log; its files at
+/// an earlier time and now.
+fn store(rng: &mut SmallRng, seed: u64) -> (Files, Files, Plan) {
+    let disk = MemoryStorage::new();
+    let mut plan = Plan::new(seed, 110);
+    plan.push(Step::Import(MAIN.into(), (20_000..20_400).map(|key| record(rng, Key::Int(key), true)).collect()));
+    plan.push(Step::Insert(record(rng, Key::Int(-500), true)));
+    let mut runner = Runner::open(Arc::new(disk.clone()), options(Durability::Power)).unwrap();
+    let mut earlier = Files::new();
+    for (number, step) in plan.steps.iter().enumerate() {
+        runner.apply(step).unwrap();
+        if number == 70 {
+            earlier = files_of(&disk);
+        }
+    }
+    drop(runner);
+    (earlier, files_of(&disk), plan)
+}
+
+/// What undamaged answers are.
+struct Answers {
+    state: State,
+    windows: Vec<(Query, Vec<Key>)>,
+}
+
+fn sorted(mut keys: Vec<Key>) -> Vec<Key> {
+    keys.sort_by_key(support::encoded);
+    keys
+}
+
+impl Answers {
+    fn of(files: &Files, plan: &Plan, rng: &mut SmallRng) -> Self {
+        let store = Store::open_on(storage_of(files), options(Durability::Power)).unwrap();
+        let snapshot = store.dataset(MAIN).unwrap().snapshot();
+        let state = state_of(&store);
+        assert_eq!(Some(&state), plan.states.last());
+        let mut windows = Vec::new();
+        for _ in 0..4 {
+            let (x, y) = (rng.random_range(-10.0..8.0), rng.random_range(-10.0..8.0));
+            for query in [Query::new().window(x, y, x + 3.0, y + 3.0), Query::new().nearest(x, y, 7)] {
+                windows.push((query.clone(), sorted(keys_of(&snapshot, &query))));
+            }
+        }
+        Self { state, windows }
+    }
+
+    /// Whether damage was met; panics on a wrong answer.
+    fn compare(&self, store: &Store, what: &str) -> Vec<Error> {
+        let mut met = Vec::new();
+        assert_eq!(store.dataset_names(), self.state.keys().cloned().collect::<Vec<_>>(), "{what}");
+        for (name, held) in &self.state {
+            let snapshot = store.dataset(name).unwrap().snapshot();
+            match scan(&snapshot, &Query::new()) {
+                Ok(keys) => {
+                    let wanted: Vec<_> = held.records.values().map(|record| record.key.clone()).collect();
+                    assert_eq!(sorted(keys), wanted, "{what}");
+                }
+                Err(error) => met.push(error),
+            }
+            for record in held.records.values().step_by(5) {
+                match snapshot.get(&record.key) {
+                    Ok(found) => {
+                        let found = found.unwrap_or_else(|| panic!("{:?} is gone, {what}", record.key));
+                        let same = found.geometry == record.geometry && found.values.starts_with(&record.values);
+                        assert!(same, "{found:?} instead of {record:?}, {what}");
+                    }
+                    Err(error) => met.push(error),
+                }
+            }
+        }
+        let snapshot = store.dataset(MAIN).unwrap().snapshot();
+        for (query, wanted) in &self.windows {
+            match scan(&snapshot, query) {
+                Ok(keys) => assert_eq!(&sorted(keys), wanted, "{query:?} {what}"),
+                Err(error) => met.push(error),
+            }
+            match snapshot.count(query) {
+                Ok(count) => assert_eq!(count, wanted.len() as u64, "{query:?} {what}"),
+                Err(error) => met.push(error),
+            }
+        }
+        met
+    }
+}
+
+fn scan(snapshot: &Snapshot, query: &Query) -> Result<Vec<Key>, Error> {
+    let mut keys = Vec::new();
+    for batch in snapshot.query(&query.clone().columns(["id"]))? {
+        let batch = batch?;
+        let key = |row| support::array_key(batch.column(0), row, terrane::schema::KeyType::Int64);
+        keys.extend((0..batch.num_rows()).map(key));
+    }
+    Ok(keys)
+}
+
+/// Whether the store is in a state that it was in before: what a log whose last segment is lost
+/// as a whole may give, since nothing after it proves that it was there.
+fn lost_the_tail(store: &Store, plan: &Plan) -> bool {
+    plan.states.contains(&state_of(store))
+}
+
+/// Opens damaged files and compares all answers. Returns whether anything noticed the damage.
+fn examine(files: &Files, damaged: &str, answers: &Answers, may_lose_tail: Option<&Plan>, what: &str) -> bool {
+    let tried = catch_unwind(AssertUnwindSafe(|| {
+        let names_it = |error: &Error| match error {
+            Error::Damaged { file, .. } if damaged.starts_with("log/") => file.starts_with("log"),
+            Error::Damaged { file, .. } | Error::UnknownVersion { file, .. } => file == damaged,
+            _ => false,
+        };
+        let store = match Store::open_on(storage_of(files), options(Durability::Power)) {
+            Ok(store) => store,
+            Err(error) => {
+                assert!(names_it(&error), "{error}, {what}");
+                return true;
+            }
+        };
+        if may_lose_tail.is_some_and(|plan| lost_the_tail(&store, plan)) {
+            return store.check(false).unwrap().findings.is_empty();
+        }
+        let met = answers.compare(&store, what);
+        met.iter().for_each(|error| assert!(names_it(error), "{error}, {what}"));
+        let report = store.check(false).unwrap_or_else(|error| panic!("check fails: {error}, {what}"));
+        assert!(met.is_empty() || !report.findings.is_empty(), "check overlooks {:?}, {what}", met[0]);
+        !report.findings.is_empty()
+    }));
+    tried.unwrap_or_else(|_| panic!("a panic or a wrong answer: {what}"))
+}
+
+/// Damages every file whose name begins so, in every way and region, at steps of `stride`.
+fn damage(prefix: &str, stride: usize, must_be_noticed: bool, default_seed: u64) {
+    let (mut rng, seed) = seeded(default_seed);
+    let (_, files, plan) = store(&mut rng, seed);
+    let answers = Answers::of(&files, &plan, &mut rng);
+    let names: Vec<&String> = files.keys().filter(|name| name.starts_with(prefix)).collect();
+    assert!(!names.is_empty());
+    let (mut tried, mut noticed) = (0, 0);
+    let mut examine = |damaged: &str, bytes: Option<Vec<u8>>, whole: bool, what: String| {
+        if bytes.as_ref() == Some(&files[damaged]) {
+            return;
+        }
+        let mut files = files.clone();
+        match bytes {
+            Some(bytes) => files.insert(damaged.to_owned(), bytes),
+            None => files.remove(damaged),
+        };
+        let what = format!("{damaged}: {what}, seed {seed}");
+        let may_lose_tail = (whole && damaged.starts_with("log/")).then_some(&plan);
+        let found = examine(&files, damaged, &answers, may_lose_tail, &what);
+        assert!(found || !must_be_noticed, "nothing noticed: {what}");
+        tried += 1;
+        noticed += u32::from(found);
+    };
+    for name in &names {
+        let original = &files[*name];
+        let first = rng.random_range(0..stride);
+        for offset in (first..original.len()).step_by(stride) {
+            let mut bytes = original.clone();
+            bytes[offset] ^= 1 << rng.random_range(0..8);
+            examine(name, Some(bytes), false, format!("bit flipped in byte {offset}"));
+        }
+        for _ in 0..6 {
+            let length = rng.random_range(0..original.len());
+            examine(name, Some(original[..length].to_vec()), true, format!("cut to {length} bytes"));
+            let other = &files[names[rng.random_range(0..names.len())]];
+            let end = original.len().min(other.len());
+            let (from, to) = (rng.random_range(0..end), rng.random_range(0..end));
+            let region = rng.random_range(8..600).min(end - from.max(to));
+            let mut bytes = original.clone();
+            bytes[to..to + region].copy_from_slice(&other[from..from + region]);
+            examine(name, Some(bytes), false, format!("{region} bytes at {to} from byte {from} of a file of its kind"));
+            let mut bytes = original.clone();
+            bytes[to..to + region].copy_from_slice(&other[to..to + region]);
+            examine(
+                name,
+                Some(bytes),
+                false,
+                format!("{region} bytes at {to} from the same place in a file of its kind"),
+            );
+            examine(name, Some(vec![0; original.len()]), true, "all zeros".to_owned());
+            examine(name, Some(other.clone()), true, "another file of its kind".to_owned());
+        }
+        examine(name, None, true, "missing".to_owned());
+    }
+    eprintln!("{tried} damages, {noticed} noticed");
+}
+
+#[test]
+fn damaged_components_are_noticed() {
+    damage("components/", 97, true, 31);
+}
+
+#[test]
+fn a_damaged_manifest_is_noticed() {
+    damage("MANIFEST", 11, true, 32);
+}
+
+#[test]
+fn a_damaged_log_gives_an_error_or_the_same_answers() {
+    damage("log/", 61, false, 33);
+}
+
+/// The exceptions: a complete older manifest, or the log as it was, may give an older state,
+/// which then is one that the store was in.
+#[test]
+fn older_files_give_an_error_or_an_older_state() {
+    let (mut rng, seed) = seeded(34);
+    let (earlier, files, plan) = store(&mut rng, seed);
+    let answers = Answers::of(&files, &plan, &mut rng);
+    let mut tried = 0;
+    for (name, old) in earlier.iter().filter(|(name, old)| files.get(*name).is_some_and(|new| new != *old)) {
+        let mut whole = files.clone();
+        whole.insert(name.clone(), old.clone());
+        if let Ok(store) = Store::open_on(storage_of(&whole), options(Durability::Power)) {
+            let found = state_of(&store);
+            assert!(plan.states.contains(&found), "{name} as it was");
+        }
+        let new = &files[name];
+        for start in (0..new.len().min(old.len())).step_by(512) {
+            let end = (start + 512).min(new.len()).min(old.len());
+            let mut part = files.clone();
+            part.get_mut(name).unwrap()[start..end].copy_from_slice(&old[start..end]);
+            if part != files {
+                tried += 1;
+                examine(&part, name, &answers, None, &format!("{name}: bytes {start}..{end} as they were"));
+            }
+        }
+    }
+    assert!(tried > 0, "some file has an older version");
+}
+
+#[test]
+fn repair_rebuilds_a_damaged_secondary_from_an_intact_primary() {
+    let (mut rng, seed) = seeded(35);
+    let (_, files, plan) = store(&mut rng, seed);
+    let answers = Answers::of(&files, &plan, &mut rng);
+    let mut repaired = 0;
+    for name in files.keys().filter(|name| name.starts_with("components/")) {
+        for missing in [false, true] {
+            let mut files = files.clone();
+            if missing {
+                files.remove(name);
+            } else {
+                let bytes = files.get_mut(name).unwrap();
+                let offset = rng.random_range(20..bytes.len() / 2);
+                bytes[offset] ^= 0xff;
+            }
+            let lenient = Options { lenient: true, ..options(Durability::Power) };
+            let storage = storage_of(&files);
+            // A damaged primary is refused at the opening, or stays damaged.
+            let Ok(store) = Store::open_on(storage.clone(), lenient) else { continue };
+            let report = store.check(true).unwrap();
+            assert!(!report.findings.is_empty(), "{name}");
+            if !report.is_clean() {
+                assert!(report.findings.iter().any(|finding| finding.index == "primary"), "{report}");
+                continue;
+            }
+            repaired += 1;
+            assert!(answers.compare(&store, name).is_empty());
+            store.close().unwrap();
+            let store = Store::open_on(storage, options(Durability::Power)).unwrap();
+            assert!(answers.compare(&store, name).is_empty());
+            assert!(store.check(false).unwrap().findings.is_empty());
+        }
+    }
+    assert!(repaired > 2, "{repaired} repairs");
+}

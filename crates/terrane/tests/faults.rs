@@ -1,0 +1,228 @@
+//! Every call into the storage fails in turn, once and for good: errors are clean, nothing
+//! acknowledged is lost, and after a failed sync the handle refuses writes.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::seeded;
+use support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
+use terrane::{Durability, Error, Key, Record, Store, Value};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+
+const STEPS: usize = 90;
+/// The first key of the records that are inserted after a failure.
+const PROBE_MIN: i64 = 9000;
+
+/// What came of a run.
+struct Outcome {
+    /// Steps before the first that failed.
+    acknowledged: usize,
+    failure: Option<Error>,
+    /// Keys of records that were inserted after the failure, through the same handle.
+    inserted_after: Vec<i64>,
+}
+
+/// Carries out a plan while a fault waits. After a failure, the handle is used further, as a
+/// program would that goes on.
+fn run(storage: &Arc<FaultyStorage>, plan: &Plan, what: &str) -> Outcome {
+    let mut outcome = Outcome { acknowledged: 0, failure: None, inserted_after: Vec::new() };
+    let mut runner = match Runner::open(storage.clone(), options(Durability::Power)) {
+        Ok(runner) => runner,
+        Err(error) => return Outcome { failure: Some(error), ..outcome },
+    };
+    for (number, step) in plan.steps.iter().enumerate() {
+        if let Err(error) = runner.apply(step) {
+            assert!(is_clean(&error), "{error:?} {what}");
+            outcome.failure = Some(error);
+            break;
+        }
+        outcome.acknowledged = number + 1;
+    }
+    if outcome.failure.is_some() && runner.is_open() {
+        for key in PROBE_MIN..PROBE_MIN + 6 {
+            match runner.apply(&Step::Insert(at(key))) {
+                Ok(()) => outcome.inserted_after.push(key),
+                Err(error) => {
+                    assert!(is_clean(&error) || matches!(error, Error::UnknownDataset { .. }), "{error:?} {what}");
+                }
+            }
+            let _ = runner.apply(&if key % 2 == 0 { Step::Flush } else { Step::Compact });
+        }
+    }
+    outcome
+}
+
+/// An error that says that storage failed, and not that data is damaged or code is wrong.
+fn is_clean(error: &Error) -> bool {
+    matches!(error, Error::Storage(_) | Error::Full { .. } | Error::Poisoned { .. })
+}
+
+/// Reopens on healthy storage: the state is the last acknowledged one or the one after it.
+fn verify(disk: &MemoryStorage, plan: &Plan, outcome: &Outcome, what: &str) {
+    let acknowledged = outcome.acknowledged;
+    let store = Store::open_on(Arc::new(disk.clone()), options(Durability::Power))
+        .unwrap_or_else(|error| panic!("cannot reopen: {error}, {what}"));
+    let mut found = state_of(&store);
+    for key in PROBE_MIN..PROBE_MIN + 6 {
+        let there = found.get_mut(MAIN).and_then(|held| held.records.remove(&key));
+        if outcome.inserted_after.contains(&key) {
+            assert!(there.is_some(), "record {key} is gone, inserted after {:?}, {what}", outcome.failure);
+        }
+    }
+    let last = (acknowledged + 1).min(plan.steps.len());
+    assert!(
+        plan.states[acknowledged..=last].contains(&found),
+        "state {acknowledged} or the next was wanted, {what}: {found:?}\nwanted {:?}",
+        plan.states[acknowledged]
+    );
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{what}: {report}");
+}
+
+fn every_call_fails(fault: Fault, persistent: bool, default_seed: u64) {
+    let (_, seed) = seeded(default_seed);
+    let plan = Plan::new(seed, STEPS);
+    let counted = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));
+    assert!(run(&counted, &plan, "without faults").failure.is_none());
+    let calls = counted.calls_open_to(fault);
+    assert!(calls > 20, "{calls} calls can fail");
+    let stride = if std::env::var_os("TERRANE_SOAK").is_some() { 1 } else { (calls as usize / 400).max(1) };
+    for at in (1..=calls).step_by(stride) {
+        let what = format!("{fault:?} at call {at} of {calls}, persistent {persistent}, seed {seed}");
+        let disk = MemoryStorage::new();
+        let faulty = Arc::new(FaultyStorage::with_plan(Arc::new(disk.clone()), FaultPlan { at, fault, persistent }));
+        let outcome = run(&faulty, &plan, &what);
+        verify(&disk, &plan, &outcome, &what);
+    }
+}
+
+#[test]
+fn any_call_may_fail_once() {
+    every_call_fails(Fault::Eio, false, 21);
+}
+
+#[test]
+fn any_call_and_all_after_it_may_fail() {
+    every_call_fails(Fault::Eio, true, 22);
+}
+
+#[test]
+fn the_disk_may_be_full_once() {
+    every_call_fails(Fault::StorageFull, false, 23);
+}
+
+#[test]
+fn the_disk_may_be_full_for_good() {
+    every_call_fails(Fault::StorageFull, true, 24);
+}
+
+#[test]
+fn any_write_may_be_short() {
+    every_call_fails(Fault::ShortWrite, false, 25);
+}
+
+#[test]
+fn any_sync_may_fail_once() {
+    every_call_fails(Fault::SyncFailure, false, 26);
+}
+
+fn at(key: i64) -> Record {
+    Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)])
+}
+
+fn faulty_store() -> (MemoryStorage, Arc<FaultyStorage>, Store) {
+    let disk = MemoryStorage::new();
+    let faulty = Arc::new(FaultyStorage::new(Arc::new(disk.clone())));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let store = Store::open_on(storage, options(Durability::Power)).unwrap();
+    store.create_dataset(MAIN, first_schema()).unwrap();
+    (disk, faulty, store)
+}
+
+#[test]
+fn after_a_failed_sync_writes_are_refused_and_reads_go_on() {
+    let (disk, faulty, store) = faulty_store();
+    let dataset = store.dataset(MAIN).unwrap();
+    dataset.insert(&at(1)).unwrap();
+    faulty.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
+    assert!(dataset.insert(&at(2)).is_err());
+    for _ in 0..3 {
+        assert!(matches!(dataset.insert(&at(3)), Err(Error::Poisoned { .. })));
+        assert!(matches!(dataset.delete(&Key::Int(1)), Err(Error::Poisoned { .. })));
+        assert!(matches!(dataset.flush(), Err(Error::Poisoned { .. })));
+        assert!(matches!(store.importer("other", first_schema()), Err(Error::Poisoned { .. })));
+    }
+    assert_eq!(dataset.get(&Key::Int(1)).unwrap(), Some(at(1)));
+    assert_eq!(dataset.get(&Key::Int(2)).unwrap(), None, "what was not acknowledged is not seen");
+    assert_eq!(faulty.faults(), 1);
+    drop((dataset, store));
+    let store = Store::open_on(Arc::new(disk), options(Durability::Power)).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    assert_eq!(dataset.get(&Key::Int(1)).unwrap(), Some(at(1)));
+    assert_eq!(dataset.get(&Key::Int(3)).unwrap(), None);
+    dataset.insert(&at(4)).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_writes_keeps_data_and_recovers_with_space() {
+    let (disk, _, store) = faulty_store();
+    let dataset = store.dataset(MAIN).unwrap();
+    disk.set_capacity(disk.used_bytes());
+    let mut inserted = 0;
+    let refused = loop {
+        match dataset.insert(&at(inserted)) {
+            Ok(()) => inserted += 1,
+            Err(error) => break error,
+        }
+        assert!(inserted < 10_000, "the disk never fills");
+    };
+    assert!(matches!(refused, Error::Full { .. }), "{refused:?}");
+    assert!(dataset.flush().is_err(), "no room for a component");
+    for key in 0..inserted {
+        assert_eq!(dataset.get(&Key::Int(key)).unwrap(), Some(at(key)));
+    }
+    assert_eq!(dataset.get(&Key::Int(inserted)).unwrap(), None);
+    disk.set_capacity(u64::MAX);
+    dataset.insert(&at(inserted)).unwrap();
+    dataset.flush().unwrap();
+    drop((dataset, store));
+    let store = Store::open_on(Arc::new(disk), options(Durability::Power)).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    assert_eq!(dataset.snapshot().count(&terrane::Query::new()).unwrap(), inserted as u64 + 1);
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+#[test]
+fn an_import_that_meets_a_full_disk_leaves_nothing_behind() {
+    let (disk, _, store) = faulty_store();
+    let records: Vec<Record> = (0..200).map(at).collect();
+    let files = disk.list("components").unwrap();
+    disk.set_capacity(disk.used_bytes() + 5000);
+    let outcome = (|| {
+        let mut importer = store.importer(MAIN, first_schema())?;
+        importer.push(&batch(&first_schema(), &records))?;
+        importer.finish(&mut |row| Err(row.error))
+    })();
+    assert!(outcome.as_ref().is_err_and(is_clean), "{outcome:?}");
+    assert_eq!(disk.list("components").unwrap(), files);
+    disk.set_capacity(u64::MAX);
+    let mut runner = store.importer(MAIN, first_schema()).unwrap();
+    runner.push(&batch(&first_schema(), &records)).unwrap();
+    assert_eq!(runner.finish(&mut |row| Err(row.error)).unwrap().records, 200);
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_store_goes_on_after_a_single_failed_read() {
+    let (_, faulty, store) = faulty_store();
+    let dataset = store.dataset(MAIN).unwrap();
+    dataset.insert(&at(1)).unwrap();
+    dataset.flush().unwrap();
+    let plan = FaultPlan { at: 1, fault: Fault::Eio, persistent: false };
+    faulty.arm(plan);
+    assert!(matches!(dataset.get(&Key::Int(1)), Err(Error::Storage(_)) | Ok(Some(_))));
+    assert_eq!(dataset.get(&Key::Int(1)).unwrap(), Some(at(1)));
+    faulty.disarm();
+    dataset.insert(&at(2)).unwrap();
+}

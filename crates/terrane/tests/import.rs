@@ -1,0 +1,257 @@
+//! Imports: any order of keys, duplicates, what is there already, writers meanwhile.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use support::workload::{MAIN, batch, first_schema};
+use support::{keys_of, record, seeded, small_options};
+use terrane::schema::{KeyColumn, Schema};
+use terrane::{Error, Geometry, Importer, Key, Options, Query, Record, RefusedRow, Result, Store, Value};
+use terrane_storage::{MemoryStorage, Storage};
+
+fn store() -> (MemoryStorage, Store) {
+    let disk = MemoryStorage::new();
+    let store = Store::open_on(Arc::new(disk.clone()), small_options()).unwrap();
+    (disk, store)
+}
+
+fn import(store: &Store, records: &[Record]) -> Result<(u64, Vec<RefusedRow>)> {
+    let mut importer = store.importer(MAIN, first_schema())?;
+    let mut refused = Vec::new();
+    let mut start = 0;
+    for chunk in records.chunks(997) {
+        let rows = importer.push(&batch(&first_schema(), chunk))?;
+        refused.extend(rows.into_iter().map(|row| RefusedRow { row: start + row.row, ..row }));
+        start += chunk.len();
+    }
+    let report = importer.finish(&mut |row| {
+        refused.push(row);
+        Ok(())
+    })?;
+    assert_eq!(report.refused, refused.len() as u64);
+    Ok((report.records, refused))
+}
+
+/// The dataset holds just these records, and every index agrees.
+fn verify(store: &Store, model: &BTreeMap<i64, Record>) {
+    let snapshot = store.dataset(MAIN).unwrap().snapshot();
+    let keys = keys_of(&snapshot, &Query::new());
+    assert_eq!(keys, model.keys().map(|key| Key::Int(*key)).collect::<Vec<_>>());
+    for record in model.values().step_by(1 + model.len() / 500) {
+        assert_eq!(snapshot.get(&record.key).unwrap().as_ref(), Some(record));
+    }
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{report}");
+    assert_eq!(report.records, model.len() as u64);
+    let files = report.components as usize;
+    assert!(files <= 4 * snapshot.schema().columns.len() + 8, "{files} components");
+}
+
+fn key_of(record: &Record) -> i64 {
+    match record.key {
+        Key::Int(key) => key,
+        _ => panic!("integer keys"),
+    }
+}
+
+fn large(rng: &mut SmallRng, key: i64) -> Record {
+    let mut record = record(rng, Key::Int(key), true);
+    record.values[0] = Value::Utf8("n".repeat(rng.random_range(0..600)));
+    record
+}
+
+/// Rows whose key an earlier row has, and the records that remain.
+fn first_of_each(records: &[Record], existing: &BTreeMap<i64, Record>) -> (BTreeMap<i64, Record>, Vec<usize>) {
+    let (mut model, mut refused) = (existing.clone(), Vec::new());
+    for (row, record) in records.iter().enumerate() {
+        match model.entry(key_of(record)) {
+            Entry::Vacant(entry) => {
+                entry.insert(record.clone());
+            }
+            Entry::Occupied(_) => refused.push(row),
+        }
+    }
+    (model, refused)
+}
+
+fn rows_of(refused: &[RefusedRow]) -> Vec<usize> {
+    assert!(refused.iter().all(|row| matches!(row.error, Error::DuplicateKey { .. })), "{refused:?}");
+    let mut rows: Vec<usize> = refused.iter().map(|row| row.row).collect();
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn unsorted_keys_in_several_spilled_runs_keep_the_first_of_each() {
+    let (mut rng, _) = seeded(51);
+    let (disk, store) = store();
+    let mut records: Vec<Record> = (0..20_000).map(|key| large(&mut rng, key)).collect();
+    for _ in 0..300 {
+        let key = rng.random_range(0..20_000);
+        records.push(large(&mut rng, key));
+    }
+    records.shuffle(&mut rng);
+    let mut importer = store.importer(MAIN, first_schema()).unwrap();
+    importer.push(&batch(&first_schema(), &records)).unwrap();
+    assert!(disk.list("components").unwrap().len() > 2, "several runs are spilled");
+    drop(importer);
+    assert!(disk.list("components").unwrap().is_empty(), "a dropped importer leaves nothing");
+    let (taken, refused) = import(&store, &records).unwrap();
+    let (model, wanted) = first_of_each(&records, &BTreeMap::new());
+    assert_eq!(taken, model.len() as u64);
+    assert_eq!(rows_of(&refused), wanted);
+    verify(&store, &model);
+    assert_eq!(disk.list("components").unwrap().len(), 2, "runs are removed");
+}
+
+#[test]
+fn keys_of_existing_records_are_refused_by_row() {
+    let (mut rng, _) = seeded(52);
+    for ascending in [true, false] {
+        let (_, store) = store();
+        let first: Vec<Record> = (0..500).map(|key| large(&mut rng, key * 3)).collect();
+        import(&store, &first).unwrap();
+        let dataset = store.dataset(MAIN).unwrap();
+        let (mut model, _) = first_of_each(&first, &BTreeMap::new());
+        dataset.insert(&large(&mut rng, 1)).unwrap();
+        model.insert(1, dataset.get(&Key::Int(1)).unwrap().unwrap());
+        dataset.delete(&Key::Int(3)).unwrap();
+        model.remove(&3);
+        let mut records: Vec<Record> = (0..400).map(|key| large(&mut rng, key * 2 - 9)).collect();
+        // Rows that are refused at once, so that rows and places in a run differ.
+        records.insert(5, records[4].clone());
+        records.insert(90, records[89].clone());
+        if !ascending {
+            records.shuffle(&mut rng);
+        }
+        let (wanted_model, wanted) = first_of_each(&records, &model);
+        let (_, refused) = import(&store, &records).unwrap();
+        assert_eq!(rows_of(&refused), wanted, "ascending {ascending}");
+        verify(&store, &wanted_model);
+    }
+}
+
+#[test]
+fn an_import_given_up_on_a_refused_row_changes_nothing() {
+    let (mut rng, _) = seeded(53);
+    let (disk, store) = store();
+    let first: Vec<Record> = (0..50).map(|key| large(&mut rng, key)).collect();
+    import(&store, &first).unwrap();
+    let files = disk.list("components").unwrap();
+    let mut importer = store.importer(MAIN, first_schema()).unwrap();
+    let records: Vec<Record> = (40..90).rev().map(|key| large(&mut rng, key)).collect();
+    importer.push(&batch(&first_schema(), &records)).unwrap();
+    let outcome = importer.finish(&mut |row| Err(row.error));
+    assert!(matches!(outcome, Err(Error::DuplicateKey { .. })), "{outcome:?}");
+    assert_eq!(disk.list("components").unwrap(), files);
+    verify(&store, &first_of_each(&first, &BTreeMap::new()).0);
+}
+
+#[test]
+fn records_without_geometry_are_kept_and_not_indexed() {
+    let (mut rng, _) = seeded(54);
+    let (_, store) = store();
+    let mut records: Vec<Record> = (0..100).map(|key| large(&mut rng, key)).collect();
+    records.iter_mut().step_by(2).for_each(|record| record.geometry = None::<Geometry>);
+    import(&store, &records).unwrap();
+    let (model, _) = first_of_each(&records, &BTreeMap::new());
+    verify(&store, &model);
+    let placed = model.values().filter(|record| record.geometry.is_some()).count() as u64;
+    let everywhere = Query::new().window(-100.0, -100.0, 100.0, 100.0);
+    assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&everywhere).unwrap(), placed);
+}
+
+#[test]
+fn generated_keys_go_on_after_the_largest() {
+    let (mut rng, _) = seeded(55);
+    let (_, store) = store();
+    let first = first_schema();
+    let key = KeyColumn { generated: true, ..first.key.clone() };
+    let schema = Schema::new(key, first.geometry.clone(), first.system, first.columns.clone()).unwrap();
+    let records: Vec<Record> = (0..30).map(|key| large(&mut rng, key)).collect();
+    let whole = batch(&first_schema(), &records);
+    let without_key = whole.project(&(1..whole.num_columns()).collect::<Vec<_>>()).unwrap();
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        let mut importer = store.importer(MAIN, schema.clone()).unwrap();
+        assert!(importer.push(&without_key).unwrap().is_empty());
+        assert_eq!(importer.finish(&mut |row| Err(row.error)).unwrap().records, 30);
+        ends.push(keys_of(&store.dataset(MAIN).unwrap().snapshot(), &Query::new()).len());
+    }
+    assert_eq!(ends, [30, 60, 90]);
+    let outcome = store.dataset(MAIN).unwrap().write_batch(&without_key, Default::default()).unwrap();
+    assert_eq!((outcome.keys.len(), outcome.refused.len()), (30, 0));
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+/// Pushes records, lets `meanwhile` happen, and finishes.
+fn finish_after(mut importer: Importer, records: &[Record], meanwhile: impl FnOnce()) -> Result<u64> {
+    importer.push(&batch(&first_schema(), records))?;
+    meanwhile();
+    Ok(importer.finish(&mut |row| Err(row.error))?.records)
+}
+
+#[test]
+fn records_inserted_while_an_import_runs_stay() {
+    let (mut rng, _) = seeded(56);
+    let (_, store) = store();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let records: Vec<Record> = (0..200).map(|key| large(&mut rng, key)).collect();
+    let (inserted, refused) = (large(&mut rng, 1000), large(&mut rng, 100));
+    let importer = store.importer(MAIN, first_schema()).unwrap();
+    finish_after(importer, &records, || {
+        dataset.insert(&inserted).unwrap();
+        dataset.upsert(&large(&mut rng, 7)).unwrap();
+        dataset.delete(&Key::Int(7)).unwrap();
+    })
+    .unwrap();
+    let (mut model, _) = first_of_each(&records, &BTreeMap::new());
+    model.insert(1000, inserted);
+    verify(&store, &model);
+    assert!(matches!(dataset.insert(&refused), Err(Error::DuplicateKey { .. })));
+}
+
+#[test]
+fn an_import_of_a_dataset_that_was_created_meanwhile_is_refused() {
+    let (mut rng, _) = seeded(57);
+    let (disk, store) = store();
+    let records: Vec<Record> = (0..20).map(|key| large(&mut rng, key)).collect();
+    let importer = store.importer(MAIN, first_schema()).unwrap();
+    let outcome = finish_after(importer, &records, || {
+        store.create_dataset(MAIN, first_schema()).unwrap();
+    });
+    assert!(matches!(outcome, Err(Error::Usage(_))), "{outcome:?}");
+    assert!(disk.list("components").unwrap().is_empty());
+    verify(&store, &BTreeMap::new());
+}
+
+#[test]
+fn imports_race_with_writers() {
+    let (mut rng, seed) = seeded(58);
+    let options = Options { background: true, ..small_options() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let imports: Vec<Vec<Record>> = (0..12i64)
+        .map(|round| (0..300).map(|key| large(&mut rng, 10_000 + round * 300 + key)).rev().collect())
+        .collect();
+    let writers: Vec<Vec<Record>> =
+        (0..4i64).map(|writer| (0..400).map(|key| large(&mut rng, writer * 400 + key)).collect()).collect();
+    std::thread::scope(|scope| {
+        for records in &writers {
+            let dataset = dataset.clone();
+            scope.spawn(move || records.iter().for_each(|record| dataset.insert(record).unwrap()));
+        }
+        for records in &imports {
+            assert_eq!(import(&store, records).unwrap_or_else(|error| panic!("{error}, seed {seed}")).0, 300);
+        }
+    });
+    let all: Vec<Record> = writers.into_iter().chain(imports).flatten().collect();
+    store.compact().unwrap();
+    verify(&store, &first_of_each(&all, &BTreeMap::new()).0);
+}

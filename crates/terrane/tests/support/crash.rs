@@ -1,0 +1,162 @@
+//! Runs a plan under the crash controller, cuts the power and looks at what recovery makes of it.
+
+use std::sync::Arc;
+
+use super::workload::{Held, MAIN, Plan, Runner, State, Step, options, state_of};
+use terrane::{Durability, Error, Key, Record, Store, Value};
+use terrane_storage::Storage;
+use terrane_storage::crash::{Budget, Controller, DiskEvent, Event, Image};
+
+/// Whether everything is to be tried, however long it takes.
+pub fn soak() -> bool {
+    std::env::var_os("TERRANE_SOAK").is_some()
+}
+
+/// Runs a plan; each acknowledged step `n` leaves the mark `n + 1`.
+pub fn run(plan: &Plan, durability: Durability) -> Arc<Controller> {
+    let controller = Controller::new();
+    let mut runner = Runner::open(controller.storage(), options(durability)).unwrap();
+    let mut generation = 0;
+    let (mut flushes, mut merges) = (0, 0);
+    for (number, step) in plan.steps.iter().enumerate() {
+        let before = runner.store().maintenance();
+        runner.apply(step).unwrap_or_else(|error| panic!("step {number} {step:?}: {error}"));
+        controller.mark(number as u64 + 1);
+        if !matches!(step, Step::Reopen) {
+            flushes += runner.store().maintenance().flushes - before.flushes;
+            merges += runner.store().maintenance().merges - before.merges;
+        }
+        let now = runner.store().info().unwrap().manifest_generation;
+        assert!(now >= generation, "manifest generations ascend");
+        generation = now;
+    }
+    assert_eq!(&state_of(runner.store()), &plan.states[plan.steps.len()], "the run itself");
+    if plan.steps.len() > 100 {
+        let log = controller.log();
+        let segment = |name: &str| name.starts_with("log/") && name.ends_with(".log");
+        let renamed = log.iter().filter_map(|event| match event {
+            Event::Disk(DiskEvent::Rename { from, to, .. }) => Some((from, to)),
+            _ => None,
+        });
+        let recycled = renamed.filter(|(from, to)| segment(from) && segment(to)).count();
+        assert!(flushes > 2 && merges > 1, "the run flushes and merges: {flushes}, {merges}");
+        assert!(durability == Durability::None || recycled > 0, "the run recycles segments of the log");
+    }
+    controller
+}
+
+/// The number of the first state that a store may be in at a cut, for a dataset.
+fn floor(plan: &Plan, durability: Durability, acknowledged: usize, dataset: &str) -> usize {
+    if durability == Durability::Power {
+        return acknowledged;
+    }
+    let secures = |step: &Step| match step {
+        Step::Reopen => true,
+        Step::Flush | Step::Compact => dataset == MAIN,
+        Step::Import(name, _) => name == dataset,
+        _ => false,
+    };
+    (0..acknowledged).rev().find(|&number| secures(&plan.steps[number])).map_or(0, |number| number + 1)
+}
+
+/// What is wrong with a state after a crash when this many steps were acknowledged.
+pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found: &State) -> Option<String> {
+    let last = (acknowledged + 1).min(plan.steps.len());
+    let mut names: Vec<&String> = found.keys().chain(plan.states[last].keys()).collect();
+    names.dedup();
+    for name in names {
+        let allowed = floor(plan, durability, acknowledged, name)..=last;
+        // Columns are changed by a manifest step of their own, so without a log they are ahead.
+        let columns = (acknowledged..=last).map(|number| plan.states[number].get(name).map(|held| held.columns));
+        let columns: Vec<_> = columns.collect();
+        let found = found.get(name);
+        if !columns.contains(&found.map(|held| held.columns)) {
+            return Some(format!("{name} has columns {:?} instead of {columns:?}", found.map(|held| held.columns)));
+        }
+        let records = |held: Option<&Held>| held.map(|held| held.records.clone());
+        if !allowed.clone().any(|number| records(plan.states[number].get(name)) == records(found)) {
+            let wanted = plan.states[acknowledged].get(name);
+            return Some(format!("{name} is in none of the states {allowed:?}: {found:?}\nwanted {wanted:?}"));
+        }
+    }
+    None
+}
+
+/// Recovers on an image and looks at everything.
+pub fn recover(image: &Image, storage: Arc<dyn Storage>, plan: &Plan, durability: Durability, acknowledged: usize) {
+    let check = |what: &str, ok: bool, details: &dyn Fn() -> String| {
+        assert!(ok, "{what}: {}\nin {} after {acknowledged} steps: {}", image.describe(), durability, details());
+    };
+    let store = match Store::open_on(storage.clone(), options(durability)) {
+        Ok(store) => store,
+        Err(error) => panic!("cannot reopen: {error}\n{} after {acknowledged} steps", image.describe()),
+    };
+    let found = state_of(&store);
+    let wrong = violation(plan, durability, acknowledged, &found);
+    check("wrong state", wrong.is_none(), &|| wrong.clone().unwrap_or_default());
+    let report = store.check(false).unwrap();
+    check("check", report.findings.is_empty(), &|| report.to_string());
+    let named: u64 = store
+        .info()
+        .unwrap()
+        .datasets
+        .iter()
+        .flat_map(|dataset| &dataset.indexes)
+        .map(|index| index.components as u64)
+        .sum();
+    let files = storage.list("components").unwrap();
+    check("stray files", files.len() as u64 == named, &|| format!("{files:?}, {named} of them in use"));
+    check("stray manifest", !storage.exists("MANIFEST.new").unwrap(), &String::new);
+    if let Ok(dataset) = store.dataset(MAIN) {
+        let mut values = vec![Value::Null; dataset.schema().columns.len()];
+        values[1] = Value::Int(7);
+        let record = Record::at(777, 1.0, 2.0, values);
+        dataset.insert(&record).unwrap();
+        assert!(matches!(dataset.insert(&record), Err(Error::DuplicateKey { .. })));
+        dataset.flush().unwrap();
+        drop(dataset);
+        store.close().unwrap();
+        let store = Store::open_on(storage, options(durability)).unwrap();
+        let dataset = store.dataset(MAIN).unwrap();
+        check("works on", dataset.get(&Key::Int(777)).unwrap() == Some(record), &String::new);
+        assert!(dataset.delete(&Key::Int(777)).unwrap());
+        let now = state_of(&store);
+        check("works on", now == found, &|| format!("{now:?} instead of {found:?}"));
+    }
+}
+
+/// Cuts a run after every `stride`-th event and looks at some images of each cut; cuts the
+/// recovery of every `again`-th image once more.
+pub fn explore(plan: &Plan, durability: Durability, seed: u64, stride: usize, again: usize) {
+    let controller = run(plan, durability);
+    let (stride, samples) = if soak() { (1, 48) } else { (stride, 2) };
+    let budget = |samples| Budget { exhaustive_pending: if soak() { 6 } else { 3 }, samples, ..Budget::default() };
+    let mut images = 0;
+    let log = controller.log();
+    let mut acknowledged = 0;
+    for cut in 0..=controller.events() {
+        if let Some(Event::Mark(_)) = cut.checked_sub(1).map(|last| &log[last]) {
+            acknowledged += 1;
+        }
+        if !(cut + seed as usize).is_multiple_of(stride) {
+            continue;
+        }
+        for image in controller.images(cut, &budget(samples), seed).chain([controller.process_kill(cut)]) {
+            images += 1;
+            let recovery = image.restart();
+            recover(&image, recovery.storage(), plan, durability, acknowledged);
+            if images % again != 0 {
+                continue;
+            }
+            let recovery = image.restart();
+            drop(Store::open_on(recovery.storage(), options(durability)).unwrap());
+            let events = recovery.events();
+            for second in (0..=events).step_by((events / if soak() { 40 } else { 4 }).max(1)) {
+                for image in recovery.images(second, &budget(1), seed) {
+                    recover(&image, image.storage(), plan, durability, acknowledged);
+                }
+            }
+        }
+    }
+    assert!(images > controller.events() / stride, "every cut was tried");
+}

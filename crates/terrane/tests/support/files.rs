@@ -1,0 +1,35 @@
+//! The bytes of a store's files, to be damaged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
+
+/// The files of a store by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// Reads all files.
+pub fn files_of(storage: &dyn Storage) -> Files {
+    let mut files = Files::new();
+    for directory in ["", "components", "log"] {
+        for name in storage.list(directory).unwrap() {
+            let name = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+            let file = storage.open(&name, OpenMode::Read).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            files.insert(name, bytes);
+        }
+    }
+    files
+}
+
+/// Storage with these files.
+pub fn storage_of(files: &Files) -> Arc<dyn Storage> {
+    let storage = MemoryStorage::new();
+    storage.create_directory("components").unwrap();
+    storage.create_directory("log").unwrap();
+    for (name, bytes) in files {
+        storage.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+    }
+    Arc::new(storage)
+}

@@ -1,0 +1,285 @@
+//! A planned run of a store and its model: the same operations on any storage, and what
+//! the store should hold after each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane::batch::BatchBuilder;
+use terrane::schema::{Column, ColumnType, KeyType, Schema, SchemaHistory};
+use terrane::{CoordinateSystem, Durability, Key, LogOptions, Options, Query, Record, Result, Store, Value};
+use terrane_storage::Storage;
+
+use super::{keys_of, record, schema, small_options};
+
+/// The dataset that most records go to.
+pub const MAIN: &str = "main";
+/// A dataset that is written as well, but never flushed by a step.
+pub const SIDE: &str = "side";
+/// Single records have keys below it in size, imported ones lie above.
+const KEYS: i64 = 24;
+const KEY_IMPORTED_MIN: i64 = 1000;
+
+/// One step of a run.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Insert(Record),
+    Upsert(Record),
+    Delete(Key),
+    /// An upsert into the side dataset.
+    Side(Record),
+    /// All or nothing; `None` deletes.
+    Batch(Vec<(Key, Option<Record>)>),
+    Flush,
+    Compact,
+    /// All or nothing; creates the dataset if need be.
+    Import(String, Vec<Record>),
+    AddColumn(String),
+    Reopen,
+}
+
+/// What a dataset should hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Held {
+    /// Number of attributes.
+    pub columns: usize,
+    /// Records by key, without the nulls at the end of their attributes.
+    pub records: BTreeMap<i64, Record>,
+}
+
+/// What a store should hold.
+pub type State = BTreeMap<String, Held>;
+
+/// A run and the state after each of its steps; `states[0]` is the empty store.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    pub states: Vec<State>,
+}
+
+/// Small log segments, so that a short run recycles some.
+pub fn options(durability: Durability) -> Options {
+    Options {
+        durability: Some(durability),
+        log: LogOptions { segment_size: 12 << 10, first_segment_size: 8 << 10, spare_segments: 2 },
+        ..small_options()
+    }
+}
+
+/// The schema of every dataset before columns are added.
+pub fn first_schema() -> Schema {
+    schema(KeyType::Int64, true, CoordinateSystem::Planar)
+}
+
+/// Records as a batch of a schema.
+pub fn batch(schema: &Schema, records: &[Record]) -> RecordBatch {
+    let (columns, system) = (schema.columns.clone(), schema.system);
+    let schema = Schema::new(schema.key.clone(), schema.geometry.clone(), system, columns).unwrap();
+    let history = SchemaHistory::new(schema.clone()).unwrap();
+    let mut builder = BatchBuilder::new(&history, None, false).unwrap();
+    for record in records {
+        let mut value = Vec::new();
+        let record = padded(record, schema.columns.len());
+        record.encode(&history, &mut value).unwrap();
+        builder.append(&record.key.to_encoded().unwrap(), &value, None).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+fn padded(record: &Record, columns: usize) -> Record {
+    let mut record = record.clone();
+    record.values.resize(columns, Value::Null);
+    record
+}
+
+fn trimmed(mut record: Record) -> Record {
+    while record.values.last() == Some(&Value::Null) {
+        record.values.pop();
+    }
+    record
+}
+
+fn number(key: &Key) -> i64 {
+    match key {
+        Key::Int(number) => *number,
+        key => panic!("the runs have integer keys, not {key}"),
+    }
+}
+
+impl Plan {
+    /// A run of `length` random steps that has every kind of step in it.
+    pub fn new(seed: u64, length: usize) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut plan = Self { steps: Vec::new(), states: vec![State::new()] };
+        plan.push(Step::Import(MAIN.into(), Vec::new()));
+        plan.push(Step::Import(SIDE.into(), Vec::new()));
+        let mut imported = KEY_IMPORTED_MIN;
+        for place in 2..length {
+            let key = rng.random_range(-KEYS / 2..KEYS / 2);
+            let step = match place % 40 {
+                17 => Step::Flush,
+                22 if place > 40 => Step::AddColumn(format!("added{place}")),
+                29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported)),
+                33 if place > 80 => Step::Compact,
+                36 => Step::Import(format!("loaded{place}"), imports(&mut rng, &mut imported)),
+                38 => Step::Reopen,
+                _ => match rng.random_range(0..10) {
+                    9 => Step::Side(record(&mut rng, Key::Int(key), true)),
+                    0..2 => Step::Delete(Key::Int(key)),
+                    2 => {
+                        let mut changes = BTreeMap::new();
+                        for _ in 0..rng.random_range(1..6) {
+                            let key = rng.random_range(-KEYS / 2..KEYS / 2);
+                            let put = rng.random_ratio(2, 3).then(|| record(&mut rng, Key::Int(key), true));
+                            changes.insert(key, (Key::Int(key), put));
+                        }
+                        Step::Batch(changes.into_values().collect())
+                    }
+                    _ if plan.last()[MAIN].records.contains_key(&key) => {
+                        Step::Upsert(record(&mut rng, Key::Int(key), true))
+                    }
+                    _ => Step::Insert(record(&mut rng, Key::Int(key), true)),
+                },
+            };
+            plan.push(step);
+        }
+        plan
+    }
+
+    /// A run of given steps, on an empty main dataset.
+    pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
+        let mut plan = Self { steps: Vec::new(), states: vec![State::new()] };
+        plan.push(Step::Import(MAIN.into(), Vec::new()));
+        steps.into_iter().for_each(|step| plan.push(step));
+        plan
+    }
+
+    fn last(&self) -> &State {
+        &self.states[self.states.len() - 1]
+    }
+
+    /// Adds a step.
+    pub fn push(&mut self, step: Step) {
+        let mut state = self.last().clone();
+        match &step {
+            Step::Insert(record) | Step::Upsert(record) => put(&mut state, MAIN, record),
+            Step::Side(record) => put(&mut state, SIDE, record),
+            Step::Import(name, records) => {
+                state.entry(name.clone()).or_insert_with(|| Held { columns: 2, ..Held::default() });
+                records.iter().for_each(|record| put(&mut state, name, record));
+            }
+            Step::Delete(key) => remove(&mut state, key),
+            Step::Batch(changes) => {
+                for (key, change) in changes {
+                    match change {
+                        Some(record) => put(&mut state, MAIN, record),
+                        None => remove(&mut state, key),
+                    }
+                }
+            }
+            Step::AddColumn(_) => state.get_mut(MAIN).unwrap().columns += 1,
+            Step::Flush | Step::Compact | Step::Reopen => {}
+        }
+        self.steps.push(step);
+        self.states.push(state);
+    }
+}
+
+fn put(state: &mut State, dataset: &str, record: &Record) {
+    state.get_mut(dataset).unwrap().records.insert(number(&record.key), trimmed(record.clone()));
+}
+
+fn remove(state: &mut State, key: &Key) {
+    state.get_mut(MAIN).unwrap().records.remove(&number(key));
+}
+
+/// Some records with keys that no other has, not in their order.
+fn imports(rng: &mut SmallRng, next: &mut i64) -> Vec<Record> {
+    let count = rng.random_range(0..12);
+    *next += count;
+    (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), true)).collect()
+}
+
+/// A store that carries out steps.
+#[derive(Debug)]
+pub struct Runner {
+    storage: Arc<dyn Storage>,
+    options: Options,
+    store: Option<Store>,
+}
+
+impl Runner {
+    /// Opens or creates the store.
+    pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
+        let store = Some(Store::open_on(storage.clone(), options.clone())?);
+        Ok(Self { storage, options, store })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        self.store.as_ref().expect("a step that failed to reopen is the last")
+    }
+
+    /// Whether the store is open: it is not after a step that failed to reopen it.
+    pub fn is_open(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Carries out one step, durably as the mode says.
+    pub fn apply(&mut self, step: &Step) -> Result<()> {
+        if let Step::Reopen = step {
+            let closed = self.store.take().map_or(Ok(()), Store::close);
+            self.store = Some(Store::open_on(self.storage.clone(), self.options.clone())?);
+            return closed;
+        }
+        if let Step::Import(name, records) = step {
+            let mut importer = self.store().importer(name, first_schema())?;
+            let schema = importer.schema().clone();
+            let refused = importer.push(&batch(&schema, records))?;
+            assert!(refused.is_empty(), "{refused:?}");
+            return importer.finish(&mut |row| Err(row.error)).map(|_| ());
+        }
+        if let Step::Side(record) = step {
+            return self.store().dataset(SIDE)?.upsert(record);
+        }
+        let dataset = self.store().dataset(MAIN)?;
+        let fit = |record: &Record| padded(record, dataset.schema().columns.len());
+        match step {
+            Step::Insert(record) => dataset.insert(&fit(record)),
+            Step::Upsert(record) => dataset.upsert(&fit(record)),
+            Step::Delete(key) => dataset.delete(key).map(|_| ()),
+            Step::Batch(changes) => {
+                let mut batch = dataset.atomic_batch();
+                for (key, change) in changes {
+                    match change {
+                        Some(record) => batch.upsert(&fit(record))?,
+                        None => batch.delete(key)?,
+                    }
+                }
+                batch.commit()
+            }
+            Step::Flush => dataset.flush(),
+            Step::Compact => dataset.compact(),
+            Step::AddColumn(name) => dataset.add_column(Column::new(name.as_str(), ColumnType::Float64)),
+            Step::Import(..) | Step::Side(_) | Step::Reopen => unreachable!("handled above"),
+        }
+    }
+}
+
+/// Everything that a store holds, by scans and look-ups.
+pub fn state_of(store: &Store) -> State {
+    let mut state = State::new();
+    for name in store.dataset_names() {
+        let dataset = store.dataset(&name).unwrap();
+        let snapshot = dataset.snapshot();
+        let columns = snapshot.schema().columns.len();
+        let records = keys_of(&snapshot, &Query::new()).into_iter().map(|key| {
+            let record = snapshot.get(&key).unwrap().expect("a scan found the key");
+            (number(&key), trimmed(record))
+        });
+        state.insert(name, Held { columns, records: records.collect() });
+    }
+    state
+}
