@@ -89,7 +89,9 @@ impl Dataset {
             match self.change(&key, change, geometry.rect()) {
                 Ok(committed) => {
                     last = committed.or(last);
-                    outcome.keys.push(Key::decode(schema.key.key_type, &key)?);
+                    let key = Key::decode(schema.key.key_type, &key)?;
+                    self.note_key(&key);
+                    outcome.keys.push(key);
                 }
                 Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
                 Err(error) => return Err(error),
@@ -99,6 +101,22 @@ impl Dataset {
             self.engine.acknowledge(committed)?;
         }
         Ok(outcome)
+    }
+
+    /// Keeps the row numbers above a key that was written.
+    pub(super) fn note_key(&self, key: &Key) {
+        let number = match key {
+            Key::Int(number) => u64::try_from(*number).ok(),
+            Key::UInt(number) => Some(*number),
+            _ => None,
+        };
+        let next = &self.handle.next_row_number;
+        // While it is 0, the first record without a key looks for the largest one.
+        if let Some(number) = number
+            && next.load(Ordering::Acquire) != 0
+        {
+            next.fetch_max(number.saturating_add(2), Ordering::AcqRel);
+        }
     }
 
     /// Appends the next row number as an encoded key.

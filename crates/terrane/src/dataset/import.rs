@@ -382,7 +382,11 @@ impl Importer {
         {
             let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, &[])?;
             while let Some(entry) = cursor.entry() {
-                if !entry.antimatter && primary.get(&entry.key, u64::MAX)?.is_some() {
+                // An old version may lie there of a key that is deleted by now.
+                if !entry.antimatter
+                    && primary.get(&entry.key, u64::MAX)?.is_some()
+                    && search::get(&now, PRIMARY as usize, &entry.key, u64::MAX)?.is_some()
+                {
                     return Err(Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &entry.key)? });
                 }
                 cursor.advance()?;

@@ -53,7 +53,10 @@ impl Dataset {
         let _gate = self.handle.gate.read();
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
         match self.change(&key, change, geometry.rect())? {
-            Some(committed) => self.engine.acknowledge(committed),
+            Some(committed) => {
+                self.note_key(&record.key);
+                self.engine.acknowledge(committed)
+            }
             None => Ok(()),
         }
     }
