@@ -88,7 +88,14 @@ pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>;
         rest = behind;
         let upper: &[u16] = bytemuck::try_cast_slice(upper).ok()?;
         let shift = 8 * *width as u32;
-        *column = Column { base: *base, shift, mask: (1 << shift) - 1, width: *width as usize, upper: &upper[..count], lower: &[] };
+        *column = Column {
+            base: *base,
+            shift,
+            mask: (1 << shift) - 1,
+            width: *width as usize,
+            upper: &upper[..count],
+            lower: &[],
+        };
     }
     for column in &mut columns {
         (column.lower, rest) = rest.split_at_checked((column.width * count + SLACK).next_multiple_of(8))?;

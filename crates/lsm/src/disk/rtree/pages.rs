@@ -158,8 +158,7 @@ impl<'a> Leaf<'a> {
             and_mark(hits, self.x1.upper(), x1, self.y1.upper(), y1);
             return Some(Marked::Rectangles);
         }
-        let (x, y) =
-            (self.x0.upper_range(window.x0, window.x1)?, self.y0.upper_range(window.y0, window.y1)?);
+        let (x, y) = (self.x0.upper_range(window.x0, window.x1)?, self.y0.upper_range(window.y0, window.y1)?);
         mark(hits, self.x0.upper(), x, self.y0.upper(), y);
         Some(Marked::Points(x, y))
     }
