@@ -25,7 +25,7 @@ fn numbers_go_on_above_keys_of_the_same_session() {
     let mut schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
     schema.key.generated = true;
     let dataset = store.create_dataset("d", schema).unwrap();
-    let mut write = |keys: Option<&[i64]>, rows| {
+    let write = |keys: Option<&[i64]>, rows| {
         let outcome = dataset.write_batch(&batch(keys, rows), OnConflict::Refuse).unwrap();
         assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
         outcome.keys

@@ -36,6 +36,12 @@ pub struct Entry<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Hits([u64; POINTS_MAX / 8]);
 
+impl Default for Hits {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Hits {
     /// No hits.
     #[inline]
