@@ -46,7 +46,7 @@ pub fn write(points: &Points, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Calls `each` with every record of a file that [`write`] made.
+/// Calls `each` with every record of a file that [`write()`] made.
 pub fn read(path: &Path, mut each: impl FnMut(Record) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH_ROWS).build()?;
