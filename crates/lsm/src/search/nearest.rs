@@ -26,6 +26,9 @@ pub trait Metric {
     fn to_point(&self, point: Point) -> f64;
     /// A window that encloses everything up to a finite measure, where there is a simple one.
     fn window(&self, measure: f64) -> Option<Rect>;
+    /// A guess at a measure that encloses a share of the points that are spread evenly over a
+    /// rectangle, where there is a simple one.
+    fn guess(&self, rect: &Rect, share: f64) -> Option<f64>;
 }
 
 /// An entry in order of distance.

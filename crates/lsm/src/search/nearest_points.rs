@@ -12,12 +12,15 @@ use terrane_space::{Point, Rect};
 use super::SpatialSource;
 use super::nearest::{Metric, NodeRef};
 use crate::Result;
-use crate::disk::rtree::{Hits, Leaf, Node, WindowBits};
+use crate::disk::rtree::{FANOUT_MAX, Hits, Inner, Leaf, Node, WindowBits};
 
 /// Most points that are found this way.
-pub const NEAREST_POINTS_MAX: usize = 1 << 12;
-/// Bytes of points, with those at one distance with the last, that a search keeps; it gives up at more.
-const MEMORY_MAX: usize = 1 << 20;
+pub const NEAREST_POINTS_MAX: usize = 1 << 10;
+/// Points, and bytes of keys, that are kept beyond twice those that are wanted.
+const SLACK_POINTS: usize = 512;
+const SLACK_KEY_BYTES: usize = 256 << 10;
+/// Below this, measures have lost digits.
+const MEASURE_SLACK: f64 = 1e-300;
 
 /// A node that may hold wanted points.
 struct Pending<'v> {
@@ -64,6 +67,7 @@ impl Ord for Measure {
     }
 }
 
+/// A point that may be among the nearest.
 #[derive(Clone, Copy)]
 struct Entry {
     measure: f64,
@@ -72,10 +76,9 @@ struct Entry {
     key_end: u32,
 }
 
-/// Points that may be among the nearest, in no order: the nearest ones and those that are
-/// as far as the last of them but for rounding, among which the caller decides.
+/// The nearest points in order.
 pub struct NearestPoints {
-    entries: Vec<Entry>,
+    entries: Vec<(f64, Entry)>,
     keys: Vec<u8>,
     /// Pages of disk components visited.
     pub pages: u64,
@@ -84,60 +87,57 @@ pub struct NearestPoints {
 }
 
 impl NearestPoints {
-    /// Number of points.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The points with their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (Point, &[u8])> {
-        self.entries.iter().map(|entry| (entry.point, &self.keys[entry.key_start as usize..entry.key_end as usize]))
+    /// Exact distances and keys, nearest first; at one distance in the order of keys.
+    pub fn iter(&self) -> impl Iterator<Item = (f64, &[u8])> {
+        self.entries.iter().map(|(distance, entry)| (*distance, key_of(&self.keys, entry)))
     }
 }
 
-/// Finds the `count` nearest points, at most [`NEAREST_POINTS_MAX`], that the snapshot sees.
-/// `None` where the search is not suited: for more points, where there is anti-matter, and where
-/// a great many points are at one distance or at distances beyond all numbers.
+fn key_of<'k>(keys: &'k [u8], entry: &Entry) -> &'k [u8] {
+    &keys[entry.key_start as usize..entry.key_end as usize]
+}
+
+/// Finds the `count` nearest points that the snapshot sees, by their exact distances.
+/// `None` where the search is not suited: for more than [`NEAREST_POINTS_MAX`] points, and
+/// where there is anti-matter.
 pub fn nearest_points<'v, M: Metric>(
     sources: &'v [SpatialSource<'v>],
     metric: &M,
+    exact: &impl Fn(Point) -> f64,
     snapshot: u64,
     count: usize,
 ) -> Result<Option<NearestPoints>> {
     if count > NEAREST_POINTS_MAX || sources.iter().any(SpatialSource::has_antimatter) {
         return Ok(None);
     }
-    let found = NearestPoints { entries: Vec::with_capacity(64), keys: Vec::with_capacity(512), pages: 0, measured: 0 };
     let mut search = Search {
         sources,
         metric,
+        exact,
         snapshot,
         count,
         best: BinaryHeap::with_capacity(count + 1),
         bound: if count == 0 { f64::NEG_INFINITY } else { f64::INFINITY },
         window: None,
-        given_up: false,
-        unbounded: Vec::new(),
-        queue: BinaryHeap::new(),
-        found,
+        unbounded: Vec::with_capacity(2 * FANOUT_MAX),
+        next_rect: Rect::EMPTY,
+        queue: BinaryHeap::with_capacity(FANOUT_MAX),
+        entries: Vec::with_capacity(128),
+        keys: Vec::with_capacity(1024),
+        keys_kept: 0,
+        pages: 0,
+        measured: 0,
     };
     search.run()?;
-    let Search { bound, mut found, given_up, .. } = search;
-    if given_up {
-        return Ok(None);
-    }
-    found.entries.retain(|entry| entry.measure <= bound);
-    Ok(Some(found))
+    let entries = search.ranked();
+    let Search { keys, pages, measured, .. } = search;
+    Ok(Some(NearestPoints { entries, keys, pages, measured }))
 }
 
-struct Search<'v, 'm, M> {
+struct Search<'v, 'm, M, E> {
     sources: &'v [SpatialSource<'v>],
     metric: &'m M,
+    exact: &'m E,
     snapshot: u64,
     count: usize,
     /// Measures of the nearest points so far, at most `count` of them.
@@ -146,14 +146,21 @@ struct Search<'v, 'm, M> {
     bound: f64,
     /// Encloses everything up to the bound, where the metric has such a window.
     window: Option<WindowBits>,
-    given_up: bool,
     /// Nodes met before there was a bound, in no order.
     unbounded: Vec<Pending<'v>>,
+    /// The box of the node that is opened next, while there is no bound.
+    next_rect: Rect,
     queue: BinaryHeap<Pending<'v>>,
-    found: NearestPoints,
+    /// All points within the bound at their time, but for those that surely are not wanted.
+    entries: Vec<Entry>,
+    keys: Vec<u8>,
+    /// Bytes of keys after the last clearing.
+    keys_kept: usize,
+    pages: u64,
+    measured: u64,
 }
 
-impl<'v, M: Metric> Search<'v, '_, M> {
+impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
     fn run(&mut self) -> Result<()> {
         for (number, source) in self.sources.iter().enumerate() {
             let bounds = source.bounds();
@@ -169,7 +176,7 @@ impl<'v, M: Metric> Search<'v, '_, M> {
             }
         }
         while let Some(first) = self.queue.pop() {
-            if first.measure > self.bound || self.given_up {
+            if first.measure > self.bound {
                 break;
             }
             let mut next = Some(first);
@@ -187,69 +194,119 @@ impl<'v, M: Metric> Search<'v, '_, M> {
     /// Opens a node. Where there is no bound yet, the nearest child is returned to be opened next.
     fn open(&mut self, pending: &Pending<'v>) -> Result<Option<Pending<'v>>> {
         let source = pending.source;
-        let mut nearest = None;
         match (&pending.node, &self.sources[source]) {
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) if node.is_leaf() => {
                 memory.leaf_entries(*node, self.snapshot, &mut |version| {
                     let Rect { x0: x, y0: y, .. } = version.entry.rect;
                     self.offer(Point { x, y }, || version.entry.key);
                 });
-                self.tighten();
+                self.after_leaf();
+                Ok(None)
             }
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) => {
+                let mut nearest = None;
                 memory.children(*node, &mut |child| {
-                    self.add(&mut nearest, source, &child.mbr, NodeRef::Memory(child.node));
+                    let measure = self.metric.to_rect(&child.mbr);
+                    self.add(&mut nearest, Pending { measure, source, node: NodeRef::Memory(child.node) });
                 });
+                self.next_rect = Rect::EMPTY;
+                Ok(nearest)
             }
             (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
                 let page = component.page(*pointer)?;
-                self.found.pages += 1;
+                self.pages += 1;
                 match component.node(&page, *pointer)? {
-                    Node::Inner(inner) => {
-                        let mut add = |search: &mut Self, index: usize| {
-                            search.add(&mut nearest, source, &inner.rect(index), NodeRef::Disk(inner.children[index]));
-                        };
-                        match &self.window {
-                            Some(window) => {
-                                let mut hits = Hits::new();
-                                inner.mark_window(window, &mut hits);
-                                hits.iter(inner.children.len()).for_each(|index| add(self, index));
-                            }
-                            None => (0..inner.children.len()).for_each(|index| add(self, index)),
-                        }
-                    }
+                    Node::Inner(inner) => Ok(self.open_inner(source, &inner)),
                     Node::Leaf(leaf) => {
                         self.read_leaf(&leaf);
-                        self.tighten();
+                        self.after_leaf();
+                        Ok(None)
                     }
                 }
             }
-            _ => {}
+            _ => Ok(None),
         }
-        Ok(nearest)
+    }
+
+    fn open_inner(&mut self, source: usize, inner: &Inner<'_>) -> Option<Pending<'v>> {
+        let children = inner.children;
+        let child = |index: usize, measure: f64| Pending { measure, source, node: NodeRef::Disk(children[index]) };
+        if let Some(window) = &self.window {
+            let mut hits = Hits::new();
+            inner.mark_window(window, &mut hits);
+            for index in hits.iter(children.len()) {
+                let measure = self.metric.to_rect(&inner.rect(index));
+                if measure <= self.bound {
+                    self.queue.push(child(index, measure));
+                }
+            }
+            return None;
+        }
+        let mut measures = [f64::INFINITY; FANOUT_MAX];
+        for (index, measure) in measures[..children.len()].iter_mut().enumerate() {
+            *measure = self.metric.to_rect(&inner.rect(index));
+        }
+        let measures = &measures[..children.len()];
+        let mut nearest = None;
+        let mut first = 0;
+        if !self.bound.is_finite() {
+            for (index, measure) in measures.iter().enumerate() {
+                if *measure < measures[first] {
+                    first = index;
+                }
+            }
+            self.next_rect = inner.rect(first);
+            self.add(&mut nearest, child(first, measures[first]));
+        }
+        let opened = nearest.is_some();
+        for (index, &measure) in measures.iter().enumerate().filter(|(index, _)| !opened || *index != first) {
+            self.add(&mut nearest, child(index, measure));
+        }
+        nearest
     }
 
     /// Keeps a child for later, or as the nearest one so far of its parent.
     #[inline]
-    fn add(&mut self, nearest: &mut Option<Pending<'v>>, source: usize, rect: &Rect, node: NodeRef<'v>) {
-        let measure = self.metric.to_rect(rect);
-        if measure > self.bound {
+    fn add(&mut self, nearest: &mut Option<Pending<'v>>, child: Pending<'v>) {
+        if child.measure > self.bound {
             return;
         }
-        let child = Pending { measure, source, node };
         if self.bound.is_finite() {
             self.queue.push(child);
             return;
         }
         match nearest {
             None => *nearest = Some(child),
-            Some(other) if measure < other.measure => self.unbounded.push(std::mem::replace(other, child)),
+            Some(other) if child.measure < other.measure => self.unbounded.push(std::mem::replace(other, child)),
             Some(_) => self.unbounded.push(child),
         }
     }
 
     fn read_leaf(&mut self, leaf: &Leaf<'_>) {
-        let window = self.window;
+        if self.bound.is_finite() {
+            return self.read_within(leaf, self.window);
+        }
+        // A guess at the bound spares most of the first leaf; a wrong one costs a second reading.
+        let share = 1.5 * self.count as f64 / leaf.count as f64;
+        if self.entries.is_empty()
+            && share < 0.5
+            && let Some(guess) = self.metric.guess(&self.next_rect, share)
+            && let Some(window) = self.metric.window(guess)
+        {
+            self.bound = guess;
+            self.read_within(leaf, Some(WindowBits::new(&window)));
+            if self.best.len() == self.count {
+                return;
+            }
+            self.bound = f64::INFINITY;
+            self.entries.clear();
+            self.keys.clear();
+            self.best.clear();
+        }
+        self.read_within(leaf, None);
+    }
+
+    fn read_within(&mut self, leaf: &Leaf<'_>, window: Option<WindowBits>) {
         let mut read = |index: usize| {
             if leaf.is_visible(index, self.snapshot) {
                 let point = leaf.point(index);
@@ -271,14 +328,13 @@ impl<'v, M: Metric> Search<'v, '_, M> {
     #[inline]
     fn offer<K: std::ops::Deref<Target = [u8]>>(&mut self, point: Point, key: impl FnOnce() -> K) {
         let measure = self.metric.to_point(point);
-        self.found.measured += 1;
+        self.measured += 1;
         if measure > self.bound {
             return;
         }
-        let key_start = self.found.keys.len() as u32;
-        self.found.keys.extend_from_slice(&key());
-        let key_end = self.found.keys.len() as u32;
-        self.found.entries.push(Entry { measure, point, key_start, key_end });
+        let key_start = self.keys.len() as u32;
+        self.keys.extend_from_slice(&key());
+        self.entries.push(Entry { measure, point, key_start, key_end: self.keys.len() as u32 });
         if self.best.len() < self.count {
             self.best.push(Measure(measure));
         } else if let Some(mut farthest) = self.best.peek_mut()
@@ -290,28 +346,42 @@ impl<'v, M: Metric> Search<'v, '_, M> {
             && let Some(farthest) = self.best.peek()
         {
             // Measures that differ by rounding may be one distance, in which keys decide.
-            self.bound = farthest.0 * (1.0 + 1e-14);
+            self.bound = farthest.0 * (1.0 + 1e-14) + MEASURE_SLACK;
         }
     }
 
-    /// After a leaf: follows the bound with the window, and forgets what is beyond it.
-    fn tighten(&mut self) {
-        self.window = self.metric.window(self.bound).map(|window| WindowBits::new(&window));
-        if self.found.entries.len() > 4 * self.count + 1024 {
-            let (bound, keys) = (self.bound, &self.found.keys);
-            let mut kept = Vec::with_capacity(keys.len() / 2);
-            self.found.entries.retain_mut(|entry| {
-                let start = kept.len() as u32;
-                let keep = entry.measure <= bound;
-                if keep {
-                    kept.extend_from_slice(&keys[entry.key_start as usize..entry.key_end as usize]);
-                    (entry.key_start, entry.key_end) = (start, kept.len() as u32);
-                }
-                keep
-            });
-            self.found.keys = kept;
+    /// Follows the bound with the window, and clears out what is not wanted any more.
+    fn after_leaf(&mut self) {
+        self.window = if self.bound.is_finite() {
+            self.metric.window(self.bound).map(|window| WindowBits::new(&window))
+        } else {
+            None
+        };
+        if self.entries.len() <= 2 * self.count + SLACK_POINTS
+            && self.keys.len() <= 2 * self.keys_kept + SLACK_KEY_BYTES
+        {
+            return;
         }
-        let used = self.found.entries.len() * size_of::<Entry>() + self.found.keys.len();
-        self.given_up |= used > MEMORY_MAX || (self.best.len() == self.count && !self.bound.is_finite());
+        // Each of those left out has `count` before it in the order of the result.
+        self.entries = self.ranked().into_iter().map(|(_, entry)| entry).collect();
+        let mut kept = Vec::with_capacity(self.keys.len() / 2);
+        for entry in &mut self.entries {
+            let start = kept.len() as u32;
+            kept.extend_from_slice(key_of(&self.keys, entry));
+            (entry.key_start, entry.key_end) = (start, kept.len() as u32);
+        }
+        self.keys_kept = kept.len();
+        self.keys = kept;
+    }
+
+    /// The first `count` entries in the order of the result.
+    fn ranked(&self) -> Vec<(f64, Entry)> {
+        let within = self.entries.iter().filter(|entry| entry.measure <= self.bound);
+        let mut ranked: Vec<(f64, Entry)> = within.map(|entry| ((self.exact)(entry.point), *entry)).collect();
+        ranked.sort_unstable_by(|(distance, entry), (other_distance, other)| {
+            distance.total_cmp(other_distance).then_with(|| key_of(&self.keys, entry).cmp(key_of(&self.keys, other)))
+        });
+        ranked.truncate(self.count);
+        ranked
     }
 }

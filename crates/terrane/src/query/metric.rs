@@ -11,7 +11,10 @@ pub(crate) struct PlanarMetric(pub Point);
 impl Metric for PlanarMetric {
     #[inline]
     fn to_rect(&self, rect: &Rect) -> f64 {
-        rect.planar_distance_squared(self.0)
+        // Without a branch for empty rectangles, which are infinitely far this way too.
+        let dx = (rect.x0 - self.0.x).max(self.0.x - rect.x1).max(0.0);
+        let dy = (rect.y0 - self.0.y).max(self.0.y - rect.y1).max(0.0);
+        dx * dx + dy * dy
     }
 
     #[inline]
@@ -27,6 +30,11 @@ impl Metric for PlanarMetric {
         // Wide enough for the rounding of the root and of the sums.
         let reach = measure.sqrt() * (1.0 + 1e-12) + 1e-12 * (self.0.x.abs() + self.0.y.abs());
         Some(Rect { x0: self.0.x - reach, y0: self.0.y - reach, x1: self.0.x + reach, y1: self.0.y + reach })
+    }
+
+    fn guess(&self, rect: &Rect, share: f64) -> Option<f64> {
+        let reach = self.to_rect(rect).sqrt() + (rect.area() * share).sqrt();
+        (reach.is_finite() && reach > 0.0).then_some(reach * reach)
     }
 }
 
@@ -53,6 +61,10 @@ impl Metric for SphereMetric {
     }
 
     fn window(&self, _: f64) -> Option<Rect> {
+        None
+    }
+
+    fn guess(&self, _: &Rect, _: f64) -> Option<f64> {
         None
     }
 }

@@ -33,6 +33,15 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    fn from_points(points: &NearestPoints) -> Self {
+        let mut found = Self::default();
+        for (distance, key) in points.iter() {
+            found.keys.push(key);
+            found.distances.push(distance);
+        }
+        found
+    }
+
     pub fn take(&mut self) -> Option<(&[u8], f64)> {
         let distance = *self.distances.get(self.taken)?;
         self.taken += 1;
@@ -89,7 +98,10 @@ pub(crate) fn search(
 
 /// At most the distance whose square is `measure`, whichever way it is computed.
 fn planar_lower_bound(measure: f64) -> f64 {
-    measure.sqrt() * (1.0 - 1e-14)
+    // What is beyond all numbers is at least as far as the root of the largest; what is next to
+    // nothing has lost digits.
+    let root = measure.min(f64::MAX).sqrt();
+    (root * (1.0 - 1e-14) - 1e-150).max(0.0)
 }
 
 /// At most the distance of a squared chord, whichever way it is computed; chords tell distances
@@ -117,12 +129,13 @@ fn run<M: Metric>(
     // Only where every entry is a result can the search forget farther ones.
     if points
         && filters.is_empty()
-        && let Some(nearest) = nearest_points(&sources, &metric, snapshot.sequence(), k)?
+        && let Some(nearest) =
+            nearest_points(&sources, &metric, &|point| exact.to_point(point), snapshot.sequence(), k)?
     {
-        explanation.candidates = nearest.len() as u64;
+        explanation.candidates = nearest.measured;
         explanation.pages_visited = nearest.pages;
         explanation.entries = nearest.measured;
-        return Ok(exact.rank(&nearest, k));
+        return Ok(Found::from_points(&nearest));
     }
     let mut search = NearestSearch::new(&sources, metric, snapshot.sequence());
     let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
@@ -191,21 +204,6 @@ impl Exact {
             CoordinateSystem::Planar => self.place.planar_distance(point),
             CoordinateSystem::LonLat => self.prepared.distance_m(point),
         }
-    }
-
-    /// The first `k` points by their distance, and by their keys at one distance.
-    fn rank(&self, points: &NearestPoints, k: usize) -> Found {
-        let mut order: Vec<(f64, &[u8])> = points.iter().map(|(point, key)| (self.to_point(point), key)).collect();
-        order.sort_unstable_by(|(distance, key), (other, other_key)| {
-            distance.total_cmp(other).then_with(|| key.cmp(other_key))
-        });
-        order.truncate(k);
-        let mut found = Found::default();
-        for (distance, key) in order {
-            found.keys.push(key);
-            found.distances.push(distance);
-        }
-        found
     }
 
     fn to_record(&self, record: &RecordView<'_>) -> Result<Option<f64>> {
