@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 const CHUNK_BYTES_MIN: usize = 64 << 10;
-const CHUNK_BYTES_MAX: usize = 1 << 20;
+const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Alignment of every chunk, and the largest one that can be asked for.
 const CHUNK_ALIGN: usize = 64;
 

@@ -130,9 +130,15 @@ impl Engine {
         self.shares.components / 2
     }
 
+    /// Whether memory components may grow. An eighth of their share is left for the writes that
+    /// pass at the same time, as memory is taken in chunks.
+    fn has_room(&self) -> bool {
+        self.memory_used() < self.shares.components / 8 * 7
+    }
+
     /// Lets a write pass, or has it wait until memory components have room again.
     pub fn admit_write(&self) -> Result<()> {
-        if self.memory_used() < self.shares.components {
+        if self.has_room() {
             return Ok(());
         }
         if !self.options.background {
@@ -141,7 +147,7 @@ impl Engine {
         self.maintenance.stalls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.maintenance.state.lock();
         let first_round = state.rounds;
-        while self.memory_used() >= self.shares.components {
+        while !self.has_room() {
             if state.stopping {
                 return Err(Error::Failed("the store is being closed".into()));
             }
