@@ -1,7 +1,7 @@
 //! The R-tree of a disk component: points or rectangles in Hilbert order, with their keys.
 //!
 //! Page layouts (payloads; every part is padded to 8 bytes):
-//! - leaf: a column per coordinate (x and y of points; x0, y0, x1 and y1 of rectangles) ·
+//! - leaf: the columns of the coordinates (x and y; or x0, y0, x1 and y1), side by side ·
 //!   keys · anti-matter bits (if flagged) · begin and end sequence numbers (if flagged);
 //! - inner: x0, y0, x1, y1 of the children, four arrays of f32 rounded outward · pointers.
 //!
