@@ -134,7 +134,8 @@ impl Store {
     }
 
     /// Ends the background work, makes everything durable, and closes the store. Datasets and
-    /// snapshots that are still around can be read, but not written any more.
+    /// snapshots that are still around can be read, but not written any more; until the last of
+    /// them is dropped the store counts as open, and opening it again for writing is refused.
     ///
     /// # Errors
     /// A failed sync or, without a log, a failed flush.

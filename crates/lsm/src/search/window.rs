@@ -177,12 +177,6 @@ impl<S: HoldsSource> WindowScan<S> {
         })
     }
 
-    /// Bytes that the anti-matter met so far takes; a caller to whom it is too much scans the
-    /// primary index instead.
-    pub fn memory_used(&self) -> usize {
-        self.hidden.memory_used()
-    }
-
     /// Visits the next entries that are not hidden. False when there are no more, or when the
     /// visitor broke off.
     #[inline]

@@ -1,7 +1,9 @@
 //! The engine under a store: one log, one order of commits, the datasets, the background work.
 //!
-//! Orders in which locks are taken, outermost first: import gate of a dataset · key locks ·
-//! commit latch · everything inside `terrane-lsm`. Nothing that a flush needs is ever held by
+//! Order in which locks are taken, outermost first: catalog changes · import gate of a dataset ·
+//! key locks · the flush and merge locks of a partition · manifest · commit latch · the rest
+//! inside `terrane-lsm`. (A flush asks for the low-water mark inside its manifest step, so
+//! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
 //! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
 //! key lock.
 

@@ -89,9 +89,6 @@ pub struct Leaf<'a> {
     ends: Option<&'a [u64]>,
 }
 
-/// Another name for a leaf where the tree's nodes are handled one by one.
-pub type LeafNode<'a> = Leaf<'a>;
-
 impl<'a> Leaf<'a> {
     /// Reads a leaf; `None` when its parts do not fit.
     #[inline]
