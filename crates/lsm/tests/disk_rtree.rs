@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use disk_support::Bench;
 use proptest::prelude::*;
-use terrane_lsm::disk::ComponentMeta;
-use terrane_lsm::disk::rtree::{RTreeBuilder, RTreeComponent, RTreeCursor, WindowSearch};
-use terrane_space::{CoordinateSystem, Rect, hilbert};
+use terrane_lsm::disk::rtree::{DistanceBounds, Hits, Node, RTreeBuilder, RTreeComponent, RTreeCursor, WindowSearch};
+use terrane_lsm::disk::{ComponentMeta, ReadGuard};
+use terrane_space::{CoordinateSystem, Point, Rect, hilbert};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
@@ -36,7 +36,7 @@ fn search(component: &RTreeComponent, window: &Rect, snapshot: u64) -> Vec<(Rect
     let mut found = Vec::new();
     let mut search = WindowSearch::new(component, window, snapshot);
     while search
-        .next_leaf(component, &mut |leaf, index| {
+        .next_leaf(component, &ReadGuard::enter(), &mut |leaf, index| {
             let entry = leaf.get(index);
             found.push((entry.rect, entry.key.to_vec(), entry.antimatter));
             ControlFlow::Continue(())
@@ -120,6 +120,54 @@ proptest! {
             cursor.advance().unwrap();
         }
         prop_assert!(cursor.entry().is_none());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn distance_bounds_enclose_the_distances(
+        center in (-180.0..180.0f64, -90.0..90.0f64),
+        spread in prop::sample::select(vec![1e-9, 1e-3, 0.1, 5.0, 300.0, 1e30]),
+        steps in prop::collection::vec((-1.0..1.0f64, -1.0..1.0f64), 1..128),
+        from in (-3.0..3.0f64, -3.0..3.0f64),
+        count in 1usize..40,
+    ) {
+        let entries = steps.iter().enumerate().map(|(number, (dx, dy))| {
+            let (x, y) = (center.0 + dx * spread, center.1 + dy * spread);
+            let rect = Rect { x0: x, y0: y, x1: x, y1: y };
+            Entry { rect, key: (number as u64).to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
+        });
+        let entries = ordered(entries.collect());
+        let from = Point { x: center.0 + from.0 * spread, y: center.1 + from.1 * spread };
+        let mut bench = Bench::new();
+        let meta = build(&mut bench, &entries, true, false);
+        let component = RTreeComponent::open(bench.open(&meta).unwrap()).unwrap();
+        let guard = ReadGuard::enter();
+        let root = component.root().unwrap();
+        let top = component.page(root, &guard).unwrap();
+        let Node::Inner(inner) = component.node(&top, root).unwrap() else { panic!("the root is a parent") };
+        let page = component.page(inner.children[0], &guard).unwrap();
+        let Node::Leaf(leaf) = component.node(&page, inner.children[0]).unwrap() else { panic!("a leaf") };
+        let mut bounds = DistanceBounds::default();
+        if !leaf.distance_bounds(from, &mut bounds) {
+            return Ok(());
+        }
+        let squares: Vec<f64> = (0..leaf.count)
+            .map(|index| leaf.point(index))
+            .map(|point| (point.x - from.x).powi(2) + (point.y - from.y).powi(2))
+            .collect();
+        for (index, square) in squares.iter().enumerate() {
+            let (lower, upper) = bounds.of(index);
+            prop_assert!(lower <= *square && *square <= upper, "{lower} {square} {upper}");
+            let mut hits = Hits::new();
+            bounds.mark(-1.0, bounds.count_of(*square), &mut hits);
+            prop_assert!(hits.iter(leaf.count).any(|hit| hit == index));
+        }
+        let mut hits = Hits::new();
+        bounds.mark(-1.0, bounds.threshold(count), &mut hits);
+        prop_assert!(hits.iter(leaf.count).count() >= count.min(leaf.count));
     }
 }
 

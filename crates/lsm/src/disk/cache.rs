@@ -8,15 +8,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
-
-use super::page::{Page, PageRef};
+use super::page::Page;
+use super::slot::{Lent, PageSlot, ReadGuard};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Slots are allocated in chunks of this many pages, when first used.
 const CHUNK_LEN: usize = 512;
 
-type Chunk = Box<[ArcSwapOption<Page>]>;
+type Chunk = Box<[PageSlot]>;
 
 /// The cached pages of one file.
 #[derive(Debug)]
@@ -31,22 +30,31 @@ impl SlotTable {
         Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
-    fn slot(&self, number: u32) -> Option<&ArcSwapOption<Page>> {
+    #[inline]
+    fn slot(&self, number: u32) -> Option<&PageSlot> {
         let number = number as usize;
         self.chunks.get(number / CHUNK_LEN)?.get()?.get(number % CHUNK_LEN)
     }
 
-    fn slot_or_new(&self, number: u32) -> Option<&ArcSwapOption<Page>> {
+    fn slot_or_new(&self, number: u32) -> Option<&PageSlot> {
         let number = number as usize;
         let chunk = self.chunks.get(number / CHUNK_LEN)?;
-        chunk.get_or_init(|| (0..CHUNK_LEN).map(|_| ArcSwapOption::empty()).collect()).get(number % CHUNK_LEN)
+        chunk.get_or_init(|| (0..CHUNK_LEN).map(|_| PageSlot::default()).collect()).get(number % CHUNK_LEN)
     }
 
     /// The page, if it is cached.
-    pub fn get(&self, number: u32) -> Option<PageRef> {
-        let guard = self.slot(number)?.load();
-        guard.as_ref()?.touch();
-        Some(PageRef::Cached(guard))
+    #[inline]
+    pub fn get<'g>(&self, number: u32, guard: &'g ReadGuard) -> Option<Lent<'g>> {
+        let page = self.peek(number, guard)?;
+        page.touch();
+        Some(page)
+    }
+
+    /// The page, if it is cached, without a look at it and so without waiting for its memory;
+    /// the cache does not learn that it is in use.
+    #[inline]
+    pub fn peek<'g>(&self, number: u32, guard: &'g ReadGuard) -> Option<Lent<'g>> {
+        self.slot(number)?.get(guard)
     }
 }
 
@@ -108,14 +116,15 @@ impl PageCache {
     }
 
     /// Keeps a page that was just read. A page too large for the cache is not kept.
-    pub(super) fn insert(&self, table: &Arc<SlotTable>, number: u32, page: &Arc<Page>) {
+    pub(super) fn insert(&self, table: &Arc<SlotTable>, number: u32, page: &Page) {
         let size = page.memory_used();
         if size > self.capacity / 8 {
             return;
         }
         let Some(slot) = table.slot_or_new(number) else { return };
+        let guard = ReadGuard::enter();
         let mut clock = self.clock.lock();
-        let before = slot.swap(Some(page.clone()));
+        let before = slot.replace(Some(page.clone()), &guard);
         self.used.fetch_add(size, Ordering::Relaxed);
         match before {
             Some(before) => {
@@ -129,13 +138,10 @@ impl PageCache {
             steps -= 1;
             let Some((table, number)) = clock.pop_front() else { break };
             let Some(slot) = table.slot(number) else { continue };
-            let spared = match &*slot.load() {
-                None => continue,
-                Some(page) => page.referenced.swap(false, Ordering::Relaxed),
-            };
-            if spared {
+            let Some(page) = slot.get(&guard) else { continue };
+            if page.take_referenced() {
                 clock.push_back((table, number));
-            } else if let Some(page) = slot.swap(None) {
+            } else if let Some(page) = slot.replace(None, &guard) {
                 self.used.fetch_sub(page.memory_used(), Ordering::Relaxed);
                 self.evictions.fetch_add(1, Ordering::Relaxed);
             }
@@ -144,9 +150,10 @@ impl PageCache {
 
     /// Forgets all pages of a file.
     pub(super) fn remove(&self, table: &Arc<SlotTable>) {
+        let guard = ReadGuard::enter();
         let mut clock = self.clock.lock();
         for slot in table.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.iter()) {
-            if let Some(page) = slot.swap(None) {
+            if let Some(page) = slot.replace(None, &guard) {
                 self.used.fetch_sub(page.memory_used(), Ordering::Relaxed);
             }
         }

@@ -10,6 +10,8 @@
 //! parts, u16 each, padded to 8 bytes · per column the lower parts, packed, followed by 8
 //! bytes of slack and padding.
 
+use terrane_space::from_ordered_bits;
+
 /// Bytes of a column's base and width.
 const HEAD_LEN: usize = 16;
 /// Slack after the lower parts, so that each can be read as 8 bytes.
@@ -66,9 +68,8 @@ impl UpperRange {
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     base: u64,
+    /// Bits of the lower part.
     shift: u32,
-    mask: u64,
-    width: usize,
     upper: &'a [u16],
     lower: &'a [u8],
 }
@@ -79,7 +80,7 @@ pub struct Column<'a> {
 pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>; N], &[u8])> {
     let (heads, mut rest) = bytes.split_at_checked(N * HEAD_LEN)?;
     let heads: &[[u64; 2]] = bytemuck::try_cast_slice(heads).ok()?;
-    let mut columns = [Column { base: 0, shift: 0, mask: 0, width: 0, upper: &[], lower: &[] }; N];
+    let mut columns = [Column { base: 0, shift: 0, upper: &[], lower: &[] }; N];
     for (column, [base, width]) in columns.iter_mut().zip(heads) {
         if *width > 6 {
             return None;
@@ -87,18 +88,10 @@ pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>;
         let (upper, behind) = rest.split_at_checked((2 * count).next_multiple_of(8))?;
         rest = behind;
         let upper: &[u16] = bytemuck::try_cast_slice(upper).ok()?;
-        let shift = 8 * *width as u32;
-        *column = Column {
-            base: *base,
-            shift,
-            mask: (1 << shift) - 1,
-            width: *width as usize,
-            upper: &upper[..count],
-            lower: &[],
-        };
+        *column = Column { base: *base, shift: 8 * *width as u32, upper: &upper[..count], lower: &[] };
     }
     for column in &mut columns {
-        (column.lower, rest) = rest.split_at_checked((column.width * count + SLACK).next_multiple_of(8))?;
+        (column.lower, rest) = rest.split_at_checked((column.width() * count + SLACK).next_multiple_of(8))?;
     }
     Some((columns, rest))
 }
@@ -109,16 +102,22 @@ impl<'a> Column<'a> {
         (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
     }
 
+    /// Bytes of a lower part.
+    #[inline]
+    fn width(&self) -> usize {
+        self.shift as usize / 8
+    }
+
     #[inline]
     fn offset(&self, index: usize) -> u64 {
-        let start = index * self.width;
+        let start = index * self.width();
         let lower = match self.lower.get(start..start + 8) {
             Some(bytes) => {
                 u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
             }
             None => 0,
         };
-        (u64::from(self.upper[index]) << self.shift) | (lower & self.mask)
+        (u64::from(self.upper[index]) << self.shift) | (lower & ((1 << self.shift) - 1))
     }
 
     /// The value at an index.
@@ -131,6 +130,27 @@ impl<'a> Column<'a> {
     #[inline]
     pub fn upper(&self) -> &'a [u16] {
         self.upper
+    }
+
+    /// The largest upper part.
+    #[inline]
+    pub fn upper_max(&self) -> u16 {
+        self.upper.iter().fold(0, |max, upper| max.max(*upper))
+    }
+
+    /// Where the values are the ordered bits of numbers that lie evenly spaced between two powers
+    /// of two: the number at offset 0, and by how much one step of the upper part exceeds the last.
+    #[inline]
+    pub fn even_steps(&self) -> Option<(f64, f64)> {
+        const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+        let last = self.base.checked_add(((u64::from(self.upper_max()) + 1) << self.shift) - 1)?;
+        if self.base >> MANTISSA_BITS != last >> MANTISSA_BITS {
+            return None;
+        }
+        let first = from_ordered_bits(self.base);
+        let exponent = (first.to_bits() >> MANTISSA_BITS) & 0x7ff;
+        let exponent = (exponent + u64::from(self.shift)).checked_sub(u64::from(MANTISSA_BITS))?;
+        (1..0x7ff).contains(&exponent).then(|| (first, f64::from_bits(exponent << MANTISSA_BITS)))
     }
 
     /// The upper parts that values in `low..=high` can have.
@@ -170,6 +190,28 @@ mod tests {
             prop_assert!(column.is_valid());
             for (index, value) in values.iter().enumerate() {
                 prop_assert_eq!(column.get(index), *value);
+            }
+        }
+
+        #[test]
+        fn even_steps_tell_where_numbers_lie(
+            start in prop_oneof![-200.0..200.0f64, -1e-3..1e-3f64, -1e300..1e300f64],
+            offsets in prop::collection::vec(any::<u64>(), 1..60),
+            shift in 4u32..64,
+        ) {
+            let start = terrane_space::ordered_bits(start);
+            let values: Vec<u64> = offsets.iter().map(|offset| start.saturating_add(offset >> shift)).collect();
+            let numbers = values.iter().map(|value| from_ordered_bits(*value));
+            prop_assume!(numbers.clone().all(f64::is_finite));
+            let mut bytes = Vec::new();
+            encode(std::slice::from_ref(&values), &mut bytes);
+            let aligned = words(&bytes);
+            let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            if let Some((first, step)) = column.even_steps() {
+                for (number, upper) in numbers.zip(column.upper()) {
+                    let place = (number - first) / step;
+                    prop_assert!(f64::from(*upper) <= place && place < f64::from(*upper) + 1.0);
+                }
             }
         }
 

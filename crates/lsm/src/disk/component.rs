@@ -9,6 +9,7 @@ use terrane_storage::{File, OpenMode, Storage};
 
 use super::cache::{PageCache, SlotTable};
 use super::page::{ALIGNMENT, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
+use super::slot::{Lent, ReadGuard};
 use crate::sync::{AtomicBool, Ordering};
 use crate::{Error, Result};
 
@@ -150,13 +151,14 @@ impl ComponentFile {
 
     /// Reads a page through the cache. `validate` checks its structure when it enters memory.
     #[inline]
-    pub fn page(
+    pub fn page<'g>(
         &self,
         pointer: PagePointer,
         validate: fn(&Page) -> std::result::Result<(), String>,
-    ) -> Result<PageRef> {
-        match self.slots.get(pointer.number) {
-            Some(page) => Ok(page),
+        guard: &'g ReadGuard,
+    ) -> Result<PageRef<'g>> {
+        match self.slots.get(pointer.number, guard) {
+            Some(page) => Ok(PageRef::Lent(page)),
             None => {
                 let page = self.load(pointer, validate)?;
                 self.cache.insert(&self.slots, pointer.number, &page);
@@ -165,24 +167,26 @@ impl ComponentFile {
         }
     }
 
+    /// The page if it is cached, without waiting for its memory.
+    #[inline]
+    pub fn peek<'g>(&self, pointer: PagePointer, guard: &'g ReadGuard) -> Option<Lent<'g>> {
+        self.slots.peek(pointer.number, guard)
+    }
+
     /// Reads a page that is not going to be used again soon: cached pages are used, none is added.
     pub fn page_once(
         &self,
         pointer: PagePointer,
         validate: fn(&Page) -> std::result::Result<(), String>,
-    ) -> Result<PageRef> {
-        match self.slots.get(pointer.number) {
-            Some(page) => Ok(page),
-            None => Ok(PageRef::Owned(self.load(pointer, validate)?)),
+    ) -> Result<Page> {
+        match self.slots.get(pointer.number, &ReadGuard::enter()) {
+            Some(page) => Ok(page.clone()),
+            None => self.load(pointer, validate),
         }
     }
 
     /// Reads a page from the file whatever the cache holds, as `check` wants it.
-    pub fn load(
-        &self,
-        pointer: PagePointer,
-        validate: fn(&Page) -> std::result::Result<(), String>,
-    ) -> Result<Arc<Page>> {
+    pub fn load(&self, pointer: PagePointer, validate: fn(&Page) -> std::result::Result<(), String>) -> Result<Page> {
         let damaged = |reason: String| Error::damaged(self.name(), pointer.offset, reason);
         if pointer.number >= self.meta.pages {
             return Err(damaged(format!("page number {} of {}", pointer.number, self.meta.pages)));
@@ -191,7 +195,7 @@ impl ComponentFile {
             .map_err(|error| relabel(error, &self.name()))?;
         self.cache.count_read(pointer.length as usize);
         validate(&page).map_err(damaged)?;
-        Ok(Arc::new(page))
+        Ok(page)
     }
 
     /// Damage at a page of this file.
@@ -233,15 +237,16 @@ fn read_page(file: &dyn File, pointer: PagePointer, file_id: u64, file_len: u64)
     {
         return Err(Error::damaged("", pointer.offset, format!("a page of {length} bytes cannot lie here")));
     }
-    let mut words = vec![0u64; length / ALIGNMENT].into_boxed_slice();
-    file.read_exact_at(bytemuck::cast_slice_mut(&mut words), pointer.offset).map_err(|error| {
-        if error.is_unexpected_end() {
-            Error::damaged("", pointer.offset, "the file ends inside the page")
-        } else {
-            error.into()
-        }
-    })?;
-    Page::verify(words, file_id, pointer.number).map_err(|reason| Error::damaged("", pointer.offset, reason))
+    let read = |bytes: &mut [u8]| {
+        file.read_exact_at(bytes, pointer.offset).map_err(|error| {
+            if error.is_unexpected_end() {
+                Error::damaged("", pointer.offset, "the file ends inside the page")
+            } else {
+                error.into()
+            }
+        })
+    };
+    Page::read(length, file_id, pointer.number, read)?.map_err(|reason| Error::damaged("", pointer.offset, reason))
 }
 
 fn read_meta(file: &dyn File, name: &str, file_id: u64, length: u64) -> Result<ComponentMeta> {

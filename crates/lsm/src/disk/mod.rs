@@ -20,10 +20,13 @@ mod component;
 mod keys;
 mod page;
 pub mod rtree;
+#[allow(unsafe_code, reason = "reclamation of cached pages; every block states its argument")]
+mod slot;
 mod writer;
 
 pub use cache::{CacheCounters, PageCache};
 pub use component::{ComponentFile, ComponentMeta, Statistics, component_name};
 pub use keys::Key;
-pub use page::{PageKind, PagePointer, PageRef};
+pub use page::{Page, PageKind, PagePointer, PageRef};
+pub use slot::ReadGuard;
 pub use writer::ComponentWriter;

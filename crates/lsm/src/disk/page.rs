@@ -1,10 +1,12 @@
 //! Pages: header, checksum, aligned bytes.
 
+use std::ffi::c_void;
 use std::ops::Deref;
-use std::sync::Arc;
 
-use arc_swap::Guard;
 use bytemuck::{Pod, Zeroable};
+use triomphe::ThinArc;
+
+use super::slot::Lent;
 
 use crate::sync::{AtomicBool, Ordering};
 
@@ -89,92 +91,187 @@ pub fn checksum(file_id: u64, number: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[4..])
 }
 
-/// A page in memory whose checksum and structure have been verified.
+/// What stands before a page's words in memory.
 #[derive(Debug)]
-pub struct Page {
-    words: Box<[u64]>,
-    header: PageHeader,
+struct Head {
     kind: PageKind,
     /// Set by readers, cleared by the cache's clock hand.
-    pub(super) referenced: AtomicBool,
+    referenced: AtomicBool,
 }
 
+/// A page in memory whose checksum and structure have been verified; clones share it. Count of
+/// owners, head and words are one allocation, so who has the pointer has no further one to follow.
+#[derive(Clone, Debug)]
+pub struct Page(ThinArc<Head, u64>);
+
 impl Page {
-    /// Takes over the bytes of a page after verifying header and checksum; the error is a reason.
-    pub fn verify(words: Box<[u64]>, file_id: u64, number: u32) -> std::result::Result<Self, String> {
-        let bytes: &[u8] = bytemuck::cast_slice(&words);
-        let Some(header) = bytes.get(..HEADER_LEN) else {
-            return Err("the page is shorter than its header".into());
-        };
-        let header: PageHeader = bytemuck::pod_read_unaligned(header);
-        let found = checksum(file_id, number, bytes);
-        if found != header.checksum {
-            return Err(format!("checksum {found:08x} does not match the stored {:08x}", header.checksum));
-        }
-        let Some(kind) = PageKind::from_byte(header.kind) else {
-            return Err(format!("unknown page kind {}", header.kind));
-        };
-        let room = bytes.len() - HEADER_LEN;
-        if header.payload_len as usize > room || room - header.payload_len as usize >= ALIGNMENT {
-            return Err(format!("payload length {} does not fit a page of {} bytes", header.payload_len, bytes.len()));
-        }
-        Ok(Self { words, header, kind, referenced: AtomicBool::new(true) })
+    /// Reads a page of `len` bytes, a multiple of [`ALIGNMENT`], and verifies header and checksum.
+    /// The inner error is a reason why it is no page.
+    pub fn read<E>(
+        len: usize,
+        file_id: u64,
+        number: u32,
+        read: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<std::result::Result<Self, String>, E> {
+        let head = Head { kind: PageKind::Meta, referenced: AtomicBool::new(true) };
+        let mut words = ThinArc::from_header_and_iter(head, std::iter::repeat_n(0, len / ALIGNMENT));
+        words
+            .with_arc_mut(|words| {
+                let words = triomphe::Arc::get_mut(words).expect("nobody else has the new page yet");
+                read(bytemuck::cast_slice_mut(words.slice_mut()))?;
+                let verified = verify(bytemuck::cast_slice(words.slice()), file_id, number);
+                Ok(verified.map(|kind| words.header_mut().kind = kind))
+            })
+            .map(|verified| verified.map(|()| Self(words)))
+    }
+
+    /// The first 16 bytes.
+    #[inline]
+    fn header(&self) -> &PageHeader {
+        bytemuck::from_bytes(bytemuck::cast_slice(&self.0.slice[..HEADER_LEN / ALIGNMENT]))
     }
 
     /// What the page holds.
+    #[inline]
     pub fn kind(&self) -> PageKind {
-        self.kind
+        self.0.header.header.kind
     }
 
     /// Distance from the leaves.
+    #[inline]
     pub fn level(&self) -> u8 {
-        self.header.level
+        self.header().level
     }
 
     /// Kind-dependent flags.
+    #[inline]
     pub fn flags(&self) -> u16 {
-        self.header.flags
+        self.header().flags
     }
 
     /// Number of entries.
+    #[inline]
     pub fn count(&self) -> usize {
-        self.header.count as usize
+        self.header().count as usize
     }
 
     /// The bytes after the header, aligned to 8.
+    #[inline]
     pub fn payload(&self) -> &[u8] {
-        let bytes: &[u8] = bytemuck::cast_slice(&self.words);
-        &bytes[HEADER_LEN..HEADER_LEN + self.header.payload_len as usize]
+        let bytes: &[u8] = bytemuck::cast_slice(&self.0.slice);
+        &bytes[HEADER_LEN..HEADER_LEN + self.header().payload_len as usize]
+    }
+
+    /// Brings the first part of the page near the processor. The loads do not wait for each
+    /// other, nor those of several pages that are called for in a row.
+    #[inline]
+    pub fn prefetch(&self) {
+        const LINE: usize = 64 / ALIGNMENT;
+        const LINES: usize = 10;
+        let lines = self.0.slice.iter().step_by(LINE).take(LINES);
+        std::hint::black_box(lines.fold(0, |all, word| all ^ word));
     }
 
     /// Bytes that the page occupies in memory.
     pub fn memory_used(&self) -> usize {
-        size_of_val(&*self.words) + size_of::<Self>() + 2 * size_of::<usize>()
+        size_of_val(&self.0.slice) + size_of::<Head>() + 4 * size_of::<usize>()
     }
 
-    pub(super) fn touch(&self) {
-        if !self.referenced.load(Ordering::Relaxed) {
-            self.referenced.store(true, Ordering::Relaxed);
+    /// Notes that the page is in use.
+    #[inline]
+    pub fn touch(&self) {
+        let referenced = &self.0.header.header.referenced;
+        if !referenced.load(Ordering::Relaxed) {
+            referenced.store(true, Ordering::Relaxed);
         }
     }
+
+    /// Whether the page was in use since this was last asked.
+    pub(super) fn take_referenced(&self) -> bool {
+        self.0.header.header.referenced.swap(false, Ordering::Relaxed)
+    }
+
+    /// The page as a pointer that owns one count of it.
+    pub(super) fn into_raw(self) -> *const c_void {
+        ThinArc::into_raw(self.0)
+    }
+
+    /// The page of a pointer.
+    ///
+    /// # Safety
+    /// The pointer is one of [`Self::into_raw`], and its count is not given back twice.
+    #[expect(unsafe_code, reason = "pages leave and enter the slots of the cache as pointers")]
+    pub(super) unsafe fn from_raw(pointer: *const c_void) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { ThinArc::from_raw(pointer) })
+    }
+}
+
+/// Verifies header and checksum of a page; the error is a reason.
+fn verify(bytes: &[u8], file_id: u64, number: u32) -> std::result::Result<PageKind, String> {
+    let Some(header) = bytes.get(..HEADER_LEN) else {
+        return Err("the page is shorter than its header".into());
+    };
+    let header: PageHeader = bytemuck::pod_read_unaligned(header);
+    let found = checksum(file_id, number, bytes);
+    if found != header.checksum {
+        return Err(format!("checksum {found:08x} does not match the stored {:08x}", header.checksum));
+    }
+    let Some(kind) = PageKind::from_byte(header.kind) else {
+        return Err(format!("unknown page kind {}", header.kind));
+    };
+    let room = bytes.len() - HEADER_LEN;
+    if header.payload_len as usize > room || room - header.payload_len as usize >= ALIGNMENT {
+        return Err(format!("payload length {} does not fit a page of {} bytes", header.payload_len, bytes.len()));
+    }
+    Ok(kind)
 }
 
 /// A verified page, kept in memory while this lives.
 #[derive(Debug)]
-pub enum PageRef {
+pub enum PageRef<'g> {
     /// Lent by the cache.
-    Cached(Guard<Option<Arc<Page>>>),
+    Lent(Lent<'g>),
     /// Held by its own count.
-    Owned(Arc<Page>),
+    Owned(Page),
 }
 
-impl Deref for PageRef {
-    type Target = Page;
-
-    fn deref(&self) -> &Page {
+impl PageRef<'_> {
+    /// The page, to be held by its own count.
+    pub fn into_owned(self) -> Page {
         match self {
-            Self::Cached(guard) => guard.as_ref().expect("a cached reference is made of a full slot only"),
+            Self::Lent(page) => page.clone(),
             Self::Owned(page) => page,
         }
     }
+}
+
+impl Deref for PageRef<'_> {
+    type Target = Page;
+
+    #[inline]
+    fn deref(&self) -> &Page {
+        match self {
+            Self::Lent(page) => page,
+            Self::Owned(page) => page,
+        }
+    }
+}
+
+/// A leaf of that level in whose payload every byte is the level.
+#[cfg(test)]
+pub fn test_page(level: u8) -> Page {
+    let mut bytes = vec![level; HEADER_LEN + 64];
+    let payload_len = 64;
+    let mut header =
+        PageHeader { checksum: 0, payload_len, kind: PageKind::RTreeLeaf as u8, level, flags: 0, count: 1 };
+    bytes[..HEADER_LEN].copy_from_slice(bytemuck::bytes_of(&header));
+    header.checksum = checksum(1, 1, &bytes);
+    bytes[..HEADER_LEN].copy_from_slice(bytemuck::bytes_of(&header));
+    let read = |page: &mut [u8]| {
+        page.copy_from_slice(&bytes);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    let Ok(page) = Page::read(bytes.len(), 1, 1, read);
+    page.unwrap()
 }

@@ -13,8 +13,8 @@ use terrane_space::{Point, Rect};
 
 use super::{Hidden, SpatialSource};
 use crate::Result;
-use crate::disk::PagePointer;
 use crate::disk::rtree::{Leaf, Node};
+use crate::disk::{PagePointer, ReadGuard};
 use crate::memory::Kind;
 use crate::memory::hilbert::NodeHandle;
 
@@ -22,13 +22,15 @@ use crate::memory::hilbert::NodeHandle;
 pub trait Metric {
     /// At most the measure of anything inside the rectangle.
     fn to_rect(&self, rect: &Rect) -> f64;
+    /// At most what [`Self::to_rect`] and [`Self::to_point`] say of anything inside the rectangle,
+    /// with their rounding.
+    fn to_node(&self, rect: &Rect) -> f64;
     /// The measure of a point.
     fn to_point(&self, point: Point) -> f64;
     /// A window that encloses everything up to a finite measure, where there is a simple one.
     fn window(&self, measure: f64) -> Option<Rect>;
-    /// A guess at a measure that encloses a share of the points that are spread evenly over a
-    /// rectangle, where there is a simple one.
-    fn guess(&self, rect: &Rect, share: f64) -> Option<f64>;
+    /// The query's place, where the measure of a point is its squared Euclidean distance.
+    fn plane(&self) -> Option<Point>;
 }
 
 /// An entry in order of distance.
@@ -137,6 +139,7 @@ pub struct NearestSearch<'v, M> {
     sources: &'v [SpatialSource<'v>],
     metric: M,
     snapshot: u64,
+    windows: Option<&'v [Rect]>,
     queue: BinaryHeap<Item>,
     nodes: Vec<(usize, NodeRef<'v>)>,
     leaves: Vec<OpenLeaf>,
@@ -149,12 +152,14 @@ pub struct NearestSearch<'v, M> {
 }
 
 impl<'v, M: Metric> NearestSearch<'v, M> {
-    /// A search that sees what the snapshot sees.
-    pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64) -> Self {
+    /// A search that sees what the snapshot sees; where windows are given, of what meets one
+    /// of them.
+    pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64, windows: Option<&'v [Rect]>) -> Self {
         let mut search = Self {
             sources,
             metric,
             snapshot,
+            windows,
             queue: BinaryHeap::with_capacity(64),
             nodes: Vec::with_capacity(64),
             leaves: Vec::new(),
@@ -181,9 +186,18 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     }
 
     fn push_node(&mut self, source: usize, rect: &Rect, node: NodeRef<'v>) {
-        let measure = self.metric.to_rect(rect);
+        if !self.is_wanted(rect) {
+            return;
+        }
+        let measure = self.metric.to_node(rect);
         self.queue.push(Item { measure, rank: NODE, number: self.nodes.len() as u32 });
         self.nodes.push((source, node));
+    }
+
+    /// Whether the rectangle meets a window. Anti-matter has the rectangle of what it hides, so
+    /// both are wanted or neither is.
+    fn is_wanted(&self, rect: &Rect) -> bool {
+        self.windows.is_none_or(|windows| windows.iter().any(|window| window.intersects(rect)))
     }
 
     /// A lower bound of the measures of all entries to come; `None` when there are none.
@@ -267,6 +281,9 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
                     return Ok(());
                 }
                 memory.leaf_entries(node, self.snapshot, &mut |version| {
+                    if !self.is_wanted(&version.entry.rect) {
+                        return;
+                    }
                     let rank = if version.kind == Kind::AntiMatter { ANTIMATTER } else { LIVE };
                     let measure = measure(&self.metric, &version.entry.rect);
                     leaf.push(measure, rank, version.entry.rect, version.entry.key);
@@ -274,7 +291,8 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             }
             (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
                 let pointer = *pointer;
-                let page = component.page(pointer)?;
+                let guard = ReadGuard::enter();
+                let page = component.page(pointer, &guard)?;
                 self.pages += 1;
                 match component.node(&page, pointer)? {
                     Node::Inner(inner) => {
@@ -295,6 +313,9 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     fn read_leaf(&self, entries: &Leaf<'_>, leaf: &mut OpenLeaf) {
         for index in (0..entries.count).filter(|&index| entries.is_visible(index, self.snapshot)) {
             let rect = entries.rect(index);
+            if !self.is_wanted(&rect) {
+                continue;
+            }
             let rank = if entries.is_antimatter(index) { ANTIMATTER } else { LIVE };
             leaf.push(measure(&self.metric, &rect), rank, rect, &entries.keys.get(index));
         }

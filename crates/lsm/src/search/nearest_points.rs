@@ -2,7 +2,8 @@
 //!
 //! Branch and bound (Roussopoulos, Kelley and Vincent 1995): straight down to the first
 //! leaf, whose entries bound what can still be wanted; then best-first over the nodes
-//! within the bound, which shrinks on the way.
+//! within the bound, which shrinks on the way. In a leaf of evenly spaced numbers, lower
+//! bounds from the upper parts of the coordinates tell which few points to look at.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,7 +13,8 @@ use terrane_space::{Point, Rect};
 use super::SpatialSource;
 use super::nearest::{Metric, NodeRef};
 use crate::Result;
-use crate::disk::rtree::{FANOUT_MAX, Hits, Inner, Leaf, Node, WindowBits};
+use crate::disk::rtree::{DistanceBounds, FANOUT_MAX, Hits, Inner, Leaf, Node, WindowBits};
+use crate::disk::{PagePointer, PageRef, ReadGuard};
 
 /// Most points that are found this way.
 pub const NEAREST_POINTS_MAX: usize = 1 << 10;
@@ -49,6 +51,36 @@ impl Ord for Pending<'_> {
         other.measure.total_cmp(&self.measure)
     }
 }
+
+/// The children of an inner page that was passed before there was a bound.
+struct Passed {
+    source: usize,
+    pointer: PagePointer,
+    /// The child that was opened.
+    opened: usize,
+    count: usize,
+    measures: [f64; FANOUT_MAX],
+}
+
+/// A point of an opened leaf that has not been looked at closely.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// At most its measure.
+    lower: f64,
+    leaf: u32,
+    index: u32,
+}
+
+/// Leaves with waiting points, kept in memory by one guard.
+type Opened<'g> = Vec<PageRef<'g>>;
+
+/// Most leaves, and most waiting points beyond those that are wanted, that are kept before the
+/// points are looked at.
+const OPENED_MAX: usize = 64;
+const WAITING_SLACK: usize = 1024;
+
+/// Most leaves that are brought near the processor before they are opened.
+const AHEAD_MAX: usize = 8;
 
 #[derive(Clone, Copy, PartialEq)]
 struct Measure(f64);
@@ -119,11 +151,14 @@ pub fn nearest_points<'v, M: Metric>(
         best: BinaryHeap::with_capacity(count + 1),
         bound: if count == 0 { f64::NEG_INFINITY } else { f64::INFINITY },
         window: None,
-        unbounded: Vec::with_capacity(2 * FANOUT_MAX),
-        next_rect: Rect::EMPTY,
-        queue: BinaryHeap::with_capacity(FANOUT_MAX),
-        entries: Vec::with_capacity(128),
-        keys: Vec::with_capacity(1024),
+        window_bound: f64::INFINITY,
+        unbounded: Vec::new(),
+        passed: Vec::with_capacity(4),
+        queue: BinaryHeap::with_capacity(16),
+        bounds: DistanceBounds::default(),
+        waiting: Vec::with_capacity(64),
+        entries: Vec::with_capacity(32),
+        keys: Vec::with_capacity(512),
         keys_kept: 0,
         pages: 0,
         measured: 0,
@@ -146,13 +181,20 @@ struct Search<'v, 'm, M, E> {
     bound: f64,
     /// Encloses everything up to the bound, where the metric has such a window.
     window: Option<WindowBits>,
-    /// Nodes met before there was a bound, in no order.
+    /// The bound for which the window was made.
+    window_bound: f64,
+    /// Nodes of memory components met before there was a bound, in no order.
     unbounded: Vec<Pending<'v>>,
-    /// The box of the node that is opened next, while there is no bound.
-    next_rect: Rect,
+    /// Those of disk components.
+    passed: Vec<Passed>,
     queue: BinaryHeap<Pending<'v>>,
+    /// Of the leaf that is being read.
+    bounds: DistanceBounds,
     /// All points within the bound at their time, but for those that surely are not wanted.
     entries: Vec<Entry>,
+    /// Points of the leaves in `Opened` that may be within the bound, by what the leaf tells
+    /// without its lower parts and keys.
+    waiting: Vec<Waiting>,
     keys: Vec<u8>,
     /// Bytes of keys after the last clearing.
     keys_kept: usize,
@@ -172,27 +214,93 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 SpatialSource::Disk(component) => component.root().map(NodeRef::Disk),
             };
             if let Some(node) = root {
-                self.queue.push(Pending { measure: self.metric.to_rect(&bounds), source: number, node });
+                self.queue.push(Pending { measure: self.metric.to_node(&bounds), source: number, node });
             }
         }
+        // A guard keeps what the cache drops meanwhile, so none is held for many pages.
+        while self.run_guarded(&ReadGuard::enter())? {}
+        Ok(())
+    }
+
+    /// Goes on until enough waits to be looked at; false when there is nothing more to open.
+    fn run_guarded(&mut self, guard: &ReadGuard) -> Result<bool> {
+        let mut opened = Opened::with_capacity(8);
+        let mut more = false;
         while let Some(first) = self.queue.pop() {
             if first.measure > self.bound {
                 break;
             }
             let mut next = Some(first);
             while let Some(pending) = next {
-                next = self.open(&pending)?;
+                next = self.open(&pending, guard, &mut opened)?;
             }
-            if self.bound.is_finite() || self.queue.is_empty() {
-                let bound = self.bound;
-                self.queue.extend(self.unbounded.drain(..).filter(|pending| pending.measure <= bound));
+            if (self.bound.is_finite() || self.queue.is_empty())
+                && (!self.passed.is_empty() || !self.unbounded.is_empty())
+            {
+                self.queue_passed(guard)?;
+            }
+            if opened.len() > OPENED_MAX || self.waiting.len() > 2 * self.count + WAITING_SLACK {
+                more = true;
+                break;
             }
         }
+        self.settle(&opened);
+        Ok(more)
+    }
+
+    /// Looks closely at the waiting points.
+    fn settle(&mut self, opened: &Opened<'_>) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let bound = self.bound;
+        for point in waiting.drain(..).filter(|point| point.lower <= bound) {
+            let Some(leaf) = opened.get(point.leaf as usize).and_then(|page| Leaf::parse(page)) else { continue };
+            let index = point.index as usize;
+            let place = leaf.point(index);
+            self.keep(self.metric.to_point(place), place, &leaf.keys.get(index));
+        }
+        self.waiting = waiting;
+        self.clear_out();
+    }
+
+    /// Queues what was passed before there was a bound.
+    fn queue_passed(&mut self, guard: &ReadGuard) -> Result<()> {
+        let bound = self.bound;
+        self.queue.extend(self.unbounded.drain(..).filter(|pending| pending.measure <= bound));
+        for passed in self.passed.drain(..) {
+            let SpatialSource::Disk(component) = &self.sources[passed.source] else { continue };
+            let page = component.page(passed.pointer, guard)?;
+            let Node::Inner(inner) = component.node(&page, passed.pointer)? else { continue };
+            for (index, &measure) in passed.measures[..passed.count].iter().enumerate() {
+                if measure <= bound && index != passed.opened {
+                    let node = NodeRef::Disk(inner.children[index]);
+                    self.queue.push(Pending { measure, source: passed.source, node });
+                }
+            }
+        }
+        self.prefetch(guard);
         Ok(())
     }
 
+    /// Brings pages that are going to be opened near the processor: to wait for the memory of
+    /// several takes as long as to wait for one.
+    fn prefetch(&self, guard: &ReadGuard) {
+        for pending in self.queue.iter().take(AHEAD_MAX) {
+            if let (NodeRef::Disk(pointer), SpatialSource::Disk(component)) =
+                (&pending.node, &self.sources[pending.source])
+                && let Some(page) = component.file().peek(*pointer, guard)
+            {
+                page.prefetch();
+            }
+        }
+    }
+
     /// Opens a node. Where there is no bound yet, the nearest child is returned to be opened next.
-    fn open(&mut self, pending: &Pending<'v>) -> Result<Option<Pending<'v>>> {
+    fn open<'g>(
+        &mut self,
+        pending: &Pending<'v>,
+        guard: &'g ReadGuard,
+        opened: &mut Opened<'g>,
+    ) -> Result<Option<Pending<'v>>> {
         let source = pending.source;
         match (&pending.node, &self.sources[source]) {
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) if node.is_leaf() => {
@@ -201,24 +309,28 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                     self.offer(Point { x, y }, || version.entry.key);
                 });
                 self.after_leaf();
+                self.clear_out();
                 Ok(None)
             }
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) => {
                 let mut nearest = None;
                 memory.children(*node, &mut |child| {
-                    let measure = self.metric.to_rect(&child.mbr);
+                    let measure = self.metric.to_node(&child.mbr);
                     self.add(&mut nearest, Pending { measure, source, node: NodeRef::Memory(child.node) });
                 });
-                self.next_rect = Rect::EMPTY;
                 Ok(nearest)
             }
             (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
-                let page = component.page(*pointer)?;
+                let page = component.page(*pointer, guard)?;
                 self.pages += 1;
                 match component.node(&page, *pointer)? {
-                    Node::Inner(inner) => Ok(self.open_inner(source, &inner)),
+                    Node::Inner(inner) => Ok(self.open_inner(source, *pointer, &inner)),
                     Node::Leaf(leaf) => {
-                        self.read_leaf(&leaf);
+                        let before = self.waiting.len();
+                        self.read_leaf(&leaf, opened.len() as u32);
+                        if self.waiting.len() > before {
+                            opened.push(page);
+                        }
                         self.after_leaf();
                         Ok(None)
                     }
@@ -228,41 +340,44 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         }
     }
 
-    fn open_inner(&mut self, source: usize, inner: &Inner<'_>) -> Option<Pending<'v>> {
+    fn open_inner(&mut self, source: usize, pointer: PagePointer, inner: &Inner<'_>) -> Option<Pending<'v>> {
         let children = inner.children;
         let child = |index: usize, measure: f64| Pending { measure, source, node: NodeRef::Disk(children[index]) };
         if let Some(window) = &self.window {
             let mut hits = Hits::new();
             inner.mark_window(window, &mut hits);
             for index in hits.iter(children.len()) {
-                let measure = self.metric.to_rect(&inner.rect(index));
+                let measure = self.metric.to_node(&inner.rect(index));
                 if measure <= self.bound {
                     self.queue.push(child(index, measure));
                 }
             }
             return None;
         }
+        let count = children.len();
         let mut measures = [f64::INFINITY; FANOUT_MAX];
-        for (index, measure) in measures[..children.len()].iter_mut().enumerate() {
-            *measure = self.metric.to_rect(&inner.rect(index));
+        for (index, measure) in measures[..count].iter_mut().enumerate() {
+            *measure = self.metric.to_node(&inner.rect(index));
         }
-        let measures = &measures[..children.len()];
-        let mut nearest = None;
-        let mut first = 0;
-        if !self.bound.is_finite() {
-            for (index, measure) in measures.iter().enumerate() {
-                if *measure < measures[first] {
-                    first = index;
+        if self.bound.is_finite() {
+            for (index, &measure) in measures[..count].iter().enumerate() {
+                if measure <= self.bound {
+                    self.queue.push(child(index, measure));
                 }
             }
-            self.next_rect = inner.rect(first);
-            self.add(&mut nearest, child(first, measures[first]));
+            return None;
         }
-        let opened = nearest.is_some();
-        for (index, &measure) in measures.iter().enumerate().filter(|(index, _)| !opened || *index != first) {
-            self.add(&mut nearest, child(index, measure));
+        let mut opened = 0;
+        for (index, measure) in measures[..count].iter().enumerate() {
+            // Of boxes around the place, the smallest has the most points near it.
+            if *measure < measures[opened]
+                || (*measure == measures[opened] && inner.rect(index).area() < inner.rect(opened).area())
+            {
+                opened = index;
+            }
         }
-        nearest
+        self.passed.push(Passed { source, pointer, opened, count, measures });
+        Some(child(opened, measures[opened]))
     }
 
     /// Keeps a child for later, or as the nearest one so far of its parent.
@@ -282,45 +397,54 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         }
     }
 
-    fn read_leaf(&mut self, leaf: &Leaf<'_>) {
-        if self.bound.is_finite() {
+    fn read_leaf(&mut self, leaf: &Leaf<'_>, number: u32) {
+        let on_grid = self.metric.plane().is_some_and(|place| leaf.distance_bounds(place, &mut self.bounds));
+        if !on_grid {
             return self.read_within(leaf, self.window);
         }
-        // A guess at the bound spares most of the first leaf; a wrong one costs a second reading.
-        let share = 1.5 * self.count as f64 / leaf.count as f64;
-        if self.entries.is_empty()
-            && share < 0.5
-            && let Some(guess) = self.metric.guess(&self.next_rect, share)
-            && let Some(window) = self.metric.window(guess)
-        {
-            self.bound = guess;
-            self.read_within(leaf, Some(WindowBits::new(&window)));
-            if self.best.len() == self.count {
-                return;
-            }
-            self.bound = f64::INFINITY;
-            self.entries.clear();
-            self.keys.clear();
-            self.best.clear();
+        let known = self.bound.is_finite();
+        let first = if known { self.bounds.count_of(self.bound) } else { self.bounds.threshold(self.count) };
+        self.wait(leaf, number, -1.0, first);
+        let all = self.bounds.count_of(self.bound);
+        if !known && all > first {
+            self.wait(leaf, number, first, all);
         }
-        self.read_within(leaf, None);
+    }
+
+    /// Has points wait whose bounds are above the first and at most the second number.
+    fn wait(&mut self, leaf: &Leaf<'_>, number: u32, above: f32, at_most: f32) {
+        let mut hits = Hits::new();
+        self.bounds.mark(above, at_most, &mut hits);
+        for index in hits.iter(leaf.count) {
+            let (lower, upper) = self.bounds.of(index);
+            if lower <= self.bound && leaf.is_visible(index, self.snapshot) {
+                self.measured += 1;
+                self.waiting.push(Waiting { lower, leaf: number, index: index as u32 });
+                self.lower_bound_to(upper);
+            }
+        }
     }
 
     fn read_within(&mut self, leaf: &Leaf<'_>, window: Option<WindowBits>) {
-        let mut read = |index: usize| {
+        let mut hits = Hits::new();
+        match window {
+            None => hits.set_all(leaf.count),
+            Some(window) => {
+                if leaf.mark_window(&window, &mut hits).is_none() {
+                    return;
+                }
+            }
+        }
+        self.read_hits(leaf, &hits);
+        self.clear_out();
+    }
+
+    fn read_hits(&mut self, leaf: &Leaf<'_>, hits: &Hits) {
+        for index in hits.iter(leaf.count) {
             if leaf.is_visible(index, self.snapshot) {
                 let point = leaf.point(index);
                 self.offer(point, || leaf.keys.get(index));
             }
-        };
-        match window {
-            Some(window) => {
-                let mut hits = Hits::new();
-                if leaf.mark_window(&window, &mut hits).is_some() {
-                    hits.iter(leaf.count).for_each(&mut read);
-                }
-            }
-            None => (0..leaf.count).for_each(&mut read),
         }
     }
 
@@ -329,12 +453,22 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
     fn offer<K: std::ops::Deref<Target = [u8]>>(&mut self, point: Point, key: impl FnOnce() -> K) {
         let measure = self.metric.to_point(point);
         self.measured += 1;
-        if measure > self.bound {
-            return;
+        if measure <= self.bound {
+            self.keep(measure, point, &key());
+            self.lower_bound_to(measure);
         }
+    }
+
+    #[inline]
+    fn keep(&mut self, measure: f64, point: Point, key: &[u8]) {
         let key_start = self.keys.len() as u32;
-        self.keys.extend_from_slice(&key());
+        self.keys.extend_from_slice(key);
         self.entries.push(Entry { measure, point, key_start, key_end: self.keys.len() as u32 });
+    }
+
+    /// Follows with the bound: there is one more point whose measure is at most this.
+    #[inline]
+    fn lower_bound_to(&mut self, measure: f64) {
         if self.best.len() < self.count {
             self.best.push(Measure(measure));
         } else if let Some(mut farthest) = self.best.peek_mut()
@@ -350,13 +484,16 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         }
     }
 
-    /// Follows the bound with the window, and clears out what is not wanted any more.
+    /// Follows the bound with the window.
     fn after_leaf(&mut self) {
-        self.window = if self.bound.is_finite() {
-            self.metric.window(self.bound).map(|window| WindowBits::new(&window))
-        } else {
-            None
-        };
+        if self.bound < self.window_bound {
+            self.window_bound = self.bound;
+            self.window = self.metric.window(self.bound).map(|window| WindowBits::new(&window));
+        }
+    }
+
+    /// Clears out what is not wanted any more.
+    fn clear_out(&mut self) {
         if self.entries.len() <= 2 * self.count + SLACK_POINTS
             && self.keys.len() <= 2 * self.keys_kept + SLACK_KEY_BYTES
         {

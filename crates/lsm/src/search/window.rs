@@ -7,8 +7,8 @@ use terrane_space::Rect;
 
 use super::Hidden;
 use crate::Result;
-use crate::disk::Key;
 use crate::disk::rtree::{Leaf, RTreeComponent, WindowSearch};
+use crate::disk::{Key, ReadGuard};
 use crate::index::{DiskPart, downcast_memory, downcast_part};
 use crate::memory::{ErasedMemory, Kind, MemoryRTree};
 use crate::partition::{Generation, Version};
@@ -134,12 +134,12 @@ pub fn owned_spatial_sources(version: &Version, place: usize) -> Vec<OwnedSource
 /// component, at a time. A component is let go of when it has been searched.
 #[derive(Debug)]
 pub struct WindowScan<S> {
-    /// Those still to be searched, the next one last.
-    sources: Vec<S>,
+    /// Those still to be searched, the next one last, with the searches of disk components.
+    sources: Vec<(S, Option<WindowSearch>)>,
     window: Rect,
     snapshot: u64,
     current: usize,
-    search: Option<WindowSearch>,
+    begun: bool,
     hidden: Hidden,
     /// Components that were not pruned.
     pub components_searched: u64,
@@ -153,14 +153,13 @@ pub struct WindowScan<S> {
 
 impl<S: HoldsSource> WindowScan<S> {
     /// A search that sees what the snapshot sees.
-    pub fn new(mut sources: Vec<S>, window: Rect, snapshot: u64) -> Self {
-        sources.reverse();
+    pub fn new(sources: Vec<S>, window: Rect, snapshot: u64) -> Self {
         Self {
-            sources,
+            sources: sources.into_iter().rev().map(|source| (source, None)).collect(),
             window,
             snapshot,
             current: 0,
-            search: None,
+            begun: false,
             hidden: Hidden::default(),
             components_searched: 0,
             components_pruned: 0,
@@ -172,41 +171,57 @@ impl<S: HoldsSource> WindowScan<S> {
     /// Whether all memory components have been searched.
     pub fn is_past_memory(&self) -> Result<bool> {
         Ok(match self.sources.last() {
-            Some(source) => matches!(source.source()?, SpatialSource::Disk(_)),
+            Some((source, _)) => matches!(source.source()?, SpatialSource::Disk(_)),
             None => true,
         })
+    }
+
+    /// Begins the search in all disk components before the first is searched, so that the
+    /// waits for the memory of their leaves are one.
+    fn begin(&mut self, guard: &ReadGuard) -> Result<()> {
+        self.begun = true;
+        for (holder, search) in &mut self.sources {
+            let source = holder.source()?;
+            if !source.bounds().intersects(&self.window) {
+                self.components_pruned += 1;
+                continue;
+            }
+            self.components_searched += 1;
+            if let SpatialSource::Disk(component) = source {
+                let search = search.insert(WindowSearch::new(component, &self.window, self.snapshot));
+                search.descend(component, guard)?;
+                self.pages += search.pages;
+            }
+        }
+        for (holder, search) in &self.sources {
+            if let (SpatialSource::Disk(component), Some(search)) = (holder.source()?, search) {
+                search.prefetch(component, guard);
+            }
+        }
+        Ok(())
     }
 
     /// Visits the next entries that are not hidden. False when there are no more, or when the
     /// visitor broke off.
     #[inline]
     pub fn advance(&mut self, visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>) -> Result<bool> {
-        while let Some(holder) = self.sources.pop() {
+        let guard = ReadGuard::enter();
+        if !self.begun {
+            self.begin(&guard)?;
+        }
+        while let Some((holder, search)) = self.sources.pop() {
             // What anti-matter of the oldest component would hide does not exist.
             let note = !self.sources.is_empty();
-            let source = holder.source()?;
-            match source {
-                SpatialSource::Memory(memory) => {
+            match (holder.source()?, search) {
+                (SpatialSource::Memory(memory), _) => {
                     let broken = self.visit_memory(memory, note, visit);
                     self.current += 1;
                     return Ok(!broken);
                 }
-                SpatialSource::Disk(component) => {
-                    let search = match &mut self.search {
-                        Some(search) => search,
-                        None => {
-                            if !source.bounds().intersects(&self.window) {
-                                self.components_pruned += 1;
-                                self.current += 1;
-                                continue;
-                            }
-                            self.components_searched += 1;
-                            self.search.insert(WindowSearch::new(component, &self.window, self.snapshot))
-                        }
-                    };
-                    let before = search.pages;
-                    let mut broken = false;
-                    let more = search.next_leaf(component, &mut |leaf, index| {
+                (SpatialSource::Disk(_), None) => {}
+                (SpatialSource::Disk(component), Some(mut search)) => {
+                    let (before, mut broken) = (search.pages, false);
+                    let more = search.next_leaf(component, &guard, &mut |leaf, index| {
                         self.entries += 1;
                         if leaf.is_antimatter(index) {
                             if note {
@@ -221,17 +236,16 @@ impl<S: HoldsSource> WindowScan<S> {
                         ControlFlow::Continue(())
                     })?;
                     self.pages += search.pages - before;
+                    if more {
+                        self.sources.push((holder, Some(search)));
+                        return Ok(true);
+                    }
                     if broken {
                         return Ok(false);
                     }
-                    if more {
-                        self.sources.push(holder);
-                        return Ok(true);
-                    }
-                    self.search = None;
-                    self.current += 1;
                 }
             }
+            self.current += 1;
         }
         Ok(false)
     }
@@ -243,11 +257,6 @@ impl<S: HoldsSource> WindowScan<S> {
         note: bool,
         visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>,
     ) -> bool {
-        if !memory.bounds().intersects(&self.window) {
-            self.components_pruned += 1;
-            return false;
-        }
-        self.components_searched += 1;
         let (current, mut broken) = (self.current, false);
         memory.search(&self.window, self.snapshot, &mut |version| {
             self.entries += 1;

@@ -18,6 +18,12 @@ impl Metric for PlanarMetric {
     }
 
     #[inline]
+    fn to_node(&self, rect: &Rect) -> f64 {
+        // The roundings of a difference, a square and a sum keep the order.
+        self.to_rect(rect)
+    }
+
+    #[inline]
     fn to_point(&self, point: Point) -> f64 {
         let (dx, dy) = (point.x - self.0.x, point.y - self.0.y);
         dx * dx + dy * dy
@@ -32,9 +38,8 @@ impl Metric for PlanarMetric {
         Some(Rect { x0: self.0.x - reach, y0: self.0.y - reach, x1: self.0.x + reach, y1: self.0.y + reach })
     }
 
-    fn guess(&self, rect: &Rect, share: f64) -> Option<f64> {
-        let reach = self.to_rect(rect).sqrt() + (rect.area() * share).sqrt();
-        (reach.is_finite() && reach > 0.0).then_some(reach * reach)
+    fn plane(&self) -> Option<Point> {
+        Some(self.0)
     }
 }
 
@@ -56,6 +61,13 @@ impl Metric for SphereMetric {
         chord_squared_from_distance_m(distance_to_rect_m(self.place.point(), *rect)) * (1.0 - 1e-12)
     }
 
+    fn to_node(&self, rect: &Rect) -> f64 {
+        // The same distance comes out a little differently for a box and for one inside it, as
+        // each may be computed along another meridian.
+        let distance_m = (distance_to_rect_m(self.place.point(), *rect) * (1.0 - 1e-12) - 1e-6).max(0.0);
+        chord_squared_from_distance_m(distance_m) * (1.0 - 1e-11)
+    }
+
     fn to_point(&self, point: Point) -> f64 {
         self.place.chord_squared(point)
     }
@@ -64,7 +76,7 @@ impl Metric for SphereMetric {
         None
     }
 
-    fn guess(&self, _: &Rect, _: f64) -> Option<f64> {
+    fn plane(&self) -> Option<Point> {
         None
     }
 }

@@ -137,7 +137,7 @@ fn run<M: Metric>(
         explanation.entries = nearest.measured;
         return Ok(Found::from_points(&nearest));
     }
-    let mut search = NearestSearch::new(&sources, metric, snapshot.sequence());
+    let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), filters.windows());
     let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
     let mut found = Found::default();
     let mut seen = 0u64;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::BTreeComponent;
 use super::pages::{Entry, Leaf, validate};
 use crate::Result;
-use crate::disk::page::{PageKind, PagePointer, PageRef};
+use crate::disk::page::{Page, PageKind, PagePointer};
 
 /// A position between the entries of a component.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     /// Per level from the root down: the children of the page passed there, and the next one.
     path: Vec<(Vec<PagePointer>, usize)>,
-    leaf: Option<(PageRef, usize)>,
+    leaf: Option<(Page, usize)>,
 }
 
 impl Position {
@@ -76,7 +76,7 @@ impl Position {
     }
 
     /// The page and the index of the entry here.
-    pub fn into_leaf(self) -> Option<(PageRef, usize)> {
+    pub fn into_leaf(self) -> Option<(Page, usize)> {
         self.leaf
     }
 }

@@ -5,12 +5,13 @@ use super::cursor::Position;
 use super::pages::{Inner, Leaf, validate};
 use crate::Result;
 use crate::disk::bloom;
-use crate::disk::page::{PageKind, PagePointer, PageRef};
+use crate::disk::page::{Page, PageKind, PagePointer};
+use crate::disk::slot::ReadGuard;
 
 /// An entry that was found; it keeps its page in memory.
 #[derive(Debug)]
 pub struct Found {
-    page: PageRef,
+    page: Page,
     index: usize,
 }
 
@@ -46,8 +47,9 @@ impl BTreeComponent {
             return self.get_version(key, snapshot);
         }
         let Some(mut pointer) = self.file().meta().root else { return Ok(None) };
+        let guard = ReadGuard::enter();
         loop {
-            let page = self.file().page(pointer, validate)?;
+            let page = self.file().page(pointer, validate, &guard)?;
             match page.kind() {
                 PageKind::BTreeInner => {
                     let inner = self.inner(&page, pointer)?;
@@ -60,14 +62,15 @@ impl BTreeComponent {
                     let leaf = self.leaf(&page, pointer)?;
                     let index = leaf.keys.lower_bound(leaf.count, key);
                     let found = index < leaf.count && *leaf.keys.get(index) == *key;
-                    return Ok(found.then_some(Found { page, index }));
+                    return Ok(found.then(|| Found { page: page.into_owned(), index }));
                 }
             }
         }
     }
 
     fn may_contain(&self, bloom: PagePointer, hash: u64) -> Result<bool> {
-        let page = self.file().page(bloom, validate)?;
+        let guard = ReadGuard::enter();
+        let page = self.file().page(bloom, validate, &guard)?;
         match bytemuck::try_cast_slice(page.payload()) {
             Ok(words) if page.kind() == PageKind::Bloom => Ok(bloom::may_contain(words, hash)),
             _ => Err(self.file().damaged(bloom, "a Bloom filter was expected")),
@@ -89,14 +92,14 @@ impl BTreeComponent {
         Ok(None)
     }
 
-    pub(super) fn leaf<'a>(&self, page: &'a PageRef, pointer: PagePointer) -> Result<Leaf<'a>> {
+    pub(super) fn leaf<'a>(&self, page: &'a Page, pointer: PagePointer) -> Result<Leaf<'a>> {
         match Leaf::parse(page) {
             Some(leaf) if page.kind() == PageKind::BTreeLeaf => Ok(leaf),
             _ => Err(self.file().damaged(pointer, "a B-tree leaf was expected")),
         }
     }
 
-    pub(super) fn inner<'a>(&self, page: &'a PageRef, pointer: PagePointer) -> Result<Inner<'a>> {
+    pub(super) fn inner<'a>(&self, page: &'a Page, pointer: PagePointer) -> Result<Inner<'a>> {
         match Inner::parse(page) {
             Some(inner) if page.kind() == PageKind::BTreeInner => Ok(inner),
             _ => Err(self.file().damaged(pointer, "an inner B-tree page was expected")),

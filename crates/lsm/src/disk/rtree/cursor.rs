@@ -8,7 +8,7 @@ use super::RTreeComponent;
 use super::pages::{Entry, Leaf};
 use super::search::Node;
 use crate::Result;
-use crate::disk::page::{PagePointer, PageRef};
+use crate::disk::page::{Page, PagePointer};
 
 /// A position in a component; pages it reads do not displace others in the cache.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct RTreeCursor {
     system: CoordinateSystem,
     /// Pages still to be visited, the next one last.
     pending: Vec<PagePointer>,
-    leaf: Option<(PageRef, usize)>,
+    leaf: Option<(Page, usize)>,
     position: u64,
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use build::RTreeBuilder;
 pub use cursor::RTreeCursor;
-pub use pages::{Entry, FANOUT_MAX, Hits, Inner, Leaf, WindowBits};
+pub use pages::{DistanceBounds, Entry, FANOUT_MAX, Hits, Inner, Leaf, WindowBits};
 pub use search::{Node, WindowSearch};
 
 use super::component::ComponentFile;

@@ -15,7 +15,7 @@ pub const HAS_SEQUENCES: u16 = 2;
 pub const RECTANGLES: u16 = 4;
 
 /// Most entries of a leaf of points.
-pub const POINTS_MAX: usize = 256;
+pub const POINTS_MAX: usize = 128;
 /// Most entries of a leaf of rectangles.
 pub const RECTANGLES_MAX: usize = 128;
 /// Most children of an inner page.
@@ -54,6 +54,11 @@ impl Hits {
         &mut bytemuck::cast_slice_mut(&mut self.0)[..count]
     }
 
+    /// Makes the first `count` entries hits.
+    pub fn set_all(&mut self, count: usize) {
+        self.bytes(count).fill(1);
+    }
+
     /// Indexes of the hits among the first `count`, ascending.
     #[inline]
     pub fn iter(&self, count: usize) -> impl Iterator<Item = usize> {
@@ -78,10 +83,8 @@ pub struct Leaf<'a> {
     pub count: usize,
     x0: Column<'a>,
     y0: Column<'a>,
-    /// Upper corners; of points, the same as the lower ones.
-    x1: Column<'a>,
-    y1: Column<'a>,
-    rectangles: bool,
+    /// Upper corners x1 and y1 of rectangles; those of points are the lower ones.
+    far: Option<[Column<'a>; 2]>,
     /// Primary keys.
     pub keys: Keys<'a>,
     antimatter: Option<&'a [u64]>,
@@ -95,28 +98,27 @@ impl<'a> Leaf<'a> {
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
         let rectangles = page.flags() & RECTANGLES != 0;
-        let ([x0, y0, x1, y1], rest) = if rectangles {
-            column::parse::<4>(page.payload(), count)?
+        let (x0, y0, far, rest) = if rectangles {
+            let ([x0, y0, x1, y1], rest) = column::parse::<4>(page.payload(), count)?;
+            (x0, y0, Some([x1, y1]), rest)
         } else {
             let ([x, y], rest) = column::parse::<2>(page.payload(), count)?;
-            ([x, y, x, y], rest)
+            (x, y, None, rest)
         };
         let (keys, rest) = Keys::parse(rest, count)?;
         let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
         let has_sequences = page.flags() & HAS_SEQUENCES != 0;
         let (begins, rest) = words_if(has_sequences, rest, count)?;
         let (ends, _) = words_if(has_sequences, rest, count)?;
-        Some(Self { count, x0, y0, x1, y1, rectangles, keys, antimatter, begins, ends })
+        Some(Self { count, x0, y0, far, keys, antimatter, begins, ends })
     }
 
     /// The rectangle of an entry.
     #[inline]
     pub fn rect(&self, index: usize) -> Rect {
-        let (x0, y0) = (from_ordered_bits(self.x0.get(index)), from_ordered_bits(self.y0.get(index)));
-        if !self.rectangles {
-            return Rect { x0, y0, x1: x0, y1: y0 };
-        }
-        Rect { x0, y0, x1: from_ordered_bits(self.x1.get(index)), y1: from_ordered_bits(self.y1.get(index)) }
+        let Point { x: x0, y: y0 } = self.point(index);
+        let Some([x1, y1]) = &self.far else { return Rect { x0, y0, x1: x0, y1: y0 } };
+        Rect { x0, y0, x1: from_ordered_bits(x1.get(index)), y1: from_ordered_bits(y1.get(index)) }
     }
 
     /// The lower corner of an entry: the point itself in a leaf of points.
@@ -154,16 +156,59 @@ impl<'a> Leaf<'a> {
     #[inline]
     pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) -> Option<Marked> {
         let hits = hits.bytes(self.count);
-        if self.rectangles {
-            let (x0, y0) = (self.x0.upper_range(0, window.x1)?, self.y0.upper_range(0, window.y1)?);
-            let (x1, y1) = (self.x1.upper_range(window.x0, u64::MAX)?, self.y1.upper_range(window.y0, u64::MAX)?);
-            mark(hits, self.x0.upper(), x0, self.y0.upper(), y0);
-            and_mark(hits, self.x1.upper(), x1, self.y1.upper(), y1);
+        if let Some([x1, y1]) = &self.far {
+            mark(
+                hits,
+                self.x0.upper(),
+                self.x0.upper_range(0, window.x1)?,
+                self.y0.upper(),
+                self.y0.upper_range(0, window.y1)?,
+            );
+            let (x, y) = (x1.upper_range(window.x0, u64::MAX)?, y1.upper_range(window.y0, u64::MAX)?);
+            and_mark(hits, x1.upper(), x, y1.upper(), y);
             return Some(Marked::Rectangles);
         }
         let (x, y) = (self.x0.upper_range(window.x0, window.x1)?, self.y0.upper_range(window.y0, window.y1)?);
         mark(hits, self.x0.upper(), x, self.y0.upper(), y);
         Some(Marked::Points(x, y))
+    }
+
+    /// Lower bounds of the squared Euclidean distances of the points from a place, from the upper
+    /// parts of their coordinates alone. False where the points do not lie on an even grid, or too
+    /// far away for its numbers.
+    #[inline]
+    pub fn distance_bounds(&self, from: Point, bounds: &mut DistanceBounds) -> bool {
+        self.fill_distance_bounds(from, bounds).is_some()
+    }
+
+    #[inline]
+    fn fill_distance_bounds(&self, from: Point, bounds: &mut DistanceBounds) -> Option<()> {
+        // Up to here, the grid's numbers and their differences err by less than `ROUNDING`.
+        const FARTHEST: f64 = (1 << 18) as f64;
+        const ROUNDING: f32 = 0.0625;
+        if self.far.is_some() {
+            return None;
+        }
+        let ((x, step_x), (y, step_y)) = (self.x0.even_steps()?, self.y0.even_steps()?);
+        let (at_x, at_y) = ((from.x - x) / step_x, (from.y - y) / step_y);
+        let unit = step_x.max(step_y);
+        // The square of the unit is neither nothing nor everything.
+        let in_reach = at_x.abs() <= FARTHEST && at_y.abs() <= FARTHEST;
+        if !in_reach || !(1e-140..1e140).contains(&unit) {
+            return None;
+        }
+        let (at_x, at_y) = (at_x as f32, at_y as f32);
+        let (scale_x, scale_y) = ((step_x / unit) as f32, (step_y / unit) as f32);
+        for ((bound, x), y) in bounds.lower.iter_mut().zip(self.x0.upper()).zip(self.y0.upper()) {
+            // A point lies up to one step beyond its upper part.
+            let dx = ((f32::from(*x) - at_x).abs() - (1.0 + ROUNDING)).max(0.0) * scale_x;
+            let dy = ((f32::from(*y) - at_y).abs() - (1.0 + ROUNDING)).max(0.0) * scale_y;
+            *bound = (dx * dx + dy * dy) * (1.0 - 1e-6);
+        }
+        bounds.count = self.count;
+        bounds.unit = unit;
+        bounds.span = 2.0 * (1.0 + f64::from(ROUNDING)) * f64::from(scale_x).hypot(f64::from(scale_y));
+        Some(())
     }
 
     /// Whether a marked entry intersects the window. A point whose upper bits lie strictly
@@ -182,14 +227,13 @@ impl<'a> Leaf<'a> {
     /// Whether the entry's rectangle intersects the window.
     #[inline]
     pub fn intersects(&self, index: usize, window: &WindowBits) -> bool {
-        self.x0.get(index) <= window.x1
-            && self.y0.get(index) <= window.y1
-            && self.x1.get(index) >= window.x0
-            && self.y1.get(index) >= window.y0
+        let (x0, y0) = (self.x0.get(index), self.y0.get(index));
+        let (x1, y1) = self.far.as_ref().map_or((x0, y0), |[x1, y1]| (x1.get(index), y1.get(index)));
+        x0 <= window.x1 && y0 <= window.y1 && x1 >= window.x0 && y1 >= window.y0
     }
 
     fn is_valid(&self) -> bool {
-        [&self.x0, &self.y0, &self.x1, &self.y1].iter().all(|column| column.is_valid())
+        [&self.x0, &self.y0].into_iter().chain(self.far.iter().flatten()).all(Column::is_valid)
             && self.keys.is_valid(self.count)
             && (0..self.count).all(|index| {
                 let rect = self.rect(index);
@@ -219,6 +263,84 @@ pub enum Marked {
     Points(UpperRange, UpperRange),
     /// By those of all four sides.
     Rectangles,
+}
+
+/// Lower bounds of the squared distances of a leaf's points from a place.
+#[derive(Clone, Copy, Debug)]
+pub struct DistanceBounds {
+    /// In squares of the unit.
+    lower: [f32; POINTS_MAX],
+    count: usize,
+    unit: f64,
+    /// Units by which a distance can exceed its lower bound.
+    span: f64,
+}
+
+impl Default for DistanceBounds {
+    fn default() -> Self {
+        Self { lower: [0.0; POINTS_MAX], count: 0, unit: 1.0, span: 0.0 }
+    }
+}
+
+impl DistanceBounds {
+    #[inline]
+    fn values(&self) -> &[f32] {
+        &self.lower[..self.count]
+    }
+
+    /// A squared distance as [`Self::mark`] takes it, rounded up.
+    #[inline]
+    pub fn count_of(&self, squared: f64) -> f32 {
+        (squared / (self.unit * self.unit) * (1.0 + 1e-6)) as f32
+    }
+
+    /// At most and at least the squared distance of a point.
+    #[inline]
+    pub fn of(&self, index: usize) -> (f64, f64) {
+        let lower = f64::from(self.lower[index]);
+        let upper = lower.sqrt() + self.span;
+        let square = self.unit * self.unit;
+        (lower * square, upper * upper * (1.0 + 1e-5) * square)
+    }
+
+    /// Marks the points whose bounds are above the first and at most the second number.
+    #[inline]
+    pub fn mark(&self, above: f32, at_most: f32, hits: &mut Hits) {
+        for (hit, bound) in hits.bytes(self.count).iter_mut().zip(self.values()) {
+            *hit = u8::from(*bound > above) & u8::from(*bound <= at_most);
+        }
+    }
+
+    /// A number that the bounds of at least `count` points do not exceed, and those of few more;
+    /// infinite where there are no more points than that.
+    pub fn threshold(&self, count: usize) -> f32 {
+        const STEPS: usize = 24;
+        let values = self.values();
+        if values.len() <= count {
+            return f32::INFINITY;
+        }
+        let within = |limit: f32| values.iter().map(|bound| u32::from(*bound <= limit)).sum::<u32>() as usize;
+        let (nearest, farthest) =
+            values.iter().fold((f32::INFINITY, 0.0f32), |(low, high), bound| (low.min(*bound), high.max(*bound)));
+        // Points that fill a circle evenly have squared distances that lie evenly.
+        let mut low = nearest;
+        let mut high = farthest;
+        let mut guess = nearest + (farthest - nearest) * (0.6 * count as f32 / values.len() as f32);
+        for _ in 0..STEPS {
+            let found = within(guess);
+            if found < count {
+                low = guess;
+                guess = (2.0 * guess).min(0.5 * (low + high)).max(guess);
+            } else {
+                high = guess;
+                if found <= count + count / 2 + 4 {
+                    break;
+                }
+                guess = 0.5 * (low + high);
+            }
+        }
+        high
+    }
 }
 
 /// A window in the order-preserving bits of its coordinates, and rounded for inner pages.

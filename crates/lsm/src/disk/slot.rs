@@ -1,0 +1,151 @@
+//! Places of cached pages that readers follow without a lock and without writing memory.
+//!
+//! A reader enters once per search ([`ReadGuard`]) and then follows plain pointers; a page
+//! that is dropped meanwhile is freed when all who entered before have left. All of that is
+//! the crate `seize`; what is unsafe about it stays in this module.
+//!
+//! S1 A slot's pointer is null or owns one count of a page.
+//! S2 Whoever takes a pointer out of a slot retires its count, and the page is freed no
+//!    earlier than every guard is gone that could have seen the pointer.
+//! S3 All slots of the process have one collector, so a guard protects every slot.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr;
+// Not of `crate::sync`: the collector protects loads of these.
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use seize::{Collector, Guard, LocalGuard};
+
+use super::page::Page;
+
+/// Pages are few and large, so none waits for others to be freed with it.
+static COLLECTOR: LazyLock<Collector> = LazyLock::new(|| Collector::new().batch_size(1));
+
+/// Keeps every page that is lent by a slot while it lives.
+pub struct ReadGuard(LocalGuard<'static>);
+
+impl std::fmt::Debug for ReadGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReadGuard")
+    }
+}
+
+impl ReadGuard {
+    /// Enters; to enter again within costs next to nothing.
+    #[inline]
+    pub fn enter() -> Self {
+        Self(COLLECTOR.enter())
+    }
+}
+
+/// A page that a slot lends as long as the guard lives.
+#[derive(Debug)]
+pub struct Lent<'g> {
+    page: ManuallyDrop<Page>,
+    guard: PhantomData<&'g ReadGuard>,
+}
+
+impl Deref for Lent<'_> {
+    type Target = Page;
+
+    #[inline]
+    fn deref(&self) -> &Page {
+        &self.page
+    }
+}
+
+/// The place of a page.
+#[derive(Debug, Default)]
+pub struct PageSlot(AtomicPtr<c_void>);
+
+impl PageSlot {
+    /// The page here. Its memory is not looked at.
+    #[inline]
+    pub fn get<'g>(&self, guard: &'g ReadGuard) -> Option<Lent<'g>> {
+        let pointer = guard.0.protect(&self.0, Ordering::Acquire);
+        if pointer.is_null() {
+            return None;
+        }
+        // SAFETY: by S1 the pointer came from `Page::into_raw`, by S2 and S3 its count is not given
+        // back before the guard is gone, and `ManuallyDrop` gives none back.
+        let page = ManuallyDrop::new(unsafe { Page::from_raw(pointer) });
+        Some(Lent { page, guard: PhantomData })
+    }
+
+    /// Puts a page here, or none; returns the one that was here.
+    pub fn replace<'g>(&self, page: Option<Page>, guard: &'g ReadGuard) -> Option<Lent<'g>> {
+        let new = page.map_or(ptr::null_mut(), |page| page.into_raw().cast_mut());
+        let old = guard.0.swap(&self.0, new, Ordering::AcqRel);
+        if old.is_null() {
+            return None;
+        }
+        // SAFETY: the swap made the pointer unreachable for guards to come, and its count is the
+        // slot's (S1), which nobody else gives back.
+        unsafe { guard.0.defer_retire(old, free) };
+        // SAFETY: as in `get`; this thread's guard holds back what was retired (`defer_retire`).
+        let page = ManuallyDrop::new(unsafe { Page::from_raw(old) });
+        Some(Lent { page, guard: PhantomData })
+    }
+}
+
+impl Drop for PageSlot {
+    fn drop(&mut self) {
+        // A page may still be lent to somebody who has not let go of the guard.
+        self.replace(None, &ReadGuard::enter());
+    }
+}
+
+/// Gives back a slot's count of a page.
+///
+/// # Safety
+/// The pointer owned one count, and nobody else gives it back.
+unsafe fn free(pointer: *mut c_void, _: &Collector) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Page::from_raw(pointer) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::page::test_page;
+
+    #[test]
+    fn a_lent_page_outlives_its_slot() {
+        let guard = ReadGuard::enter();
+        let slot = PageSlot::default();
+        slot.replace(Some(test_page(7)), &guard);
+        let lent = slot.get(&guard).unwrap();
+        assert!(slot.replace(Some(test_page(8)), &guard).is_some());
+        let other = slot.get(&guard).unwrap();
+        drop(slot);
+        assert_eq!((lent.level(), other.level()), (7, 8));
+    }
+
+    #[test]
+    fn readers_see_whole_pages_while_others_replace_them() {
+        let slot = PageSlot::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for round in 0..2_000_u32 {
+                        let page = (!round.is_multiple_of(5)).then(|| test_page((round % 100) as u8));
+                        slot.replace(page, &ReadGuard::enter());
+                    }
+                });
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let guard = ReadGuard::enter();
+                        let pages: Vec<_> = (0..10).filter_map(|_| slot.get(&guard)).collect();
+                        for page in &pages {
+                            assert!(page.payload().iter().all(|byte| *byte == page.level()));
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

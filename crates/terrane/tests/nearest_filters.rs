@@ -1,0 +1,71 @@
+//! Nearest neighbours among what meets conditions, and behind anti-matter.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::{keys_of, schema, small_options};
+use terrane::schema::KeyType;
+use terrane::{CoordinateSystem, Dataset, Geometry, Key, MergePolicy, Options, Query, Record, Store, Value};
+use terrane_space::geometry::from_wkt;
+use terrane_storage::MemoryStorage;
+
+fn dataset(system: CoordinateSystem, points: bool) -> (Store, Dataset) {
+    // Every flush stays a component of its own.
+    let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
+    let options = Options { merge_policy, ..small_options() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+    let dataset = store.create_dataset("d", schema(KeyType::Int64, points, system)).unwrap();
+    (store, dataset)
+}
+
+fn line(key: i64, wkt: &str) -> Record {
+    let geometry = Some(Geometry::Wkb(from_wkt(wkt).unwrap()));
+    Record { key: Key::Int(key), geometry, values: vec![Value::Null, Value::Null] }
+}
+
+/// Seen from a pole, the boxes of a deleted line and of its anti-matter are as far as the node
+/// around the anti-matter, whose distance is computed along another meridian.
+#[test]
+fn anti_matter_is_met_before_what_it_deletes_from_every_side_of_a_pole() {
+    for longitude in (-170..=170).step_by(5) {
+        let (_store, dataset) = dataset(CoordinateSystem::LonLat, false);
+        let from = |shift: i32| longitude + shift;
+        dataset.insert(&line(1, &format!("LINESTRING({} 79,{} 80)", from(1), from(1)))).unwrap();
+        dataset.insert(&line(2, &format!("LINESTRING({} 82,{} 83)", from(5), from(5)))).unwrap();
+        dataset.flush().unwrap();
+        dataset.delete(&Key::Int(1)).unwrap();
+        dataset.insert(&line(3, &format!("LINESTRING({} 78,{} 79)", from(-1), from(-1)))).unwrap();
+        for flushed in [false, true] {
+            if flushed {
+                dataset.flush().unwrap();
+            }
+            for place in [(0.0, 90.0), (f64::from(longitude), 90.0), (f64::from(longitude), 89.0)] {
+                let found = keys_of(&dataset.snapshot(), &Query::new().nearest(place.0, place.1, 3));
+                assert_eq!(found, [Key::Int(2), Key::Int(3)], "from {place:?}, lines at {longitude}");
+            }
+        }
+    }
+}
+
+/// Where fewer records than wanted meet the conditions, the search still reads no more of the
+/// index than the conditions' window meets.
+#[test]
+fn nearest_with_a_window_opens_only_what_the_window_meets() {
+    for system in [CoordinateSystem::Planar, CoordinateSystem::LonLat] {
+        let (_store, dataset) = dataset(system, true);
+        for number in 0..6_000_i64 {
+            let (x, y) = ((number % 100) as f64 / 2.0, (number / 100) as f64 / 2.0);
+            dataset.insert(&Record::at(number, x, y, vec![Value::Null, Value::Null])).unwrap();
+        }
+        dataset.flush().unwrap();
+        let snapshot = dataset.snapshot();
+        let window = |query: Query| query.window(40.1, 20.1, 41.1, 20.6);
+        let mut rows = snapshot.query(&window(Query::new()).nearest(1.0, 1.0, 10)).unwrap();
+        let found: usize = rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(found, 2, "{system:?}");
+        let explanation = rows.explanation();
+        assert!(explanation.candidates <= 8, "{system:?}: {explanation:?}");
+        assert!(explanation.pages_visited <= 8, "{system:?}: {explanation:?}");
+    }
+}
