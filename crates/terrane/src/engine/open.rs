@@ -1,6 +1,7 @@
 //! Opening a store: the lock, the manifest, strays, components, and the log's replay.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,12 +69,7 @@ impl Engine {
             manifest: Arc::new(manifest),
             next_file_id: Arc::new(AtomicU64::new(next_file_id)),
         };
-        let mut replay = Replay {
-            datasets: &datasets,
-            workshop: &workshop,
-            limit: shares.components,
-            last_sequence: current.last_sequence,
-        };
+        let mut replay = Replay::new(&datasets, &workshop, shares.components);
         let replay_start = Instant::now();
         let (log, recovery) = match durability {
             Durability::None => (None, None),
@@ -147,12 +143,7 @@ impl Engine {
             manifest: Arc::new(ManifestFile::open(spill_storage, reader_manifest.clone())),
             next_file_id: Arc::new(AtomicU64::new(reader_manifest.next_file_id)),
         };
-        let mut replay = Replay {
-            datasets: &datasets,
-            workshop: &workshop,
-            limit: shares.components,
-            last_sequence: manifest.last_sequence,
-        };
+        let mut replay = Replay::new(&datasets, &workshop, shares.components);
         let tail = match durability {
             Durability::None => None,
             _ => Some(replay_read_only(&**storage, store_id(manifest)?, manifest.low_water, &mut |lsn, entry| {
@@ -227,40 +218,70 @@ impl Engine {
 }
 
 /// Redoes the log's entries on the memory components.
+///
+/// What is flushed meanwhile is cut at the last number that was redone for the dataset. The
+/// manifest's last number would not do: another dataset's flush or import may have set it above
+/// entries of this dataset that are still to come, which would then be passed over as flushed.
+/// Entries come in the order of their numbers, so all others of the dataset are above such a cut.
 struct Replay<'a> {
     datasets: &'a Datasets,
     workshop: &'a Workshop,
     /// Bytes of memory components above which they are flushed.
     limit: usize,
+    /// The last number of all; those after it are free.
     last_sequence: u64,
+    /// The last number redone in the active generation of each dataset that has one.
+    redone: BTreeMap<u32, u64>,
 }
 
-impl Replay<'_> {
+impl<'a> Replay<'a> {
+    fn new(datasets: &'a Datasets, workshop: &'a Workshop, limit: usize) -> Self {
+        let last_sequence = workshop.manifest.current().last_sequence;
+        Self { datasets, workshop, limit, last_sequence, redone: BTreeMap::new() }
+    }
+
+    fn memory_used(&self) -> usize {
+        self.datasets.values().map(|dataset| dataset.partition.memory_used()).sum()
+    }
+
     fn is_full(&self) -> bool {
-        self.datasets.values().map(|dataset| dataset.partition.memory_used()).sum::<usize>() >= self.limit
+        self.memory_used() >= self.limit
     }
 
     fn entry(&mut self, lsn: u64, entry: &[u8]) -> terrane_lsm::Result<()> {
         let (header, operations) = operation::decode(entry)?;
-        let last_sequence = self.last_sequence;
-        self.last_sequence = last_sequence.max(header.sequence);
+        self.last_sequence = self.last_sequence.max(header.sequence);
         // Entries of datasets that are gone, and what is in disk components, are passed over.
         let Some(dataset) = self.datasets.values().find(|dataset| dataset.id == header.dataset) else { return Ok(()) };
         if header.sequence <= dataset.partition.version().flushed_sequence {
             return Ok(());
         }
         if self.is_full() {
-            for dataset in self.datasets.values() {
-                dataset.partition.seal(last_sequence)?;
-                // All that is replayed is applied and durable. The low-water mark stays: the
-                // entries are passed over by their sequence numbers if they are met again.
-                while dataset.partition.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
-            }
+            self.make_room()?;
         }
         let generation = dataset.partition.active();
         generation.note_lsn(lsn);
         for operation in operations {
             generation.apply(dataset.partition.indexes(), &operation?, header.sequence)?;
+        }
+        self.redone.insert(dataset.id, header.sequence);
+        Ok(())
+    }
+
+    /// Flushes the datasets that hold most, until half of the memory is free.
+    fn make_room(&mut self) -> terrane_lsm::Result<()> {
+        let mut largest: Vec<_> = self.datasets.values().collect();
+        largest.sort_by_key(|dataset| Reverse(dataset.partition.memory_used()));
+        for dataset in largest {
+            if self.memory_used() < self.limit / 2 {
+                break;
+            }
+            if let Some(cut) = self.redone.remove(&dataset.id) {
+                dataset.partition.seal(cut)?;
+                // All that is replayed is applied and durable. The low-water mark stays: the
+                // entries are passed over by their sequence numbers if they are met again.
+                while dataset.partition.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
+            }
         }
         Ok(())
     }
