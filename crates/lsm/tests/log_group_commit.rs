@@ -261,6 +261,9 @@ impl Storage for GatedStorage {
     fn list(&self, directory: &str) -> StorageResult<Vec<String>> {
         self.inner.list(directory)
     }
+    fn list_directories(&self, directory: &str) -> StorageResult<Vec<String>> {
+        self.inner.list_directories(directory)
+    }
     fn sync_directory(&self, directory: &str) -> StorageResult<()> {
         self.inner.sync_directory(directory)
     }

@@ -215,6 +215,11 @@ impl Storage for FaultyStorage {
         self.inner.list(directory)
     }
 
+    fn list_directories(&self, directory: &str) -> Result<Vec<String>> {
+        pass(&self.state, Operation::List, directory, None, None)?;
+        self.inner.list_directories(directory)
+    }
+
     fn sync_directory(&self, directory: &str) -> Result<()> {
         pass(&self.state, Operation::SyncDirectory, directory, None, None)?;
         self.inner.sync_directory(directory)

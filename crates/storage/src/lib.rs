@@ -65,6 +65,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Names of the files (not directories) directly inside a directory, sorted, without the
     /// directory's own name.
     fn list(&self, directory: &str) -> Result<Vec<String>>;
+    /// Names of the directories directly inside a directory, as [`Storage::list`] gives files'.
+    fn list_directories(&self, directory: &str) -> Result<Vec<String>>;
     /// Makes the names inside a directory durable.
     fn sync_directory(&self, directory: &str) -> Result<()>;
     /// Nanoseconds since the Unix epoch.

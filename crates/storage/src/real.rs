@@ -46,6 +46,28 @@ impl RealStorage {
         names::check_directory(name).context(operation, name, None)?;
         Ok(if name.is_empty() { self.root.clone() } else { self.root.join(name) })
     }
+
+    /// Names in a directory of what `is_wanted`; a symbolic link counts as what it leads to.
+    fn entries(
+        &self,
+        directory: &str,
+        is_wanted: fn(&fs::FileType) -> bool,
+        leads_to_wanted: fn(&Path) -> bool,
+    ) -> Result<Vec<String>> {
+        let path = self.directory_path(Operation::List, directory)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).context(Operation::List, directory, None)? {
+            let entry = entry.context(Operation::List, directory, None)?;
+            let kind = entry.file_type().context(Operation::List, directory, None)?;
+            let wanted = if kind.is_symlink() { leads_to_wanted(&entry.path()) } else { is_wanted(&kind) };
+            // A name that is not UTF-8 cannot be ours.
+            if let (true, Ok(name)) = (wanted, entry.file_name().into_string()) {
+                found.push(name);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
 }
 
 impl Storage for RealStorage {
@@ -114,19 +136,11 @@ impl Storage for RealStorage {
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
-        let path = self.directory_path(Operation::List, directory)?;
-        let mut found = Vec::new();
-        for entry in fs::read_dir(path).context(Operation::List, directory, None)? {
-            let entry = entry.context(Operation::List, directory, None)?;
-            let kind = entry.file_type().context(Operation::List, directory, None)?;
-            // A symbolic link counts as what it leads to; a name that is not UTF-8 cannot be ours.
-            let is_file = if kind.is_symlink() { entry.path().is_file() } else { kind.is_file() };
-            if let (true, Ok(name)) = (is_file, entry.file_name().into_string()) {
-                found.push(name);
-            }
-        }
-        found.sort_unstable();
-        Ok(found)
+        self.entries(directory, fs::FileType::is_file, Path::is_file)
+    }
+
+    fn list_directories(&self, directory: &str) -> Result<Vec<String>> {
+        self.entries(directory, fs::FileType::is_dir, Path::is_dir)
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {

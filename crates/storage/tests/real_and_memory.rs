@@ -68,6 +68,8 @@ impl Pair {
             9 => {
                 let name = *["", name].choose(random).unwrap();
                 self.same(format!("list {name}"), real.list(name), memory.list(name));
+                let (real, memory) = (real.list_directories(name), memory.list_directories(name));
+                self.same(format!("list directories of {name}"), real, memory);
             }
             10 => {
                 let name = *["", name].choose(random).unwrap();

@@ -209,14 +209,14 @@ impl MemoryStorage {
         Ok(())
     }
 
-    fn list_files(&self, directory: &str) -> SystemResult<Vec<String>> {
+    fn list_nodes(&self, directory: &str, is_wanted: fn(&Node) -> bool) -> SystemResult<Vec<String>> {
         let held = self.shared.names.read();
         check_directory(&held, directory)?;
         let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
         Ok(held
             .range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded))
             .map_while(|(name, node)| Some((name.strip_prefix(&prefix)?, node)))
-            .filter(|(name, node)| !name.contains('/') && matches!(node, Node::File(_)))
+            .filter(|(name, node)| !name.contains('/') && is_wanted(node))
             .map(|(name, _)| name.to_owned())
             .collect())
     }
@@ -276,7 +276,14 @@ impl Storage for MemoryStorage {
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         names::check_directory(directory).context(Operation::List, directory, None)?;
-        self.list_files(directory).context(Operation::List, directory, None)
+        let is_file = |node: &Node| matches!(node, Node::File(_));
+        self.list_nodes(directory, is_file).context(Operation::List, directory, None)
+    }
+
+    fn list_directories(&self, directory: &str) -> Result<Vec<String>> {
+        names::check_directory(directory).context(Operation::List, directory, None)?;
+        let is_directory = |node: &Node| !matches!(node, Node::File(_));
+        self.list_nodes(directory, is_directory).context(Operation::List, directory, None)
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
