@@ -32,6 +32,22 @@ pub enum Error {
         /// Highest version known.
         known: u32,
     },
+    /// An entry of the log does not hold what one does. A replay says where it lies.
+    #[error("a log entry cannot be read: {reason}")]
+    MalformedEntry {
+        /// What does not fit.
+        reason: String,
+    },
+    /// The log holds an entry that a later version wrote.
+    #[error(
+        "the log entry at LSN {lsn} is of kind {kind}, which this version does not know; open the store with a newer one"
+    )]
+    UnknownEntryKind {
+        /// Position of the entry.
+        lsn: u64,
+        /// Its kind.
+        kind: u32,
+    },
     /// An earlier write or sync failed, so the handle refuses writes.
     #[error("the store refuses writes after a failed write or sync ({cause}); reopen it to go on from what is durable")]
     Poisoned {

@@ -13,14 +13,15 @@ pub const ENTRY_HEADER_LEN: usize = 40;
 /// Bytes of an operation before its key.
 pub const OPERATION_HEADER_LEN: usize = 16;
 
-/// What an entry is.
+/// What an entry is. A number that is not here is for the reader to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum EntryKind {
+pub struct EntryKind(pub u32);
+
+impl EntryKind {
     /// Operations of one committed transaction.
-    Commit = 1,
+    pub const COMMIT: Self = Self(1);
     /// Reserved: components that a follower has to install.
-    ComponentsInstalled = 2,
+    pub const COMPONENTS_INSTALLED: Self = Self(2);
 }
 
 /// The fixed fields of an entry.
@@ -60,7 +61,7 @@ pub fn encode_header(header: &EntryHeader, out: &mut Vec<u8>) {
     for value in [header.sequence, header.transaction, header.source_offset] {
         out.extend_from_slice(&value.to_le_bytes());
     }
-    for value in [header.dataset, header.partition, header.source, header.kind as u32] {
+    for value in [header.dataset, header.partition, header.source, header.kind.0] {
         out.extend_from_slice(&value.to_le_bytes());
     }
 }
@@ -81,15 +82,11 @@ pub fn set_sequence(entry: &mut [u8], sequence: u64) {
 
 /// Reads an entry of the log: its header, and its operations one by one.
 pub fn decode(entry: &[u8]) -> Result<(EntryHeader, Operations<'_>)> {
-    let malformed = || Error::Invalid("a log entry is too short or of an unknown kind".into());
-    let (header, operations) = entry.split_at_checked(ENTRY_HEADER_LEN).ok_or_else(malformed)?;
+    let (header, operations) = entry
+        .split_at_checked(ENTRY_HEADER_LEN)
+        .ok_or_else(|| Error::MalformedEntry { reason: format!("it has only {} bytes", entry.len()) })?;
     let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
     let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
-    let kind = match short(36) {
-        1 => EntryKind::Commit,
-        2 => EntryKind::ComponentsInstalled,
-        _ => return Err(malformed()),
-    };
     let header = EntryHeader {
         sequence: long(0),
         transaction: long(8),
@@ -97,7 +94,7 @@ pub fn decode(entry: &[u8]) -> Result<(EntryHeader, Operations<'_>)> {
         dataset: short(24),
         partition: short(28),
         source: short(32),
-        kind,
+        kind: EntryKind(short(36)),
     };
     Ok((header, Operations { rest: operations }))
 }
@@ -119,7 +116,7 @@ impl<'a> Iterator for Operations<'a> {
         if operation.is_none() {
             self.rest = &[];
         }
-        Some(operation.ok_or_else(|| Error::Invalid("an operation in a log entry is cut short".into())))
+        Some(operation.ok_or_else(|| Error::MalformedEntry { reason: "an operation in it is cut short".into() }))
     }
 }
 
@@ -147,7 +144,7 @@ mod tests {
             dataset: 5,
             partition: 6,
             source: 7,
-            kind: EntryKind::Commit,
+            kind: EntryKind::COMMIT,
         };
         let operations = [
             Operation { index: 0, delete: false, key: b"key", value: b"a value" },

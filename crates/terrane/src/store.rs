@@ -112,7 +112,7 @@ impl Store {
         CheckReport::of(&self.engine, repair)
     }
 
-    /// Merges all components of every index of every dataset into one.
+    /// Merges the components that every index of every dataset has at this moment into one.
     ///
     /// # Errors
     /// Storage; damage found on the way.
@@ -126,19 +126,26 @@ impl Store {
     /// Writes all memory components to disk.
     ///
     /// # Errors
-    /// Storage.
+    /// Storage: what was not written stays in memory, and the call can be repeated. Also, once, why
+    /// a merge failed that followed on a flush, this or an earlier one; everything is on disk then.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.flush_all()?;
-        self.engine.after_flush()
+        self.engine.after_flush();
+        self.engine.tell_failed_merge()
     }
 
-    /// Ends the background work, makes everything durable, and closes the store. Datasets and
-    /// snapshots that are still around can be read, but not written any more; until the last of
-    /// them is dropped the store counts as open, and opening it again for writing is refused.
+    /// Takes no more writes, waits for those that have begun, ends the background work, makes
+    /// everything durable, and closes the store. Datasets and snapshots that are still around can
+    /// be read, but not written any more; until the last of them is dropped the store counts as
+    /// open, and opening it again for writing is refused.
     ///
     /// # Errors
-    /// A failed sync or, without a log, a failed flush.
+    /// A failed sync; why a merge in the background failed, if nothing told yet.
+    /// Without a log ([`Durability::None`]), a failed flush, such as for want of space: what was not
+    /// flushed is then in memory only. [`Dataset::flush`] can be repeated as long as a dataset is
+    /// held; with the last of them it is lost, as in a crash. Who wants to be able to try again
+    /// calls [`Self::flush`] first.
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
         self.engine.close()
@@ -148,8 +155,8 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if !self.closed {
-            // Who wants to know whether this works calls `close`. What was acknowledged is
-            // durable either way.
+            // Who wants to know whether this works calls `close`. With a log, what was
+            // acknowledged is durable either way.
             let _ = self.engine.close();
         }
     }

@@ -226,3 +226,90 @@ fn a_store_goes_on_after_a_single_failed_read() {
     faulty.disarm();
     dataset.insert(&at(2)).unwrap();
 }
+
+/// The component files of an import belong to the store from its manifest step on, and to the
+/// import until then, whatever fails.
+#[test]
+fn an_import_beside_a_write_whose_sync_fails_leaves_a_store_that_opens() {
+    let (disk, faulty, store) = faulty_store();
+    let dataset = store.dataset(MAIN).unwrap();
+    dataset.insert(&at(1)).unwrap();
+    let mut importer = store.importer("other", first_schema()).unwrap();
+    importer.push(&batch(&first_schema(), &(0..50).map(at).collect::<Vec<_>>())).unwrap();
+    faulty.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
+    assert!(dataset.insert(&at(2)).is_err());
+    let outcome = importer.finish(&mut |row| Err(row.error));
+    assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
+    drop((dataset, store));
+    let store = Store::open_on(Arc::new(disk.clone()), options(Durability::Power)).unwrap();
+    assert_eq!(store.dataset_names(), [MAIN]);
+    assert!(store.check(false).unwrap().findings.is_empty());
+    assert_eq!(disk.list("components").unwrap(), [""; 0], "a refused import leaves nothing");
+}
+
+/// Whatever call fails in `finish`: an error says that nothing was imported, unless it left open
+/// which manifest is on disk, and success that everything was.
+#[test]
+fn an_import_tells_truly_whether_it_happened() {
+    let (_, seed) = seeded(27);
+    let run = |at: Option<u64>| {
+        let (disk, faulty, store) = faulty_store();
+        let import = |keys: std::ops::Range<i64>| {
+            let mut importer = store.importer(MAIN, first_schema()).unwrap();
+            importer.push(&batch(&first_schema(), &keys.map(self::at).collect::<Vec<_>>())).unwrap();
+            importer
+        };
+        // With the third component of an index the policy wants a merge.
+        for start in [0, 10] {
+            import(start..start + 10).finish(&mut |row| Err(row.error)).unwrap();
+        }
+        let importer = import(20..30);
+        let before = faulty.calls_open_to(Fault::Eio);
+        if let Some(at) = at {
+            faulty.arm(FaultPlan { at, fault: Fault::Eio, persistent: false });
+        }
+        let outcome = importer.finish(&mut |row| Err(row.error));
+        let calls = faulty.calls_open_to(Fault::Eio) - before;
+        faulty.disarm();
+        let refuses = matches!(store.dataset(MAIN).unwrap().insert(&self::at(-1)), Err(Error::Poisoned { .. }));
+        drop(store);
+        let store = Store::open_on(Arc::new(disk), options(Durability::Power)).unwrap();
+        let found = state_of(&store)[MAIN].records.keys().filter(|key| **key >= 20).count();
+        match &outcome {
+            Ok(report) => assert_eq!((found, report.records), (10, 10), "call {at:?}, seed {seed}"),
+            Err(_) if refuses => assert!([0, 10].contains(&found), "call {at:?}, seed {seed}"),
+            Err(error) => assert_eq!(found, 0, "call {at:?}, seed {seed}: {error}"),
+        }
+        assert!(store.check(false).unwrap().findings.is_empty());
+        calls
+    };
+    let calls = run(None);
+    assert!(calls > 20, "{calls} calls");
+    (1..=calls).for_each(|at| {
+        run(Some(at));
+    });
+}
+
+/// Where a row of a batch fails, the rows before it are synced before their locks are given back.
+#[test]
+fn rows_before_one_that_fails_are_durable_when_the_batch_returns() {
+    let (disk, _, store) = faulty_store();
+    let dataset = store.dataset(MAIN).unwrap();
+    dataset.insert(&at(100)).unwrap();
+    dataset.flush().unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    let faulty = Arc::new(FaultyStorage::new(Arc::new(disk.clone())));
+    let store = Store::open_on(faulty.clone(), options(Durability::Power)).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    let rows = batch(&first_schema(), &[at(1), at(2), at(100), at(3)]);
+    faulty.arm(FaultPlan { at: 1, fault: Fault::Eio, persistent: false });
+    let outcome = dataset.write_batch(&rows, terrane::OnConflict::Replace);
+    assert!(matches!(outcome, Err(Error::Storage(_))), "the third row meets the failed read: {outcome:?}");
+    assert_eq!(faulty.faults(), 1);
+    // Only what is synced is visible.
+    for key in [1, 2] {
+        assert_eq!(dataset.get(&Key::Int(key)).unwrap(), Some(at(key)));
+    }
+    assert_eq!(dataset.get(&Key::Int(3)).unwrap(), None);
+}

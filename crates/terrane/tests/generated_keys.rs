@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use support::{schema, small_options};
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Key, OnConflict, Store};
+use terrane::{CoordinateSystem, Dataset, Key, OnConflict, Query, Record, Store, Value};
 use terrane_storage::MemoryStorage;
 
 fn batch(keys: Option<&[i64]>, rows: usize) -> RecordBatch {
@@ -35,4 +35,69 @@ fn numbers_go_on_above_keys_of_the_same_session() {
     assert_eq!(write(None, 1), [Key::Int(8)]);
     dataset.insert(&terrane::Record::at(20, 0.0, 0.0, vec![terrane::Value::Null, terrane::Value::Null])).unwrap();
     assert_eq!(write(None, 1), [Key::Int(21)]);
+}
+
+fn store_of(key_type: KeyType) -> (Store, Dataset) {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let mut schema = schema(key_type, true, CoordinateSystem::Planar);
+    schema.key.generated = true;
+    let dataset = store.create_dataset("d", schema).unwrap();
+    (store, dataset)
+}
+
+fn with_key(key: Key) -> Record {
+    Record { key, geometry: None, values: vec![Value::Null, Value::Null] }
+}
+
+/// Above the largest key there is no row number: the record is refused and told why.
+#[test]
+fn numbers_end_at_the_largest_key_and_never_begin_again() {
+    let cases = [
+        (KeyType::Int64, Key::Int(i64::MAX)),
+        (KeyType::UInt64, Key::UInt(u64::MAX)),
+        (KeyType::UInt64, Key::UInt(u64::MAX - 1)),
+    ];
+    for (key_type, largest) in cases {
+        for known in [false, true] {
+            let (_store, dataset) = store_of(key_type);
+            let mut keys = 1;
+            if known {
+                // The counter is running before the large key comes.
+                assert_eq!(dataset.write_batch(&batch(None, 1), OnConflict::Refuse).unwrap().keys.len(), 1);
+                keys += 1;
+            }
+            dataset.insert(&with_key(largest.clone())).unwrap();
+            for on_conflict in [OnConflict::Refuse, OnConflict::Replace] {
+                let outcome = dataset.write_batch(&batch(None, 2), on_conflict).unwrap();
+                assert!(outcome.keys.is_empty(), "{largest}: {:?}", outcome.keys);
+                let reasons: Vec<String> = outcome.refused.iter().map(|row| row.error.to_string()).collect();
+                assert_eq!(reasons.len(), 2, "{reasons:?}");
+                assert!(reasons[0].contains("no row number left"), "{reasons:?}");
+            }
+            assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), keys);
+        }
+    }
+    // One below the end there is one number.
+    let (_store, dataset) = store_of(KeyType::Int64);
+    dataset.insert(&with_key(Key::Int(i64::MAX - 1))).unwrap();
+    let outcome = dataset.write_batch(&batch(None, 2), OnConflict::Refuse).unwrap();
+    assert_eq!((outcome.keys, outcome.refused.len()), (vec![Key::Int(i64::MAX)], 1));
+}
+
+/// Every way in which a key of its own comes in moves the numbers on.
+#[test]
+fn numbers_go_on_above_keys_of_imports_and_atomic_batches() {
+    let (store, dataset) = store_of(KeyType::Int64);
+    let next = || dataset.write_batch(&batch(None, 1), OnConflict::Refuse).unwrap().keys;
+    assert_eq!(next(), [Key::Int(0)]);
+    let mut importer = store.importer("d", dataset.schema().as_ref().clone()).unwrap();
+    assert!(importer.push(&batch(Some(&[1, 2, 9]), 3)).unwrap().is_empty());
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    assert_eq!(next(), [Key::Int(10)]);
+    let mut changes = dataset.atomic_batch();
+    changes.upsert(&with_key(Key::Int(12))).unwrap();
+    changes.upsert(&with_key(Key::Int(11))).unwrap();
+    changes.delete(&Key::Int(40)).unwrap();
+    changes.commit().unwrap();
+    assert_eq!(next(), [Key::Int(13)]);
 }

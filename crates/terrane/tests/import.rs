@@ -255,3 +255,47 @@ fn imports_race_with_writers() {
     store.compact().unwrap();
     verify(&store, &first_of_each(&all, &BTreeMap::new()).0);
 }
+
+/// However many runs an import spills, it merges a bounded number of them at once.
+#[cfg(target_os = "linux")]
+#[test]
+fn many_spilled_runs_are_merged_with_few_open_files() {
+    const OPEN_MAX: usize = 24;
+    let (mut rng, _) = seeded(59);
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), small_options()).unwrap();
+    let mut importer = store.importer(MAIN, first_schema()).unwrap();
+    let mut all = Vec::new();
+    for round in 0..80 {
+        // Some keys come again in a later run, and one in nearly all.
+        let mut keys: Vec<i64> = (0..16).map(|number| round * 13 + number).chain([-7]).collect();
+        keys.shuffle(&mut rng);
+        let records = keys.into_iter().map(|key| {
+            let mut record = record(&mut rng, Key::Int(key), true);
+            record.values[0] = Value::Utf8("n".repeat(60_000));
+            record
+        });
+        let records: Vec<Record> = records.collect();
+        importer.push(&batch(&first_schema(), &records)).unwrap();
+        all.extend(records);
+    }
+    let components = directory.path().canonicalize().unwrap().join("components");
+    let runs = std::fs::read_dir(&components).unwrap().count();
+    assert!(runs > OPEN_MAX, "{runs} runs");
+    let mut refused = Vec::new();
+    let mut open_max = 0;
+    importer
+        .finish(&mut |row| {
+            refused.push(row);
+            let links =
+                std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fd.unwrap().path().read_link().ok());
+            open_max = open_max.max(links.filter(|path| path.starts_with(&components)).count());
+            Ok(())
+        })
+        .unwrap();
+    assert!(open_max <= OPEN_MAX, "{open_max} files are open for {runs} runs");
+    let (model, wanted) = first_of_each(&all, &BTreeMap::new());
+    assert_eq!(rows_of(&refused), wanted);
+    verify(&store, &model);
+    assert_eq!(std::fs::read_dir(&components).unwrap().count(), 2, "runs are removed");
+}

@@ -59,6 +59,11 @@ pub use recovery::OnEntry;
 pub use table::HoldGuard;
 pub use writer::Log;
 
+/// Whether a file in the log's directory is named as the log's are.
+pub fn is_log_file(name: &str) -> bool {
+    layout::parse_name(name).is_some()
+}
+
 /// Byte position in the log; grows forever.
 pub type Lsn = u64;
 

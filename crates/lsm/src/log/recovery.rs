@@ -15,7 +15,8 @@ use super::segment::{Segment, SegmentFile, read_header};
 use super::{LogPosition, Lsn, RecoveryReport, TornTail};
 use crate::{Error, Result};
 
-/// Receives the LSN and the bytes of every replayed entry, in the order of appending.
+/// Receives the LSN and the bytes of every replayed entry, in the order of appending. What it
+/// returns [`Error::MalformedEntry`] of is damage at that place; other errors are passed on.
 pub type OnEntry<'a> = dyn FnMut(Lsn, &[u8]) -> Result<()> + 'a;
 
 /// The log's files, told apart by what opening does with them.
@@ -217,7 +218,13 @@ impl Replay {
                         if entry_lsn >= from.lsn {
                             self.report.entries += 1;
                             self.report.bytes += entry.len() as u64;
-                            on_entry(entry_lsn, entry)?;
+                            on_entry(entry_lsn, entry).map_err(|error| match error {
+                                Error::MalformedEntry { reason } => damaged(
+                                    entry_lsn,
+                                    format!("the entry at LSN {entry_lsn} cannot be redone: {reason}"),
+                                ),
+                                other => other,
+                            })?;
                         }
                     }
                     lsn = end_lsn;

@@ -11,7 +11,8 @@ use std::mem::needs_drop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-const CHUNK_BYTES_MIN: usize = 64 << 10;
+/// The first chunk is small, as many datasets with few entries each may be written at a time.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Alignment of every chunk, and the largest one that can be asked for.
 const CHUNK_ALIGN: usize = 64;

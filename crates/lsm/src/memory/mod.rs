@@ -71,7 +71,8 @@ pub trait ErasedMemory: std::any::Any + Send + Sync {
     /// Lowest and highest sequence number written.
     fn sequences(&self) -> Option<(u64, u64)>;
 
-    /// Bytes that the component has taken from the allocator.
+    /// Bytes that the component has taken from the allocator; 0 while nothing was written, as no
+    /// flush could free what an empty component holds.
     fn memory_used(&self) -> usize;
 
     /// Makes the component usable again after a crash, where it outlives one: entries

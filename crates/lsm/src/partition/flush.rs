@@ -8,8 +8,7 @@ use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
 use crate::index::{Cancellation, DiskPart, FlushPlan};
 use crate::manifest::{Manifest, ManifestFile, PartitionState};
 use crate::policy::MergePolicy;
-use crate::sync::AtomicU64;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, MutexGuard, Ordering};
 use crate::{Error, Result};
 use terrane_storage::Storage;
 
@@ -88,10 +87,7 @@ impl Partition {
         // From here on every new snapshot sees at least the cut, so these are all that lie inside.
         let snapshots = self.snapshots.sequences_below(sequence.1);
         let metas = self.write_generation(workshop, &version, &generation, snapshots)?;
-        let mut parts = Vec::with_capacity(metas.len());
-        for (numbered, meta) in self.indexes.iter().zip(&metas) {
-            parts.push(numbered.index.open(workshop.file(meta)?)?);
-        }
+        let parts = self.open_parts(workshop, &metas).inspect_err(|_| discard(workshop, &metas))?;
         let installed = workshop.step(|manifest| {
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence.1;
@@ -102,14 +98,7 @@ impl Partition {
             low_water(manifest);
             Ok(())
         });
-        if let Err(error) = installed {
-            // Whether the step reached the disk is unknown only after a failed rename or
-            // directory sync; the manifest then takes no further step, and the files stay.
-            if !workshop.manifest.has_failed() {
-                parts.iter().for_each(|part| part.file().set_obsolete());
-            }
-            return Err(error);
-        }
+        installed.inspect_err(|_| discard_uninstalled(workshop, &metas))?;
         self.install_flushed(&generation, &parts, sequence.1)?;
         Ok(Some(FlushOutcome {
             bytes_written: metas.iter().map(|meta| meta.file_len).sum(),
@@ -134,7 +123,7 @@ impl Partition {
             match meta {
                 Ok(meta) => metas.push(meta),
                 Err(error) => {
-                    self.discard(workshop, &metas);
+                    discard(workshop, &metas);
                     return Err(error);
                 }
             }
@@ -142,12 +131,9 @@ impl Partition {
         Ok(metas)
     }
 
-    /// Removes finished component files that will not be installed.
-    fn discard(&self, workshop: &Workshop, metas: &[ComponentMeta]) {
-        for meta in metas {
-            // What cannot be removed is a stray, which the next open removes.
-            let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
-        }
+    /// Opens one new component of each index.
+    fn open_parts(&self, workshop: &Workshop, metas: &[ComponentMeta]) -> Result<Vec<Arc<dyn DiskPart>>> {
+        self.indexes.iter().zip(metas).map(|(numbered, meta)| numbered.index.open(workshop.file(meta)?)).collect()
     }
 
     fn install_flushed(
@@ -166,7 +152,8 @@ impl Partition {
     }
 
     /// Adds components that were loaded in bulk, one of each index, as the newest. The caller
-    /// has flushed everything that is older, and lets no writer in between.
+    /// has flushed everything that is older, and lets no writer in between. After an error
+    /// the files are not in the manifest, unless [`ManifestFile::has_failed`] says that they may be.
     pub fn install_loaded(
         &self,
         workshop: &Workshop,
@@ -174,10 +161,7 @@ impl Partition {
         sequence: u64,
         change: impl FnOnce(&mut Manifest) -> Result<()>,
     ) -> Result<()> {
-        let mut parts = Vec::with_capacity(metas.len());
-        for (numbered, meta) in self.indexes.iter().zip(metas) {
-            parts.push(numbered.index.open(workshop.file(meta)?)?);
-        }
+        let parts = self.open_parts(workshop, metas)?;
         // The active generation is empty; its successor begins after the loaded records.
         let active = Generation::new(&self.indexes, sequence)?;
         workshop.step(|manifest| {
@@ -242,7 +226,40 @@ impl Partition {
         range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        let _merging = self.merging.lock();
+        let merging = self.merging.lock();
+        self.merge_range(&merging, workshop, place, range, cancellation)
+    }
+
+    /// Merges the `count` oldest components of an index, or all if they are fewer by now; a single
+    /// one only if that leaves something out. `None` when there was nothing to do or it was cancelled.
+    pub fn merge_oldest(
+        &self,
+        workshop: &Workshop,
+        place: usize,
+        count: usize,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
+        let merging = self.merging.lock();
+        // Flushes add components in front of these meanwhile, and nobody else changes them.
+        let parts = self.version().components[place].clone();
+        let range = parts.len().saturating_sub(count)..parts.len();
+        if let [only] = &parts[range.clone()]
+            && only.file().meta().statistics.antimatter == 0
+            && !only.file().meta().has_sequences
+        {
+            return Ok(None);
+        }
+        self.merge_range(&merging, workshop, place, range, cancellation)
+    }
+
+    fn merge_range(
+        &self,
+        _merging: &MutexGuard<'_, ()>,
+        workshop: &Workshop,
+        place: usize,
+        range: Range<usize>,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
         let parts = self.version().components[place].clone();
         if range.is_empty() || range.end > parts.len() {
             return Ok(None);
@@ -254,14 +271,9 @@ impl Partition {
             return Ok(None);
         };
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
-        if let Err(error) = self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta)) {
-            if !workshop.manifest.has_failed() {
-                self.discard(workshop, std::slice::from_ref(&meta));
-            }
-            return Err(error);
-        }
+        self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta))?;
         if empty {
-            self.discard(workshop, std::slice::from_ref(&meta));
+            discard(workshop, std::slice::from_ref(&meta));
         }
         let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
         Ok(Some(MergeOutcome { components: chosen.len(), bytes_read, bytes_written: meta.file_len }))
@@ -269,7 +281,7 @@ impl Partition {
 
     /// Puts one component, or none, in the place of several; their files go when their last
     /// reader lets go of them (I5). Flushes may add newer components meanwhile, so the old
-    /// ones are found by their ids.
+    /// ones are found by their ids. The new file is removed if the step does not happen.
     fn exchange_components(
         &self,
         workshop: &Workshop,
@@ -277,12 +289,10 @@ impl Partition {
         old: &[Arc<dyn DiskPart>],
         meta: Option<&ComponentMeta>,
     ) -> Result<()> {
-        let part = match meta {
-            Some(meta) => Some(self.indexes[place].index.open(workshop.file(meta)?)?),
-            None => None,
-        };
+        let opened = meta.map(|meta| self.indexes[place].index.open(workshop.file(meta)?)).transpose();
+        let part = opened.inspect_err(|_| discard(workshop, meta.map_or(&[], std::slice::from_ref)))?;
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
-        workshop.step(|manifest| {
+        let installed = workshop.step(|manifest| {
             let index = self
                 .state_mut(manifest)?
                 .indexes
@@ -292,7 +302,9 @@ impl Partition {
             let range = place_of(stored, &ids)?;
             index.components.splice(range, meta.cloned());
             Ok(())
-        })?;
+        });
+        installed.inspect_err(|_| discard_uninstalled(workshop, meta.map_or(&[], std::slice::from_ref)))?;
+        // The new file is the store's from here on, whatever happens.
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
         let range = place_of(next.components[place].iter().map(|part| part.file().meta().file_id), &ids)?;
@@ -306,6 +318,23 @@ impl Partition {
         let dataset = manifest.dataset_mut(self.dataset)?;
         let state = dataset.partitions.iter_mut().find(|state| state.id == self.id);
         state.ok_or_else(|| Error::Invalid(format!("partition {} is not in the manifest", self.id)))
+    }
+}
+
+/// Removes finished component files that will not be installed.
+fn discard(workshop: &Workshop, metas: &[ComponentMeta]) {
+    for meta in metas {
+        // What cannot be removed is a stray, which the next open removes.
+        let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
+    }
+}
+
+/// Removes the component files of a manifest step that failed. Whether it reached the disk is
+/// unknown only after a failed rename or directory sync; the manifest then takes no further
+/// step, and the files stay.
+fn discard_uninstalled(workshop: &Workshop, metas: &[ComponentMeta]) {
+    if !workshop.manifest.has_failed() {
+        discard(workshop, metas);
     }
 }
 

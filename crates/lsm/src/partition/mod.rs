@@ -166,8 +166,14 @@ impl Partition {
         self.version.load().generations[0].memory_used()
     }
 
-    /// Sealed generations that are not flushed yet.
-    pub fn sealed(&self) -> usize {
-        self.version.load().generations.len() - 1
+    /// Bytes of the memory components that wait to be flushed.
+    pub fn sealed_memory_used(&self) -> usize {
+        self.version.load().generations[1..].iter().map(|generation| generation.memory_used()).sum()
+    }
+
+    /// Whether a flush could free nothing: no generation is sealed, and there is nothing to seal.
+    pub fn is_memory_empty(&self) -> bool {
+        let version = self.version.load();
+        version.generations.len() == 1 && version.generations[0].is_untouched()
     }
 }

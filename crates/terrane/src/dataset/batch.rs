@@ -2,13 +2,12 @@
 
 use arrow_array::RecordBatch;
 use terrane_lsm::search;
-use terrane_lsm::sync::Ordering;
 
 use super::Dataset;
 use super::write::Change;
 use crate::batch::BatchRecords;
 use crate::engine::{Committed, PRIMARY};
-use crate::key::{Key, KeyType, check_length, encode_int, encode_uint};
+use crate::key::{Key, check_length};
 use crate::locks::{Acquire, Frame};
 use crate::{Error, Result};
 
@@ -57,25 +56,42 @@ impl Dataset {
         let mut outcome = BatchOutcome::default();
         let _gate = self.handle.gate.read();
         let mut frame = Frame::new(&self.engine.locks);
-        let mut last: Option<Committed> = None;
+        let mut last = None;
+        let written = self.write_rows(&mut rows, on_conflict, &mut frame, &mut last, &mut outcome);
+        // Also where a row failed: the rows before it are synced before their locks are given back.
+        let acknowledged = last.map_or(Ok(()), |committed| self.engine.acknowledge(committed));
+        written.and(acknowledged).map(|()| outcome)
+    }
+
+    /// Writes rows until one fails. `last` is the last commit that is not acknowledged yet.
+    fn write_rows(
+        &self,
+        rows: &mut BatchRecords<'_>,
+        on_conflict: OnConflict,
+        frame: &mut Frame<'_>,
+        last: &mut Option<Committed>,
+        outcome: &mut BatchOutcome,
+    ) -> Result<()> {
+        let key_type = self.schema().key.key_type;
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for row in 0..rows.rows() {
             key.clear();
             value.clear();
-            let geometry = match rows.encode_row(row, &mut key, &mut value) {
+            let encoded = rows.encode_row(row, &mut key, &mut value).map_err(Error::from).and_then(|geometry| {
+                if !rows.has_keys() {
+                    self.generate_key(&mut key)?;
+                }
+                check_length(&key)?;
+                Ok(geometry)
+            });
+            let geometry = match encoded {
                 Ok(geometry) => geometry,
-                Err(error) => {
-                    outcome.refused.push(RefusedRow { row, error: error.into() });
+                Err(error) if error.is_refusal() => {
+                    outcome.refused.push(RefusedRow { row, error });
                     continue;
                 }
+                Err(error) => return Err(error),
             };
-            if !rows.has_keys() {
-                self.generate_key(schema.key.key_type, &mut key)?;
-            }
-            if let Err(error) = check_length(&key) {
-                outcome.refused.push(RefusedRow { row, error: error.into() });
-                continue;
-            }
             let hash = self.lock_hash(&key);
             if frame.acquire(hash) == Acquire::MustWait {
                 frame.commit_then_wait(hash, || {
@@ -83,72 +99,33 @@ impl Dataset {
                 })?;
             }
             let change = match on_conflict {
-                OnConflict::Refuse => Change::Insert(&value),
-                OnConflict::Replace => Change::Upsert(&value),
+                // A number that another has used as a key meanwhile does not replace its record.
+                OnConflict::Replace if rows.has_keys() => Change::Upsert(&value),
+                OnConflict::Refuse | OnConflict::Replace => Change::Insert(&value),
             };
+            let decoded = Key::decode(key_type, &key)?;
+            self.handle.row_numbers.note(&decoded);
             match self.change(&key, change, geometry.rect()) {
                 Ok(committed) => {
-                    last = committed.or(last);
-                    let key = Key::decode(schema.key.key_type, &key)?;
-                    self.note_key(&key);
-                    outcome.keys.push(key);
+                    *last = committed.or(*last);
+                    outcome.keys.push(decoded);
                 }
                 Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
                 Err(error) => return Err(error),
             }
         }
-        if let Some(committed) = last {
-            self.engine.acknowledge(committed)?;
-        }
-        Ok(outcome)
-    }
-
-    /// Keeps the row numbers above a key that was written.
-    pub(super) fn note_key(&self, key: &Key) {
-        let number = match key {
-            Key::Int(number) => u64::try_from(*number).ok(),
-            Key::UInt(number) => Some(*number),
-            _ => None,
-        };
-        let next = &self.handle.next_row_number;
-        // While it is 0, the first record without a key looks for the largest one.
-        if let Some(number) = number
-            && next.load(Ordering::Acquire) != 0
-        {
-            next.fetch_max(number.saturating_add(2), Ordering::AcqRel);
-        }
-    }
-
-    /// Appends the next row number as an encoded key.
-    pub(super) fn generate_key(&self, key_type: KeyType, key: &mut Vec<u8>) -> Result<()> {
-        let next = &self.handle.next_row_number;
-        if next.load(Ordering::Acquire) == 0 {
-            let after_largest = self.row_number_after_largest()?;
-            // Somebody else may have found the same in between.
-            let _ = next.compare_exchange(0, after_largest, Ordering::AcqRel, Ordering::Acquire);
-        }
-        let number = next.fetch_add(1, Ordering::AcqRel) - 1;
-        match key_type {
-            KeyType::Int64 => key.extend_from_slice(&encode_int(number as i64)),
-            KeyType::UInt64 => key.extend_from_slice(&encode_uint(number)),
-            other => {
-                return Err(Error::refused(format!(
-                    "the records have no key, and keys of type {other:?} cannot be numbered"
-                )));
-            }
-        }
         Ok(())
     }
 
-    /// One more than the first free row number: the numbers start at 0, and 0 means unknown.
-    fn row_number_after_largest(&self) -> Result<u64> {
-        let version = self.handle.partition.version();
-        let largest = search::key_range(&version, PRIMARY as usize)?.map(|(_, largest)| largest);
-        let number = match largest.map(|key| Key::decode(self.schema().key.key_type, &key)).transpose()? {
-            Some(Key::Int(number)) => u64::try_from(number).map_or(0, |number| number + 1),
-            Some(Key::UInt(number)) => number.saturating_add(1),
-            _ => 0,
-        };
-        Ok(number.saturating_add(1))
+    /// Appends the next row number as an encoded key.
+    pub(super) fn generate_key(&self, key: &mut Vec<u8>) -> Result<()> {
+        let key_type = self.schema().key.key_type;
+        let number = self.handle.row_numbers.take(key_type, || {
+            let version = self.handle.partition.version();
+            let range = search::key_range(&version, PRIMARY as usize)?;
+            Ok(range.map(|(_, largest)| Key::decode(key_type, &largest)).transpose()?)
+        })?;
+        key.extend_from_slice(&number.to_encoded()?);
+        Ok(())
     }
 }

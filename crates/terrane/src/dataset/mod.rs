@@ -65,7 +65,8 @@ impl Dataset {
         self.engine.change_schema(&self.handle, |history| Ok(history.widen(name)?))
     }
 
-    /// Merges all components of every index into one.
+    /// Merges the components that every index has at this moment into one. What is written
+    /// meanwhile goes to components of its own.
     ///
     /// # Errors
     /// Storage; damage found on the way.
@@ -76,11 +77,12 @@ impl Dataset {
     /// Writes what is in memory components to disk components.
     ///
     /// # Errors
-    /// Storage.
+    /// As [`Store::flush`](crate::Store::flush).
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.seal(&self.handle)?;
         while self.engine.flush_oldest(&self.handle)? {}
-        self.engine.after_flush()
+        self.engine.after_flush();
+        self.engine.tell_failed_merge()
     }
 }

@@ -52,13 +52,9 @@ impl Dataset {
         let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
         let _gate = self.handle.gate.read();
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
-        match self.change(&key, change, geometry.rect())? {
-            Some(committed) => {
-                self.note_key(&record.key);
-                self.engine.acknowledge(committed)
-            }
-            None => Ok(()),
-        }
+        self.handle.row_numbers.note(&record.key);
+        let committed = self.change(&key, change, geometry.rect())?;
+        committed.map_or(Ok(()), |committed| self.engine.acknowledge(committed))
     }
 
     /// Removes the record of a key; false if there is none.
@@ -114,7 +110,7 @@ impl Dataset {
             dataset: self.handle.id,
             partition: PARTITION,
             source: 0,
-            kind: EntryKind::Commit,
+            kind: EntryKind::COMMIT,
         };
         encode_header(&header, &mut entry);
         entry
@@ -225,6 +221,10 @@ impl AtomicBatch<'_> {
         let _gate = dataset.handle.gate.read();
         // All locks in ascending order, before anything is read.
         let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
+        // Encoded keys sort as the keys do, so this is the largest one.
+        if let Some((key, _)) = self.changes.iter().rfind(|(_, change)| change.is_some()) {
+            dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
+        }
         let mut entry = dataset.begin_entry();
         let mut changed = false;
         for (key, change) in &self.changes {

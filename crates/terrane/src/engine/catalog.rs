@@ -8,10 +8,11 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::{NumberedIndex, Partition};
-use terrane_lsm::sync::{AtomicU64, Ordering, RwLock};
+use terrane_lsm::sync::{Ordering, RwLock};
 use terrane_storage::Storage;
 
 use super::Engine;
+use super::row_numbers::RowNumbers;
 use crate::schema::{GeometryColumn, Schema, SchemaHistory};
 use crate::{Error, Result};
 
@@ -88,8 +89,8 @@ pub(crate) struct DatasetHandle {
     pub definitions: Vec<IndexDefinition>,
     /// Writers hold it shared; an import installs its records holding it alone.
     pub gate: RwLock<()>,
-    /// Largest row number given out as a key, plus one; 0 while it is not known.
-    pub next_row_number: AtomicU64,
+    /// Keys for records that have none.
+    pub row_numbers: RowNumbers,
     /// Places of indexes that could not be opened, when opened leniently.
     pub damage: Vec<(usize, Error)>,
 }
@@ -125,7 +126,7 @@ impl DatasetHandle {
             history: ArcSwap::from_pointee(catalog.history),
             definitions: catalog.indexes,
             gate: RwLock::new(()),
-            next_row_number: AtomicU64::new(0),
+            row_numbers: RowNumbers::new(),
             damage,
         })
     }

@@ -9,7 +9,9 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Latch {
     /// The number of the next commit.
-    pub next_sequence: u64,
+    next_sequence: u64,
+    /// Whether no more numbers are given out.
+    closed: bool,
 }
 
 /// A commit whose changes are applied; it is durable and visible after [`Engine::acknowledge`].
@@ -31,7 +33,7 @@ impl Engine {
                 log.reserve(entry.len())?;
             }
             let mut latch = self.latch.lock();
-            let sequence = latch.next_sequence;
+            let sequence = latch.next()?;
             operation::set_sequence(entry, sequence);
             let (lsn, end_lsn) = match self.log.as_ref().map(|log| log.append(entry)) {
                 None => (0, 0),
@@ -78,6 +80,17 @@ impl Engine {
         self.sync_to(sequence, end_lsn)
     }
 
+    /// Takes no more commits, and returns when all that were begun are durable and visible.
+    pub fn end_commits(&self) -> Result<()> {
+        let last = {
+            let mut latch = self.latch.lock();
+            latch.closed = true;
+            latch.next_sequence - 1
+        };
+        self.sync()?;
+        self.visibility.wait(last)
+    }
+
     /// Makes the log durable up to a position below which all entries up to `sequence` lie.
     fn sync_to(&self, sequence: u64, end_lsn: u64) -> Result<()> {
         if let Some(log) = &self.log {
@@ -97,21 +110,24 @@ impl Engine {
         Ok(dataset.partition.seal(latch.next_sequence - 1)?)
     }
 
-    /// Runs `work` with a sequence number of its own, which no log entry has, and returns when the
-    /// number is visible. Later commits go on, and become visible after it.
+    /// Runs `work` with a sequence number of its own, which no log entry has. All commits before it
+    /// are durable and visible then, and so nothing can fail after `work`: when it has succeeded,
+    /// its number is visible. Later commits go on, and become visible after it.
     pub fn with_sequence<T>(&self, work: impl FnOnce(u64) -> Result<T>) -> Result<T> {
         let (sequence, end_lsn) = {
             let mut latch = self.latch.lock();
+            let sequence = latch.next()?;
             latch.next_sequence += 1;
-            (latch.next_sequence - 1, self.log.as_ref().map_or(0, |log| log.end_lsn()))
+            (sequence, self.log.as_ref().map_or(0, |log| log.end_lsn()))
         };
-        let result = work(sequence);
+        let result = self
+            .sync_to(sequence, end_lsn)
+            .and_then(|()| self.visibility.wait(sequence - 1))
+            .and_then(|()| self.check_writable())
+            .and_then(|()| work(sequence));
         // Also a number under which nothing happened must not hold up those after it.
         self.visibility.applied(sequence);
-        let result = result?;
-        self.sync_to(sequence, end_lsn)?;
-        self.visibility.wait(sequence)?;
-        Ok(result)
+        result
     }
 
     /// The first position of the log that is still needed when the oldest sealed generation of
@@ -136,6 +152,16 @@ impl Engine {
 impl Latch {
     /// The next commit gets this number.
     pub fn new(next_sequence: u64) -> Self {
-        Self { next_sequence }
+        Self { next_sequence, closed: false }
     }
+
+    /// The number for the next commit, if there is to be one.
+    fn next(&self) -> Result<u64> {
+        if self.closed { Err(closed()) } else { Ok(self.next_sequence) }
+    }
+}
+
+/// What writes get that come too late.
+pub(crate) fn closed() -> Error {
+    Error::usage("the store is closed; open it again to write")
 }

@@ -1,6 +1,6 @@
 //! Flush and merge in the background, and the slowing of writers at the memory limit.
 
-use std::ops::Range;
+use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -8,6 +8,7 @@ use terrane_lsm::index::Cancellation;
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
 use terrane_lsm::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
+use super::commit::closed;
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
 
@@ -34,7 +35,10 @@ struct State {
     merge_wanted: bool,
     stopping: bool,
     /// Why the last flush failed; writers that wait for memory get it.
-    failed: Option<Error>,
+    flush_failed: Option<Error>,
+    /// Why a merge failed, until that is told or the policy is content; the next flush that is
+    /// asked for, or the close, tells.
+    merge_failed: Option<Error>,
     /// Counts the rounds of flushing, so that waiters see whether one passed since.
     rounds: u64,
 }
@@ -88,14 +92,31 @@ impl Maintenance {
 }
 
 impl Engine {
-    /// Has the merge policy asked, in the background if there is one.
-    pub fn after_flush(&self) -> Result<()> {
-        if !self.options.background {
-            return self.merge_all();
+    /// Has the merge policy asked, in the background if there is one. What was flushed or opened is
+    /// in the store however that ends, so a failure is kept for [`Self::tell_failed_merge`].
+    pub fn after_flush(&self) {
+        if self.options.background {
+            self.maintenance.state.lock().merge_wanted = true;
+            self.maintenance.changed.notify_all();
+        } else {
+            self.merge_and_note();
         }
-        self.maintenance.state.lock().merge_wanted = true;
-        self.maintenance.changed.notify_all();
-        Ok(())
+    }
+
+    /// Merges, and notes how that ended.
+    fn merge_and_note(&self) {
+        let merged = self.merge_all();
+        let mut state = self.maintenance.state.lock();
+        match merged {
+            Ok(()) if self.maintenance.cancellation.is_cancelled() => {}
+            Ok(()) => state.merge_failed = None,
+            Err(error) => state.merge_failed = Some(error),
+        }
+    }
+
+    /// Returns why a merge failed, if none of its kind has succeeded since, once.
+    pub fn tell_failed_merge(&self) -> Result<()> {
+        self.maintenance.state.lock().merge_failed.take().map_or(Ok(()), Err)
     }
 
     /// Starts the background threads, if the options ask for them.
@@ -112,7 +133,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the background threads; a merge under way is given up.
+    /// Ends the background threads. A long merge is given up; short ones that the policy wants are
+    /// done first, so that also sessions too short for anything else keep the components few.
     pub fn stop_maintenance(&self) {
         self.maintenance.cancellation.cancel();
         self.maintenance.state.lock().stopping = true;
@@ -142,16 +164,22 @@ impl Engine {
             return Ok(());
         }
         if !self.options.background {
-            return self.flush_all().map(|_| ());
+            while !self.has_room() {
+                if !self.flush_full()? {
+                    self.check_freeable()?;
+                }
+            }
+            self.after_flush();
+            return Ok(());
         }
         self.maintenance.stalls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.maintenance.state.lock();
         let first_round = state.rounds;
         while !self.has_room() {
             if state.stopping {
-                return Err(Error::Failed("the store is being closed".into()));
+                return Err(closed());
             }
-            if let Some(error) = state.failed.as_ref().filter(|_| state.rounds > first_round) {
+            if let Some(error) = state.flush_failed.as_ref().filter(|_| state.rounds > first_round) {
                 return Err(error.clone());
             }
             state.flush_wanted = true;
@@ -159,6 +187,19 @@ impl Engine {
             self.maintenance.changed.wait(&mut state);
         }
         Ok(())
+    }
+
+    /// Refuses when memory components have no room and a flush could free nothing of them.
+    fn check_freeable(&self) -> Result<()> {
+        let is_empty = |dataset: &Arc<DatasetHandle>| dataset.partition.is_memory_empty();
+        if self.has_room() || !self.datasets.load().values().all(is_empty) {
+            return Ok(());
+        }
+        Err(Error::Memory {
+            what: "a write".into(),
+            needed_bytes: self.memory_used() as u64,
+            available_bytes: (self.shares.components / 8 * 7) as u64,
+        })
     }
 
     /// To be called after a write: has a flush done when there is enough for one.
@@ -169,27 +210,28 @@ impl Engine {
             if self.options.background {
                 self.maintenance.want_flush();
             } else if full {
-                // A failure is met again, and reported, by the write that finds no room.
-                let _ = self.flush_full().and_then(|_| self.merge_all());
+                // A failed flush is met again, and reported, by the write that finds no room.
+                if self.flush_full().is_ok() {
+                    self.after_flush();
+                }
             }
         }
     }
 
-    /// Seals and flushes the datasets whose memory components are large enough, or, when
-    /// memory is short, the largest ones.
+    /// Seals and flushes the datasets whose memory components are large enough, and, when
+    /// memory is short, the largest ones until a quarter of its share is on the way out.
     fn flush_full(&self) -> Result<bool> {
-        let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
+        let mut datasets: Vec<_> = self.datasets.load().values().cloned().collect();
+        datasets.sort_by_key(|dataset| Reverse(dataset.partition.active_memory_used()));
+        let mut sealed: usize = datasets.iter().map(|dataset| dataset.partition.sealed_memory_used()).sum();
+        let is_short = self.memory_used() >= self.shares.components / 4 * 3;
         let mut flushed = false;
         for dataset in &datasets {
-            if dataset.partition.active_memory_used() >= self.seal_threshold() {
+            let active = dataset.partition.active_memory_used();
+            if active >= self.seal_threshold() || (is_short && sealed < self.shares.components / 4) {
                 self.seal(dataset)?;
+                sealed += active;
             }
-        }
-        if self.memory_used() >= self.shares.components / 4 * 3
-            && datasets.iter().all(|dataset| dataset.partition.sealed() == 0)
-            && let Some(largest) = datasets.iter().max_by_key(|dataset| dataset.partition.active_memory_used())
-        {
-            self.seal(largest)?;
         }
         for dataset in &datasets {
             while self.flush_oldest(dataset)? {
@@ -241,17 +283,13 @@ impl Engine {
         Ok(true)
     }
 
-    fn merge(&self, dataset: &DatasetHandle, place: usize, range: Range<usize>) -> Result<Option<MergeOutcome>> {
-        let outcome = dataset.partition.merge(&self.workshop, place, range, &self.maintenance.cancellation);
-        outcome.map_err(Error::from).inspect_err(|error| self.note_failure(error))
-    }
-
     /// Merges until the policy is content.
     pub fn merge_all(&self) -> Result<()> {
         let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
         for dataset in &datasets {
             while let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) {
-                match self.merge(dataset, place, range)? {
+                let merged = dataset.partition.merge(&self.workshop, place, range, &self.maintenance.cancellation);
+                match merged.map_err(Error::from).inspect_err(|error| self.note_failure(error))? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
                     None if self.maintenance.cancellation.is_cancelled() => return Ok(()),
                     // Another merge changed the components meanwhile.
@@ -262,28 +300,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Merges all components of every index of a dataset into one.
+    /// Merges the components that every index of a dataset has now into one.
     pub fn compact(&self, dataset: &DatasetHandle) -> Result<()> {
         self.check_writable()?;
         self.seal(dataset)?;
         while self.flush_oldest(dataset)? {}
-        for place in 0..dataset.partition.indexes().len() {
-            loop {
-                let parts = dataset.partition.version().components[place].clone();
-                let needless = match &parts[..] {
-                    [] => true,
-                    [only] => only.file().meta().statistics.antimatter == 0 && !only.file().meta().has_sequences,
-                    _ => false,
-                };
-                if needless {
-                    break;
-                }
-                match self.merge(dataset, place, 0..parts.len())? {
-                    Some(outcome) => self.maintenance.count_merge(&outcome),
-                    None if self.maintenance.cancellation.is_cancelled() => return Err(Error::Cancelled),
-                    // Another merge changed the components meanwhile.
-                    None => {}
-                }
+        // What is there now; writers may add components for as long as they like.
+        let counts: Vec<usize> = dataset.partition.version().components.iter().map(Vec::len).collect();
+        let cancellation = &self.maintenance.cancellation;
+        for (place, count) in counts.into_iter().enumerate() {
+            let merged = dataset.partition.merge_oldest(&self.workshop, place, count, cancellation);
+            match merged.map_err(Error::from).inspect_err(|error| self.note_failure(error))? {
+                Some(outcome) => self.maintenance.count_merge(&outcome),
+                None if cancellation.is_cancelled() => return Err(Error::Cancelled),
+                None => {}
             }
         }
         Ok(())
@@ -308,15 +338,12 @@ fn flush_loop(engine: &Weak<Engine>) {
             state.flush_wanted = false;
         }
         let prepared = engine.log.as_ref().map_or(Ok(()), |log| log.prepare_next());
-        let result = engine.flush_full();
+        let flushed = engine.flush_full();
         let mut state = engine.maintenance.state.lock();
         state.rounds += 1;
-        state.failed = match (&result, prepared) {
-            (Err(error), _) => Some(error.clone()),
-            (_, Err(error)) => Some(error.into()),
-            _ => None,
-        };
-        state.merge_wanted |= matches!(result, Ok(true));
+        state.merge_wanted |= matches!(flushed, Ok(true));
+        let freed = flushed.and_then(|flushed| if flushed { Ok(()) } else { engine.check_freeable() });
+        state.flush_failed = freed.and(prepared.map_err(Error::from)).err();
         engine.maintenance.changed.notify_all();
     }
 }
@@ -328,13 +355,44 @@ fn merge_loop(engine: &Weak<Engine>) {
             while !state.merge_wanted && !state.stopping {
                 engine.maintenance.changed.wait(&mut state);
             }
-            if state.stopping {
+            // What is wanted when the store is closed is begun, and given up if it is long.
+            if !state.merge_wanted {
                 return;
             }
             state.merge_wanted = false;
         }
-        if let Err(error) = engine.merge_all() {
-            engine.maintenance.state.lock().failed = Some(error);
+        engine.merge_and_note();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrane_storage::MemoryStorage;
+
+    use super::*;
+    use crate::dataset::Dataset;
+    use crate::options::Options;
+    use crate::record::Record;
+    use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+
+    /// A write for which no flush can make room is refused, and does not wait for ever.
+    #[test]
+    fn a_write_that_can_never_have_room_is_refused() {
+        for background in [false, true] {
+            let options = Options { background: false, ..Options::default() };
+            let mut engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
+            let changed = Arc::get_mut(&mut engine).unwrap();
+            changed.shares.components = 0;
+            changed.options.background = background;
+            engine.start_maintenance().unwrap();
+            let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+            let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+            let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, Vec::new()).unwrap();
+            let handle = engine.create_dataset("d", schema).unwrap();
+            let dataset = Dataset { engine: engine.clone(), handle };
+            let refused = dataset.insert(&Record::at(1, 1.0, 2.0, Vec::new()));
+            assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
+            engine.close().unwrap();
         }
     }
 }

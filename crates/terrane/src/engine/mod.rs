@@ -11,6 +11,7 @@ mod catalog;
 mod commit;
 mod maintenance;
 mod open;
+mod row_numbers;
 mod visibility;
 
 use std::collections::BTreeMap;

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use terrane_lsm::disk::{PageCache, component_name};
-use terrane_lsm::log::{Log, LogPosition, RecoveryReport, replay_read_only};
+use terrane_lsm::log::{Log, LogPosition, RecoveryReport, is_log_file, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
-use terrane_lsm::operation;
+use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
 use terrane_lsm::sync::{AtomicU32, AtomicU64, Mutex};
 use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
 
-use super::commit::Latch;
+use super::commit::{Latch, closed};
 use super::{DatasetHandle, Datasets, Engine, Maintenance, Visibility};
 use crate::locks::LockTable;
 use crate::options::{Durability, MemoryShares, Options};
@@ -33,19 +33,28 @@ impl Engine {
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Arc<Self>> {
         let shares = MemoryShares::of(options.memory_limit)?;
         options.durability.unwrap_or_default().check_supported()?;
-        let exists = storage.exists(terrane_lsm::manifest::NAME)?;
-        if !exists && !options.create {
-            return Err(no_store(&*storage));
+        // Before anything is made there: a place that is something else stays as it is.
+        if Manifest::read(&*storage)?.is_none() {
+            if !options.create {
+                return Err(no_store(&*storage));
+            }
+            check_not_foreign(&*storage)?;
         }
         storage.create_directory("")?;
         let lock = lock(&*storage)?;
         storage.create_directory("components")?;
         storage.create_directory("log")?;
         let manifest = match Manifest::read(&*storage)? {
-            Some(manifest) => ManifestFile::open(storage.clone(), manifest),
+            Some(manifest) => {
+                // A writer that was killed between the renaming and its sync left a manifest that a
+                // power loss could still take back. It must be durable before the files go
+                // that only the one before it names.
+                storage.sync_directory("")?;
+                ManifestFile::open(storage.clone(), manifest)
+            }
             None if !options.create => return Err(no_store(&*storage)),
             None => {
-                check_creatable(&*storage)?;
+                check_not_lost(&*storage)?;
                 ManifestFile::create(
                     storage.clone(),
                     first_manifest(&*storage, options.durability.unwrap_or_default()),
@@ -98,6 +107,10 @@ impl Engine {
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
         if tail > SEGMENTS_KEPT {
             engine.flush_all()?;
+        }
+        // Earlier sessions may have been too short for the merges that they made necessary.
+        if !engine.options.lenient {
+            engine.after_flush();
         }
         Ok(engine)
     }
@@ -200,20 +213,22 @@ impl Engine {
         }
     }
 
-    /// Ends the background work and closes the log. Without a log, flushes everything.
+    /// Takes no more writes, ends the background work and closes the log. Without a log, flushes
+    /// everything; if that fails, flushes can be tried again as long as the engine lives.
     pub fn close(&self) -> Result<()> {
-        self.stop_maintenance();
         if !self.writable {
             return Ok(());
         }
+        // Writers that have begun may still wait for the background work.
+        let ended = self.end_commits();
+        self.stop_maintenance();
         if self.log.is_none() {
+            ended.clone()?;
             self.flush_all()?;
         }
-        self.visibility.fail(&Error::usage("the store is closed; open it again to write"));
-        match &self.log {
-            Some(log) => Ok(log.close()?),
-            None => Ok(()),
-        }
+        self.visibility.fail(&closed());
+        let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
+        ended.and(log_closed).and_then(|()| self.tell_failed_merge())
     }
 }
 
@@ -250,6 +265,9 @@ impl<'a> Replay<'a> {
 
     fn entry(&mut self, lsn: u64, entry: &[u8]) -> terrane_lsm::Result<()> {
         let (header, operations) = operation::decode(entry)?;
+        if header.kind != EntryKind::COMMIT {
+            return Err(terrane_lsm::Error::UnknownEntryKind { lsn, kind: header.kind.0 });
+        }
         self.last_sequence = self.last_sequence.max(header.sequence);
         // Entries of datasets that are gone, and what is in disk components, are passed over.
         let Some(dataset) = self.datasets.values().find(|dataset| dataset.id == header.dataset) else { return Ok(()) };
@@ -262,7 +280,11 @@ impl<'a> Replay<'a> {
         let generation = dataset.partition.active();
         generation.note_lsn(lsn);
         for operation in operations {
-            generation.apply(dataset.partition.indexes(), &operation?, header.sequence)?;
+            let applied = generation.apply(dataset.partition.indexes(), &operation?, header.sequence);
+            applied.map_err(|error| match error {
+                terrane_lsm::Error::Invalid(reason) => terrane_lsm::Error::MalformedEntry { reason },
+                other => other,
+            })?;
         }
         self.redone.insert(dataset.id, header.sequence);
         Ok(())
@@ -319,16 +341,45 @@ fn no_store(storage: &dyn Storage) -> Error {
     Error::usage(format!("there is no store at {}", storage.describe()))
 }
 
-/// A directory that has something else in it does not become a store.
-fn check_creatable(storage: &dyn Storage) -> Result<()> {
-    let foreign = storage.list("")?.into_iter().find(|name| name != LOCK_NAME && name != "MANIFEST.new");
-    if let Some(name) = foreign {
-        return Err(Error::usage(format!(
+/// A directory that has something else in it does not become a store. Another process may be
+/// creating one there now.
+fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
+    if !storage.exists("")? {
+        return Ok(());
+    }
+    let own = |name: &String| [terrane_lsm::manifest::NAME, "MANIFEST.new", LOCK_NAME].contains(&name.as_str());
+    let mut foreign = storage.list("")?.into_iter().find(|name| !own(name));
+    for name in storage.list_directories("")? {
+        let inside = match name.as_str() {
+            "components" => foreign_inside(storage, &name, is_component)?,
+            "log" => foreign_inside(storage, &name, is_log_file)?,
+            _ => Some(name),
+        };
+        foreign = foreign.or(inside);
+    }
+    foreign.map_or(Ok(()), |name| {
+        Err(Error::usage(format!(
             "{} is no store, and it is not empty (it has {name}); choose another directory",
             storage.describe()
-        )));
-    }
-    // The first manifest is durable before any of these is made, so it was there and is lost.
+        )))
+    })
+}
+
+/// What lies in one of the store's directories and is not named as its files are.
+fn foreign_inside(storage: &dyn Storage, directory: &str, is_own: fn(&str) -> bool) -> Result<Option<String>> {
+    let file = storage.list(directory)?.into_iter().find(|name| !is_own(name));
+    let found = file.or(storage.list_directories(directory)?.into_iter().next());
+    Ok(found.map(|name| format!("{directory}/{name}")))
+}
+
+fn is_component(name: &str) -> bool {
+    let id = name.strip_suffix(".tc").and_then(|id| id.parse().ok());
+    id.is_some_and(|id| component_name(id) == format!("components/{name}"))
+}
+
+/// The first manifest is durable before any file is made below these directories, so with one of
+/// them it was there and is lost. To be called under the lock.
+fn check_not_lost(storage: &dyn Storage) -> Result<()> {
     for directory in ["components", "log"] {
         if let Some(name) = storage.list(directory)?.first() {
             return Err(Error::damaged("MANIFEST", 0, format!("the file is missing, but {directory}/{name} is there")));

@@ -3,6 +3,7 @@
 
 pub mod crash;
 pub mod files;
+pub mod hook;
 pub mod workload;
 
 use std::collections::BTreeMap;

@@ -155,7 +155,7 @@ impl ErasedMemory for MemoryBTree {
     }
 
     fn memory_used(&self) -> usize {
-        self.tree.memory_used()
+        if self.is_empty() { 0 } else { self.tree.memory_used() }
     }
 }
 

@@ -230,7 +230,7 @@ impl ErasedMemory for MemoryRTree {
     }
 
     fn memory_used(&self) -> usize {
-        either!(self, tree => tree.memory_used())
+        if self.is_empty() { 0 } else { either!(self, tree => tree.memory_used()) }
     }
 }
 

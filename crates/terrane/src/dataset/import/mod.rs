@@ -8,14 +8,20 @@
 //! At the step writers pause, older memory entries are sealed and flushed, and keys that
 //! were inserted since the import looked are checked again.
 
+mod files;
+mod runs;
+
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::disk::{ComponentMeta, component_name};
 use terrane_lsm::manifest::DatasetState;
+use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 
+use self::files::UnnamedFiles;
+use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
 use super::{Dataset, RefusedRow};
 use crate::batch::BatchRecords;
 use crate::engine::{DatasetHandle, Engine, PRIMARY};
@@ -43,95 +49,21 @@ pub struct Importer {
     schema: Arc<Schema>,
     /// What the manifest will say of the dataset, if it is new.
     created: Option<DatasetState>,
-    /// The run being written, as long as keys ascend.
+    /// The first run while it is written, as long as keys ascend.
     ascending: Option<BTreeBuilder>,
     last_key: Vec<u8>,
     ascending_rows: RowRanges,
+    /// The first run when it is written; it has no rows of its own.
+    ascending_run: Option<ComponentMeta>,
     buffer: RunBuffer,
-    runs: Vec<ComponentMeta>,
+    /// The runs after it, in the order of their rows.
+    spilled: Vec<ComponentMeta>,
+    /// All files of the import, until they are the store's.
+    files: UnnamedFiles,
     rows: u64,
     refused: u64,
     /// Components of the primary that the keys were compared with.
     compared: Vec<u64>,
-}
-
-/// Records on their way to a sorted run.
-#[derive(Debug, Default)]
-struct RunBuffer {
-    bytes: Vec<u8>,
-    entries: Vec<BufferedRecord>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct BufferedRecord {
-    /// The first eight bytes of the key, as a number that sorts like them.
-    prefix: u64,
-    start: usize,
-    key_len: u32,
-    value_len: u32,
-    row: u64,
-}
-
-impl RunBuffer {
-    fn memory_used(&self) -> usize {
-        self.bytes.len() + self.entries.len() * size_of::<BufferedRecord>()
-    }
-
-    fn push(&mut self, key: &[u8], value: &[u8], row: u64) {
-        let mut prefix = [0; 8];
-        let length = key.len().min(8);
-        prefix[..length].copy_from_slice(&key[..length]);
-        let record = BufferedRecord {
-            prefix: u64::from_be_bytes(prefix),
-            start: self.bytes.len(),
-            key_len: key.len() as u32,
-            value_len: value.len() as u32,
-            row,
-        };
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.entries.push(record);
-    }
-
-    fn key(&self, record: &BufferedRecord) -> &[u8] {
-        &self.bytes[record.start..record.start + record.key_len as usize]
-    }
-
-    fn value(&self, record: &BufferedRecord) -> &[u8] {
-        let start = record.start + record.key_len as usize;
-        &self.bytes[start..start + record.value_len as usize]
-    }
-}
-
-/// Which rows the entries of the ascending run come from: rows that were refused leave gaps.
-#[derive(Debug, Default)]
-struct RowRanges {
-    entries: u64,
-    /// Entry and row at which a range of consecutive rows begins.
-    starts: Vec<(u64, u64)>,
-}
-
-impl RowRanges {
-    fn push(&mut self, row: u64) {
-        if self.starts.last().is_none_or(|(entry, first)| first + (self.entries - entry) != row) {
-            self.starts.push((self.entries, row));
-        }
-        self.entries += 1;
-    }
-
-    fn row(&self, entry: u64) -> u64 {
-        let after = self.starts.partition_point(|(start, _)| *start <= entry);
-        after.checked_sub(1).map_or(0, |range| self.starts[range].1 + (entry - self.starts[range].0))
-    }
-
-    fn memory_used(&self) -> usize {
-        self.starts.capacity() * size_of::<(u64, u64)>()
-    }
-}
-
-/// In runs, rows take the place of sequence numbers: of equal keys the first row comes first.
-fn row_as_sequence(row: u64) -> u64 {
-    u64::MAX - row
 }
 
 impl Importer {
@@ -146,6 +78,7 @@ impl Importer {
             }
         };
         let schema = handle.schema();
+        let files = UnnamedFiles::new(engine.storage.clone());
         Ok(Self {
             engine,
             handle,
@@ -154,8 +87,10 @@ impl Importer {
             ascending: None,
             last_key: Vec::new(),
             ascending_rows: RowRanges::default(),
+            ascending_run: None,
             buffer: RunBuffer::default(),
-            runs: Vec::new(),
+            spilled: Vec::new(),
+            files,
             rows: 0,
             refused: 0,
             compared: Vec::new(),
@@ -181,7 +116,7 @@ impl Importer {
             value.clear();
             let taken = rows.encode_row(row, &mut key, &mut value).map_err(Error::from).and_then(|_| {
                 if !rows.has_keys() {
-                    self.dataset().generate_key(schema.key.key_type, &mut key)?;
+                    self.dataset().generate_key(&mut key)?;
                 }
                 check_length(&key)?;
                 self.add(&key, &value)
@@ -202,7 +137,7 @@ impl Importer {
     }
 
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let first = self.runs.is_empty() && self.ascending.is_none() && self.buffer.entries.is_empty();
+        let first = self.ascending.is_none() && self.ascending_run.is_none();
         if first {
             self.ascending = Some(BTreeBuilder::new(self.engine.workshop.writer()?, false));
         }
@@ -228,28 +163,18 @@ impl Importer {
 
     fn finish_ascending(&mut self) -> Result<()> {
         if let Some(builder) = self.ascending.take() {
-            self.runs.push(builder.finish((0, 0))?);
+            let run = builder.finish((0, 0))?;
+            self.files.add(&run);
+            self.ascending_run = Some(run);
         }
         Ok(())
     }
 
     fn spill(&mut self) -> Result<()> {
-        if self.buffer.entries.is_empty() {
-            return Ok(());
+        if let Some(run) = self.buffer.spill(&self.engine.workshop)? {
+            self.files.add(&run);
+            self.spilled.push(run);
         }
-        let mut entries = std::mem::take(&mut self.buffer.entries);
-        let buffer = &self.buffer;
-        entries.sort_unstable_by(|a, b| {
-            a.prefix.cmp(&b.prefix).then_with(|| buffer.key(a).cmp(buffer.key(b))).then(a.row.cmp(&b.row))
-        });
-        let mut builder = BTreeBuilder::new(self.engine.workshop.writer()?, true);
-        for record in &entries {
-            builder.push(buffer.key(record), false, row_as_sequence(record.row), buffer.value(record))?;
-        }
-        self.runs.push(builder.finish((0, 0))?);
-        entries.clear();
-        self.buffer.entries = entries;
-        self.buffer.bytes.clear();
         Ok(())
     }
 
@@ -258,7 +183,8 @@ impl Importer {
     /// if it fails, the import is given up.
     ///
     /// # Errors
-    /// What `on_refused` returns; storage. The dataset is then what it was.
+    /// What `on_refused` returns; storage. The dataset is then what it was, unless it stayed open
+    /// which manifest is on disk: the store refuses writes then, and opening it again shows.
     pub fn finish(mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ImportReport> {
         self.finish_ascending()?;
         self.spill()?;
@@ -266,76 +192,66 @@ impl Importer {
         let primary = self.merge_runs(on_refused)?;
         let engine = self.engine.clone();
         let component = Arc::new(BTreeComponent::open(engine.workshop.file(&primary)?)?);
-        let spatial = load_spatial(&engine.workshop, &self.schema, component.clone(), engine.shares.work, (0, 0));
-        let spatial = spatial.inspect_err(|_| self.runs.push(primary.clone()))?;
-        let bytes = primary.file_len + spatial.file_len;
-        let records = primary.statistics.entries;
-        let metas = [primary, spatial];
-        if let Err(error) = self.install(&metas, &component) {
-            engine.note_failure(&error);
-            if !engine.workshop.manifest.has_failed() {
-                self.runs.extend(metas);
-            }
-            return Err(error);
-        }
-        engine.after_flush()?;
-        Ok(ImportReport { records, refused: self.refused, bytes })
+        let spatial = load_spatial(&engine.workshop, &self.schema, component.clone(), engine.shares.work, (0, 0))?;
+        self.files.add(&spatial);
+        let report = ImportReport {
+            records: primary.statistics.entries,
+            refused: self.refused,
+            bytes: primary.file_len + spatial.file_len,
+        };
+        self.install(&[primary, spatial], &component).inspect_err(|error| engine.note_failure(error))?;
+        engine.after_flush();
+        Ok(report)
     }
 
     /// One primary component of all rows that are taken.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ComponentMeta> {
         let version = self.handle.partition.version();
         self.compared = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
-        let overlaps = self.overlaps_existing(&version)?;
-        if self.runs.len() == 1 && !self.runs[0].has_sequences && !overlaps {
-            return Ok(self.runs.remove(0));
+        let engine = self.engine.clone();
+        runs::reduce(&engine.workshop, &mut self.spilled, &mut self.files)?;
+        // The ascending run holds the earliest rows; in later runs the first row is first.
+        let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
+        let overlaps = self.overlaps_existing(&version, &runs)?;
+        if let ([run], true, false) = (&runs[..], self.ascending_run.is_some(), overlaps) {
+            return Ok(run.clone());
         }
-        let mut cursors = Vec::with_capacity(self.runs.len());
-        for run in &self.runs {
-            cursors.push(BTreeCursor::seek(Arc::new(BTreeComponent::open(self.engine.workshop.file(run)?)?), &[])?);
-        }
-        let mut builder = BTreeBuilder::new(self.engine.workshop.writer()?, false);
-        let mut key = Vec::new();
+        let mut builder = BTreeBuilder::new(engine.workshop.writer()?, false);
+        let mut key: Option<Vec<u8>> = None;
+        let mut exists = false;
         let mut ascending_entries = 0;
-        loop {
-            let smallest =
-                cursors.iter().filter_map(|cursor| cursor.entry()).map(|entry| entry.key).min_by(|a, b| a.cmp(b));
-            let Some(smallest) = smallest else { break };
-            key.clear();
-            key.extend_from_slice(&smallest);
-            let mut exists = overlaps && search::get(&version, PRIMARY as usize, &key, u64::MAX)?.is_some();
-            // The ascending run holds the earliest rows; in later runs the first row is first.
-            for cursor in &mut cursors {
-                while let Some(entry) = cursor.entry().filter(|entry| *entry.key == *key) {
-                    let row = match entry.begin {
-                        Some(begin) => u64::MAX - begin,
-                        None => {
-                            ascending_entries += 1;
-                            self.ascending_rows.row(ascending_entries - 1)
-                        }
-                    };
-                    if exists {
-                        let error = Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &key)? };
-                        self.refused += 1;
-                        on_refused(RefusedRow { row: row as usize, error })?;
-                    } else {
-                        builder.push(&key, false, 0, entry.value)?;
-                        exists = true;
-                    }
-                    cursor.advance()?;
-                }
+        visit_runs(&engine.workshop, &runs, &mut |entry| {
+            if key.as_deref() != Some(&*entry.key) {
+                let key = key.insert(entry.key.to_vec());
+                exists = overlaps && search::get(&version, PRIMARY as usize, key, u64::MAX)?.is_some();
             }
-        }
-        Ok(builder.finish((0, 0))?)
+            let row = match entry.begin {
+                Some(sequence) => row_of_sequence(sequence),
+                None => {
+                    ascending_entries += 1;
+                    self.ascending_rows.row(ascending_entries - 1)
+                }
+            };
+            if exists {
+                let error = Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &entry.key)? };
+                self.refused += 1;
+                return on_refused(RefusedRow { row: row as usize, error });
+            }
+            exists = true;
+            Ok(builder.push(&entry.key, false, 0, entry.value)?)
+        })?;
+        let primary = builder.finish((0, 0))?;
+        self.files.add(&primary);
+        Ok(primary)
     }
 
     /// Whether a record of the dataset may have a key of the import.
-    fn overlaps_existing(&self, version: &terrane_lsm::partition::Version) -> Result<bool> {
+    fn overlaps_existing(&self, version: &Version, runs: &[ComponentMeta]) -> Result<bool> {
         if self.created.is_some() {
             return Ok(false);
         }
         let Some(existing) = search::key_range(version, PRIMARY as usize)? else { return Ok(false) };
-        for run in &self.runs {
+        for run in runs {
             let run = BTreeComponent::open(self.engine.workshop.file(run)?)?;
             if run
                 .key_range()
@@ -358,15 +274,25 @@ impl Importer {
         engine.seal(&handle)?;
         while engine.flush_oldest(&handle)? {}
         self.check_written_meanwhile(primary)?;
+        if let Some((_, largest)) = primary.key_range() {
+            handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
+        }
         let created = self.created.take();
+        let files = &mut self.files;
         engine.with_sequence(|sequence| {
-            handle.partition.install_loaded(&engine.workshop, metas, sequence, |manifest| {
+            let installed = handle.partition.install_loaded(&engine.workshop, metas, sequence, |manifest| {
                 if let Some(state) = created {
                     manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
                     manifest.datasets.push(state);
                 }
                 Ok(())
-            })?;
+            });
+            // The files are the store's from the step on. Where it stayed open whether the step
+            // reached the disk, they may be.
+            if installed.is_ok() || engine.workshop.manifest.has_failed() {
+                files.give_away(metas);
+            }
+            installed?;
             if !engine.datasets.load().contains_key(&handle.name) {
                 engine.publish(handle.clone());
             }
@@ -393,14 +319,5 @@ impl Importer {
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for Importer {
-    fn drop(&mut self) {
-        for run in &self.runs {
-            // What cannot be removed is a stray, which the next open removes.
-            let _ = self.engine.workshop.storage.remove(&component_name(run.file_id));
-        }
     }
 }

@@ -1,0 +1,104 @@
+//! What a close leaves: everything that was acknowledged, also without a log.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use support::hook::HookedStorage;
+use support::workload::{MAIN, batch, first_schema, options};
+use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
+use terrane_storage::{MemoryStorage, Storage};
+
+fn at(key: i64) -> Record {
+    Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)])
+}
+
+fn count(storage: &Arc<dyn Storage>, durability: Durability) -> u64 {
+    let store = Store::open_on(storage.clone(), options(durability)).unwrap();
+    store.dataset(MAIN).unwrap().snapshot().count(&Query::new()).unwrap()
+}
+
+/// Writes while the close flushes: each is refused, or there when the store is opened again.
+#[test]
+fn writes_during_a_close_are_kept_or_refused() {
+    for durability in [Durability::None, Durability::Power] {
+        let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let hooked = Arc::new(HookedStorage::new(disk.clone()));
+        let store = Store::open_on(hooked.clone(), options(durability)).unwrap();
+        let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+        dataset.insert(&at(0)).unwrap();
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        hooked.on_create({
+            let (dataset, outcomes) = (dataset.clone(), outcomes.clone());
+            move |_| {
+                let mut outcomes = outcomes.lock().unwrap();
+                let key = 1 + 10 * outcomes.len() as i64;
+                outcomes.push(dataset.insert(&at(key)));
+                outcomes.push(dataset.upsert(&at(key + 1)));
+                let rows = batch(&first_schema(), &[at(key + 2)]);
+                outcomes.push(dataset.write_batch(&rows, Default::default()).map(|_| ()));
+                let mut changes = dataset.atomic_batch();
+                changes.upsert(&at(key + 3)).unwrap();
+                outcomes.push(changes.commit());
+            }
+        });
+        store.close().unwrap();
+        hooked.unhook();
+        assert!(matches!(dataset.insert(&at(99)), Err(Error::Usage(_))), "closed");
+        drop(dataset);
+        let outcomes = outcomes.lock().unwrap();
+        let tried = usize::from(durability == Durability::None);
+        assert!(outcomes.len() >= tried, "a close without a log makes files");
+        let kept = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        assert_eq!(count(&disk, durability), 1 + kept, "{durability}: {outcomes:?}");
+    }
+}
+
+/// Threads that write until they are refused: what was acknowledged is there.
+#[test]
+fn what_threads_wrote_until_a_close_is_kept() {
+    for durability in [Durability::None, Durability::Power] {
+        let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(disk.clone(), Options { background: true, ..options(durability) }).unwrap();
+        let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+        let acknowledged: u64 = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4i64)
+                .map(|writer| {
+                    let dataset = dataset.clone();
+                    scope.spawn(move || {
+                        let written = (0..).take_while(|number| dataset.insert(&at(writer << 32 | number)).is_ok());
+                        written.count() as u64
+                    })
+                })
+                .collect();
+            while dataset.snapshot().count(&Query::new()).unwrap() < 200 {
+                std::thread::yield_now();
+            }
+            store.close().unwrap();
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+        });
+        drop(dataset);
+        assert_eq!(count(&disk, durability), acknowledged, "{durability}");
+    }
+}
+
+/// Without a log, a close that finds the disk full says so, and what is in memory can be flushed
+/// through a dataset that is still around.
+#[test]
+fn a_close_that_cannot_flush_loses_nothing_while_a_dataset_is_held() {
+    let disk = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let store = Store::open_on(storage.clone(), options(Durability::None)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    (0..20).for_each(|key| dataset.insert(&at(key)).unwrap());
+    disk.set_capacity(disk.used_bytes());
+    assert!(matches!(store.flush(), Err(Error::Full { .. })), "can be repeated");
+    assert!(matches!(store.close(), Err(Error::Full { .. })));
+    assert!(matches!(dataset.insert(&at(99)), Err(Error::Usage(_))), "no write is taken any more");
+    assert!(matches!(dataset.flush(), Err(Error::Full { .. })));
+    assert_eq!(dataset.get(&Key::Int(7)).unwrap(), Some(at(7)));
+    disk.set_capacity(u64::MAX);
+    dataset.flush().unwrap();
+    drop(dataset);
+    assert_eq!(count(&storage, Durability::None), 20);
+}

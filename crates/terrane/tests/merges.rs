@@ -1,0 +1,126 @@
+//! When components are merged, and what becomes of a merge that fails.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use support::files::{files_of, storage_of};
+use support::hook::HookedStorage;
+use support::small_options;
+use support::workload::{MAIN, first_schema};
+use terrane::{Durability, Error, MergePolicy, Options, Query, Record, Store, Value};
+use terrane_storage::{MemoryStorage, Storage};
+
+const COMPONENTS_MAX: usize = 3;
+
+fn at(key: i64) -> Record {
+    Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)])
+}
+
+fn options(components_max: usize, background: bool) -> Options {
+    let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: 1 << 30, components_max };
+    Options { background, merge_policy, ..small_options() }
+}
+
+/// Components of each index.
+fn components(storage: &Arc<dyn Storage>) -> Vec<usize> {
+    let store = Store::open_read_only_on(storage.clone(), small_options()).unwrap();
+    let info = store.info().unwrap();
+    info.datasets[0].indexes.iter().map(|index| index.components).collect()
+}
+
+/// A store with five components of each index, of which none was merged.
+fn unmerged() -> MemoryStorage {
+    let disk = MemoryStorage::new();
+    let store = Store::open_on(Arc::new(disk.clone()), options(usize::MAX, false)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    for key in 0..5 {
+        dataset.insert(&at(key)).unwrap();
+        dataset.flush().unwrap();
+    }
+    drop(dataset);
+    store.close().unwrap();
+    disk
+}
+
+#[test]
+fn opening_for_writing_merges_what_earlier_sessions_left() {
+    for background in [false, true] {
+        let storage: Arc<dyn Storage> = Arc::new(unmerged());
+        assert_eq!(components(&storage), [5, 5]);
+        Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap().close().unwrap();
+        let left = components(&storage);
+        assert!(left.iter().all(|count| *count < COMPONENTS_MAX), "{left:?}, background {background}");
+    }
+}
+
+#[test]
+fn short_sessions_do_not_pile_up_components() {
+    for background in [false, true] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = Options { durability: Some(Durability::None), ..options(COMPONENTS_MAX, background) };
+        for session in 0..12 {
+            let store = Store::open_on(storage.clone(), options.clone()).unwrap();
+            if session == 0 {
+                store.create_dataset(MAIN, first_schema()).unwrap();
+            }
+            store.dataset(MAIN).unwrap().insert(&at(session)).unwrap();
+            store.close().unwrap();
+            let left = components(&storage);
+            assert!(left.iter().all(|count| *count <= COMPONENTS_MAX), "{left:?}, background {background}");
+        }
+    }
+}
+
+/// A merge that meets damage does not keep the store from opening, but the next flush or the close
+/// tells of it, once.
+#[test]
+fn a_failed_merge_is_told() {
+    let files = files_of(&unmerged());
+    let oldest = files.keys().find(|name| name.starts_with("components/")).unwrap();
+    for background in [false, true] {
+        for told_by_flush in [false, true] {
+            let mut files = files.clone();
+            files.get_mut(oldest).unwrap()[40] ^= 1;
+            let store = Store::open_on(storage_of(&files), options(COMPONENTS_MAX, background)).unwrap();
+            store.dataset(MAIN).unwrap().insert(&at(77)).unwrap();
+            if told_by_flush && !background {
+                let told = store.flush();
+                assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
+            }
+            let told = store.close();
+            let again = told_by_flush && !background;
+            assert_eq!(matches!(told, Err(Error::Damaged { .. })), !again, "{told:?}, background {background}");
+        }
+    }
+}
+
+/// A compaction merges what is there when it begins, and not what writers add meanwhile.
+#[test]
+fn a_compaction_ends_under_writers_that_go_on() {
+    let hooked = Arc::new(HookedStorage::new(Arc::new(unmerged())));
+    let store = Store::open_on(hooked.clone(), options(usize::MAX, false)).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    let written = Arc::new(AtomicUsize::new(0));
+    hooked.on_create({
+        let (dataset, written) = (dataset.clone(), written.clone());
+        move |name| {
+            let number = written.load(Ordering::Relaxed);
+            if name.starts_with("components/") && number < 40 {
+                dataset.insert(&at(1000 + number as i64)).unwrap();
+                dataset.flush().unwrap();
+                written.store(number + 1, Ordering::Relaxed);
+            }
+        }
+    });
+    dataset.compact().unwrap();
+    hooked.unhook();
+    let written = written.load(Ordering::Relaxed);
+    assert_eq!(store.maintenance().merges, 2, "one of each index, while {written} flushes went on");
+    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 5 + written as u64);
+    dataset.compact().unwrap();
+    let info = store.info().unwrap();
+    assert!(info.datasets[0].indexes.iter().all(|index| index.components == 1), "{info}");
+    assert!(store.check(false).unwrap().findings.is_empty());
+}

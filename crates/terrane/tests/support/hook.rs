@@ -1,0 +1,89 @@
+//! Storage in which a test has something happen at the moment a file is created.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use terrane_storage::{File, OpenMode, Result, Storage};
+
+type Hook = Box<dyn FnMut(&str) + Send>;
+
+/// Passes all calls on, and calls a hook before a file is created; not inside of the hook.
+pub struct HookedStorage {
+    inner: Arc<dyn Storage>,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl fmt::Debug for HookedStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookedStorage").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl HookedStorage {
+    pub fn new(inner: Arc<dyn Storage>) -> Self {
+        Self { inner, hook: Mutex::new(None) }
+    }
+
+    /// Calls `hook` with the name of every file that is created from now on.
+    pub fn on_create(&self, hook: impl FnMut(&str) + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Calls no hook any more.
+    pub fn unhook(&self) {
+        *self.hook.lock().unwrap() = None;
+    }
+}
+
+impl Storage for HookedStorage {
+    fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        if mode == OpenMode::CreateNew {
+            let hook = self.hook.lock().unwrap().take();
+            if let Some(mut hook) = hook {
+                hook(name);
+                self.hook.lock().unwrap().get_or_insert(hook);
+            }
+        }
+        self.inner.open(name, mode)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.inner.exists(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn create_directory(&self, name: &str) -> Result<()> {
+        self.inner.create_directory(name)
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<String>> {
+        self.inner.list(directory)
+    }
+
+    fn list_directories(&self, directory: &str) -> Result<Vec<String>> {
+        self.inner.list_directories(directory)
+    }
+
+    fn sync_directory(&self, directory: &str) -> Result<()> {
+        self.inner.sync_directory(directory)
+    }
+
+    fn unix_time_ns(&self) -> u64 {
+        self.inner.unix_time_ns()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.inner.monotonic_ns()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
