@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use terrane_lsm::disk::ReadGuard;
 use terrane_lsm::partition::PinnedVersion;
 use terrane_lsm::search::{self, WindowScan, spatial_sources};
 use terrane_space::windows;
@@ -126,6 +127,8 @@ impl Snapshot {
         let key_type = schema.key.key_type;
         let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
         let version = self.pinned.version();
+        // Entered once, not again for every leaf.
+        let _guard = ReadGuard::enter();
         let mut failed = None;
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;

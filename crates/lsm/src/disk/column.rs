@@ -6,14 +6,27 @@
 //! order-preserving bits, so nothing is lost.
 //!
 //! The columns of a page lie side by side, so that a scan runs over contiguous memory:
-//! per column base u64 and width of the lower part u64 (0 to 6 bytes) · per column the upper
-//! parts, u16 each, padded to 8 bytes · per column the lower parts, packed, followed by 8
-//! bytes of slack and padding.
+//! per column base u64, width of the lower part u16 (0 to 6 bytes), largest upper part u16 (or 0),
+//! zeros u32 · per column the upper parts, u16 each, padded to 8 bytes · per column the lower
+//! parts, packed, followed by 8 bytes of slack and padding.
 
+use bytemuck::{Pod, Zeroable};
 use terrane_space::from_ordered_bits;
 
-/// Bytes of a column's base and width.
-const HEAD_LEN: usize = 16;
+/// What is known of a column before its values.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    base: u64,
+    /// Bytes of a lower part.
+    width: u16,
+    /// The largest upper part; 0 where it was not noted, as in the first files of this format.
+    upper_max: u16,
+    reserved: u32,
+}
+
+const HEAD_LEN: usize = size_of::<Head>();
+const _: () = assert!(HEAD_LEN == 16);
 /// Slack after the lower parts, so that each can be read as 8 bytes.
 const SLACK: usize = 8;
 
@@ -27,8 +40,9 @@ pub fn encode(columns: &[Vec<u64>], out: &mut Vec<u8>) {
     };
     for values in columns {
         let (base, width) = head(values);
-        out.extend_from_slice(&base.to_le_bytes());
-        out.extend_from_slice(&(width as u64).to_le_bytes());
+        let range = values.iter().copied().max().unwrap_or(0) - base;
+        let upper_max = (range >> (8 * width)) as u16;
+        out.extend_from_slice(bytemuck::bytes_of(&Head { base, width: width as u16, upper_max, reserved: 0 }));
     }
     for values in columns {
         let (base, width) = head(values);
@@ -70,6 +84,7 @@ pub struct Column<'a> {
     base: u64,
     /// Bits of the lower part.
     shift: u32,
+    upper_max: u16,
     upper: &'a [u16],
     lower: &'a [u8],
 }
@@ -79,16 +94,17 @@ pub struct Column<'a> {
 #[inline]
 pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>; N], &[u8])> {
     let (heads, mut rest) = bytes.split_at_checked(N * HEAD_LEN)?;
-    let heads: &[[u64; 2]] = bytemuck::try_cast_slice(heads).ok()?;
-    let mut columns = [Column { base: 0, shift: 0, upper: &[], lower: &[] }; N];
-    for (column, [base, width]) in columns.iter_mut().zip(heads) {
-        if *width > 6 {
+    let heads: &[Head] = bytemuck::try_cast_slice(heads).ok()?;
+    let mut columns = [Column { base: 0, shift: 0, upper_max: 0, upper: &[], lower: &[] }; N];
+    for (column, head) in columns.iter_mut().zip(heads) {
+        if head.width > 6 {
             return None;
         }
         let (upper, behind) = rest.split_at_checked((2 * count).next_multiple_of(8))?;
         rest = behind;
         let upper: &[u16] = bytemuck::try_cast_slice(upper).ok()?;
-        *column = Column { base: *base, shift: 8 * *width as u32, upper: &upper[..count], lower: &[] };
+        let (base, upper_max) = (head.base, head.upper_max);
+        *column = Column { base, shift: 8 * u32::from(head.width), upper_max, upper: &upper[..count], lower: &[] };
     }
     for column in &mut columns {
         (column.lower, rest) = rest.split_at_checked((column.width() * count + SLACK).next_multiple_of(8))?;
@@ -97,9 +113,11 @@ pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>;
 }
 
 impl<'a> Column<'a> {
-    /// Whether all values stay below 2^64; checked once, when a page enters memory.
+    /// Whether all values stay below 2^64, and a largest upper part that is noted is the largest;
+    /// checked once, when a page enters memory.
     pub fn is_valid(&self) -> bool {
-        (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
+        (self.upper_max == 0 || self.upper.iter().max() == Some(&self.upper_max))
+            && (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
     }
 
     /// Bytes of a lower part.
@@ -132,18 +150,15 @@ impl<'a> Column<'a> {
         self.upper
     }
 
-    /// The largest upper part.
-    #[inline]
-    pub fn upper_max(&self) -> u16 {
-        self.upper.iter().fold(0, |max, upper| max.max(*upper))
-    }
-
     /// Where the values are the ordered bits of numbers that lie evenly spaced between two powers
     /// of two: the number at offset 0, and by how much one step of the upper part exceeds the last.
     #[inline]
     pub fn even_steps(&self) -> Option<(f64, f64)> {
         const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
-        let last = self.base.checked_add(((u64::from(self.upper_max()) + 1) << self.shift) - 1)?;
+        if self.upper_max == 0 {
+            return None;
+        }
+        let last = self.base.checked_add(((u64::from(self.upper_max) + 1) << self.shift) - 1)?;
         if self.base >> MANTISSA_BITS != last >> MANTISSA_BITS {
             return None;
         }

@@ -80,7 +80,7 @@ const OPENED_MAX: usize = 64;
 const WAITING_SLACK: usize = 1024;
 
 /// Most leaves that are brought near the processor before they are opened.
-const AHEAD_MAX: usize = 8;
+const AHEAD_MAX: usize = 4;
 
 #[derive(Clone, Copy, PartialEq)]
 struct Measure(f64);
@@ -119,9 +119,11 @@ pub struct NearestPoints {
 }
 
 impl NearestPoints {
-    /// Exact distances and keys, nearest first; at one distance in the order of keys.
-    pub fn iter(&self) -> impl Iterator<Item = (f64, &[u8])> {
-        self.entries.iter().map(|(distance, entry)| (*distance, key_of(&self.keys, entry)))
+    /// Exact distance and key of a point; the nearest is the first, and at one distance they are
+    /// in the order of keys.
+    pub fn get(&self, index: usize) -> Option<(f64, &[u8])> {
+        let (distance, entry) = self.entries.get(index)?;
+        Some((*distance, key_of(&self.keys, entry)))
     }
 }
 
@@ -186,7 +188,7 @@ struct Search<'v, 'm, M, E> {
     /// Nodes of memory components met before there was a bound, in no order.
     unbounded: Vec<Pending<'v>>,
     /// Those of disk components.
-    passed: Vec<Passed>,
+    passed: Vec<Box<Passed>>,
     queue: BinaryHeap<Pending<'v>>,
     /// Of the leaf that is being read.
     bounds: DistanceBounds,
@@ -376,7 +378,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 opened = index;
             }
         }
-        self.passed.push(Passed { source, pointer, opened, count, measures });
+        self.passed.push(Box::new(Passed { source, pointer, opened, count, measures }));
         Some(child(opened, measures[opened]))
     }
 
@@ -514,7 +516,8 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
     /// The first `count` entries in the order of the result.
     fn ranked(&self) -> Vec<(f64, Entry)> {
         let within = self.entries.iter().filter(|entry| entry.measure <= self.bound);
-        let mut ranked: Vec<(f64, Entry)> = within.map(|entry| ((self.exact)(entry.point), *entry)).collect();
+        let mut ranked = Vec::with_capacity(self.entries.len());
+        ranked.extend(within.map(|entry| ((self.exact)(entry.point), *entry)));
         ranked.sort_unstable_by(|(distance, entry), (other_distance, other)| {
             distance.total_cmp(other_distance).then_with(|| key_of(&self.keys, entry).cmp(key_of(&self.keys, other)))
         });

@@ -25,27 +25,25 @@ use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
 /// The keys that were found, nearest first, with their distances.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Found {
+    /// Those of a search for nothing but points.
+    points: Option<NearestPoints>,
+    /// Those of any other search.
     keys: Keys,
     distances: Vec<f64>,
     taken: usize,
 }
 
 impl Found {
-    fn from_points(points: &NearestPoints) -> Self {
-        let mut found = Self::default();
-        for (distance, key) in points.iter() {
-            found.keys.push(key);
-            found.distances.push(distance);
-        }
-        found
-    }
-
     pub fn take(&mut self) -> Option<(&[u8], f64)> {
-        let distance = *self.distances.get(self.taken)?;
+        let index = self.taken;
         self.taken += 1;
-        self.keys.get(self.taken - 1).map(|key| (key, distance))
+        if let Some(points) = &self.points {
+            return points.get(index).map(|(distance, key)| (key, distance));
+        }
+        let distance = *self.distances.get(index)?;
+        self.keys.get(index).map(|key| (key, distance))
     }
 }
 
@@ -135,7 +133,7 @@ fn run<M: Metric>(
         explanation.candidates = nearest.measured;
         explanation.pages_visited = nearest.pages;
         explanation.entries = nearest.measured;
-        return Ok(Found::from_points(&nearest));
+        return Ok(Found { points: Some(nearest), ..Found::default() });
     }
     let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), filters.windows());
     let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
