@@ -17,4 +17,7 @@ mod system;
 
 pub use point::Point;
 pub use rect::{Rect, RectF32, f32_above, f32_below, from_ordered_bits, ordered_bits};
-pub use system::{CoordinateError, CoordinateSystem, WindowError, Windows, check_coordinates, windows};
+pub use system::{
+    CoordinateError, CoordinateSystem, EXACT_COORDINATE_MAX, WindowError, Windows, check_coordinates,
+    check_exact_coordinates, windows,
+};

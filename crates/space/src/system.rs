@@ -18,12 +18,27 @@ pub enum CoordinateSystem {
     Planar,
 }
 
+/// Coordinates of lines, areas and collections lie between this and its negative, so that the
+/// products of the exact predicates stay within the numbers. Two-dimensional points may lie beyond:
+/// they are compared, not multiplied.
+pub const EXACT_COORDINATE_MAX: f64 = 1e150;
+
 /// Why a position was refused.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum CoordinateError {
     /// A coordinate is NaN or infinite.
     #[error("coordinate {axis} is {value}: coordinates must be finite numbers")]
     NotFinite {
+        /// Which coordinate, `x` or `y`.
+        axis: char,
+        /// Its value.
+        value: f64,
+    },
+    /// The coordinate is beyond what predicates decide exactly.
+    #[error(
+        "coordinate {axis} is {value}: beyond -{EXACT_COORDINATE_MAX:e} to {EXACT_COORDINATE_MAX:e} only two-dimensional points can be compared exactly, so scale the data"
+    )]
+    TooLarge {
         /// Which coordinate, `x` or `y`.
         axis: char,
         /// Its value.
@@ -66,6 +81,21 @@ pub fn check_coordinates(system: CoordinateSystem, x: f64, y: f64) -> Result<(),
         CoordinateSystem::Planar => x.is_finite() && y.is_finite(),
     };
     if accepted { Ok(()) } else { Err(refusal(x, y)) }
+}
+
+/// As [`check_coordinates`], and within [`EXACT_COORDINATE_MAX`].
+///
+/// # Errors
+/// Names the coordinate, its value and what to do.
+#[inline]
+pub fn check_exact_coordinates(system: CoordinateSystem, x: f64, y: f64) -> Result<(), CoordinateError> {
+    check_coordinates(system, x, y)?;
+    for (axis, value) in [('x', x), ('y', y)] {
+        if value.abs() > EXACT_COORDINATE_MAX {
+            return Err(CoordinateError::TooLarge { axis, value });
+        }
+    }
+    Ok(())
 }
 
 #[cold]

@@ -2,8 +2,14 @@
 //!
 //! Every page of every component is read from its file and verified with the invariants of
 //! its kind. Then each spatial index is compared with the primary: both sides are summed up
-//! as a multiset of hashes of (box, key), which does not depend on order. Only where the
-//! sums differ are the entries compared one by one.
+//! as multisets of hashes of (box, key), which do not depend on order, slice by slice of the
+//! range of the keys' hashes. Only slices whose sums differ are compared entry by entry.
+
+mod compare;
+mod digest;
+mod index;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,21 +17,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use terrane_lsm::disk::ComponentMeta;
-use terrane_lsm::search::{self, WindowScan, owned_spatial_sources};
-use terrane_space::Rect;
 
+use self::digest::{Slices, key_hash};
+use self::index::IndexReader;
 use crate::dataset::stored_rect;
 use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL};
-use crate::key::Key;
 use crate::load::SpatialLoader;
 use crate::record::RecordView;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
-
-/// Differences between an index and the primary that are named one by one, at most.
-const DIFFERENCES_MAX: usize = 20;
-/// Records that are read between two looks at the snapshot's version.
-const BATCH: usize = 8192;
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,25 +55,6 @@ pub struct CheckReport {
     pub without_geometry: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
-}
-
-/// A multiset of index entries, summed up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Digest {
-    entries: u64,
-    sum: u128,
-}
-
-impl Digest {
-    fn add(&mut self, rect: &Rect, key: &[u8]) {
-        // -0.0 and 0.0 are one place.
-        let bits = [rect.x0, rect.y0, rect.x1, rect.y1].map(|value| (value + 0.0).to_bits());
-        let mut hasher = xxhash_rust::xxh3::Xxh3::new();
-        bits.iter().for_each(|bits| hasher.update(&bits.to_le_bytes()));
-        hasher.update(key);
-        self.entries += 1;
-        self.sum = self.sum.wrapping_add(hasher.digest128());
-    }
 }
 
 impl CheckReport {
@@ -130,10 +111,16 @@ impl CheckReport {
             Err(error) => return Err(error),
         };
         if !broken[spatial] {
-            let found = read_spatial(&snapshot, &mut |_, _| Ok(()))?;
+            let reader = IndexReader::new(&snapshot);
+            let mut found = Slices::new(expected.range());
+            reader.read(&found.range(), &|_| true, &mut |hash, rect, key| {
+                found.add(hash, rect, key);
+                Ok(())
+            })?;
             if found != expected {
                 broken[spatial] = true;
-                self.compare(dataset, &snapshot, expected, found)?;
+                let reasons = compare::differences(&reader, &expected, &found)?;
+                reasons.into_iter().for_each(|reason| self.add_finding(dataset, spatial, reason));
             }
         }
         drop(snapshot);
@@ -150,10 +137,10 @@ impl CheckReport {
     }
 
     fn find(&mut self, dataset: &DatasetHandle, place: usize, error: &Error) {
-        let reason = match error {
-            Error::Damaged { file, offset, reason } => format!("{file} is damaged at byte {offset}: {reason}"),
-            other => other.to_string(),
-        };
+        self.add_finding(dataset, place, error.finding());
+    }
+
+    fn add_finding(&mut self, dataset: &DatasetHandle, place: usize, reason: String) {
         self.findings.push(Finding {
             dataset: dataset.name.clone(),
             index: dataset.definitions[place].name.clone(),
@@ -162,137 +149,24 @@ impl CheckReport {
         });
     }
 
-    fn disagree(&mut self, dataset: &DatasetHandle, reason: String) {
-        self.findings.push(Finding {
-            dataset: dataset.name.clone(),
-            index: dataset.definitions[SPATIAL as usize].name.clone(),
-            reason,
-            repaired: false,
-        });
-    }
-
     /// What the spatial index should hold; parses every record.
-    fn read_primary(&mut self, snapshot: &Snapshot) -> Result<Digest> {
+    fn read_primary(&mut self, snapshot: &Snapshot) -> Result<Slices> {
         let system = snapshot.schema().system;
-        let mut digest = Digest::default();
-        for_each_record(snapshot, &mut |key, stored| {
+        let mut expected = Slices::new(Slices::ALL);
+        snapshot.visit_records(&mut |key, stored| {
             self.records += 1;
             let record = RecordView::parse(stored, &snapshot.history)?;
             for index in 0..snapshot.history.newest().columns.len() {
                 record.value(index)?;
             }
             match stored_rect(stored, system)? {
-                Some(rect) => digest.add(&rect, key),
+                Some(rect) => expected.add(key_hash(key), &rect, key),
                 None => self.without_geometry += 1,
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
-        Ok(digest)
+        Ok(expected)
     }
-
-    /// Names entries that one side has and the other has not.
-    fn compare(&mut self, dataset: &DatasetHandle, snapshot: &Snapshot, expected: Digest, found: Digest) -> Result<()> {
-        self.disagree(
-            dataset,
-            format!(
-                "the index has {} entries, the records call for {}; their contents differ",
-                found.entries, expected.entries
-            ),
-        );
-        let schema = snapshot.schema();
-        let mut named = 0;
-        let name = |key: &[u8]| {
-            Key::decode(schema.key.key_type, key).map_or_else(|_| format!("{key:02x?}"), |key| key.to_string())
-        };
-        let version = snapshot.pinned.version_full();
-        let mut differences = Vec::new();
-        read_spatial(snapshot, &mut |rect, key| {
-            let stored = search::get(&version, PRIMARY as usize, key, snapshot.sequence())?;
-            let wanted = stored.as_ref().map(|stored| stored_rect(stored, schema.system)).transpose()?.flatten();
-            if wanted != Some(*rect) && named < DIFFERENCES_MAX {
-                named += 1;
-                differences.push(format!(
-                    "the index has key {} at {:?}, the record is at {wanted:?}",
-                    name(key),
-                    *rect
-                ));
-            }
-            Ok(())
-        })?;
-        let mut missing = 0;
-        for_each_record(snapshot, &mut |key, stored| {
-            let Some(rect) = stored_rect(stored, schema.system)? else { return Ok(()) };
-            if missing < DIFFERENCES_MAX && !has_entry(snapshot, &rect, key)? {
-                missing += 1;
-                differences.push(format!("the index lacks key {} at {rect:?}", name(key)));
-            }
-            Ok(())
-        })?;
-        differences.into_iter().for_each(|reason| self.disagree(dataset, reason));
-        Ok(())
-    }
-}
-
-/// Gets the key and the stored form of a record.
-type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
-
-/// Calls `visit` with every record of a snapshot.
-fn for_each_record(snapshot: &Snapshot, visit: &mut RecordVisitor<'_>) -> Result<()> {
-    let mut after: Option<Vec<u8>> = None;
-    loop {
-        let version = snapshot.pinned.version_full();
-        let mut last = Vec::new();
-        let mut failed = None;
-        let mut count = 0;
-        let complete =
-            search::scan(&version, PRIMARY as usize, after.as_deref(), snapshot.sequence(), &mut |key, stored| {
-                if let Err(error) = visit(key, stored) {
-                    failed = Some(error);
-                    return Ok(ControlFlow::Break(()));
-                }
-                last.clear();
-                last.extend_from_slice(key);
-                count += 1;
-                Ok(if count == BATCH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        if complete {
-            return Ok(());
-        }
-        after = Some(last);
-    }
-}
-
-/// Sums up the entries of the spatial index that a snapshot sees, calling `visit` with each.
-fn read_spatial(snapshot: &Snapshot, visit: &mut dyn FnMut(&Rect, &[u8]) -> Result<()>) -> Result<Digest> {
-    let everything = Rect { x0: f64::NEG_INFINITY, y0: f64::NEG_INFINITY, x1: f64::INFINITY, y1: f64::INFINITY };
-    let version = snapshot.pinned.version_full();
-    let mut scan = WindowScan::new(owned_spatial_sources(&version, SPATIAL as usize), everything, snapshot.sequence());
-    let mut digest = Digest::default();
-    let mut failed = None;
-    while scan.advance(&mut |hit| {
-        let (rect, key) = (hit.rect(), hit.key());
-        digest.add(&rect, &key);
-        if let Err(error) = visit(&rect, &key) {
-            failed = Some(error);
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    })? {}
-    failed.map_or(Ok(digest), Err)
-}
-
-fn has_entry(snapshot: &Snapshot, rect: &Rect, key: &[u8]) -> Result<bool> {
-    let version = snapshot.pinned.version_full();
-    let mut scan = WindowScan::new(owned_spatial_sources(&version, SPATIAL as usize), *rect, snapshot.sequence());
-    let mut found = false;
-    while scan.advance(&mut |hit| {
-        found |= hit.rect() == *rect && *hit.key() == *key;
-        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })? {}
-    Ok(found)
 }
 
 /// Loads the spatial index anew from the records.
@@ -303,7 +177,10 @@ fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>) -> Result<()> {
     let snapshot = Snapshot::new(engine.clone(), dataset);
     let schema = snapshot.schema();
     let mut loader = SpatialLoader::new(&engine.workshop, &schema, engine.shares.work, (0, snapshot.sequence()));
-    for_each_record(&snapshot, &mut |key, stored| loader.add(key, stored_rect(stored, schema.system)?))?;
+    snapshot.visit_records(&mut |key, stored| {
+        loader.add(key, stored_rect(stored, schema.system)?)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
     let meta: ComponentMeta = loader.finish()?;
     dataset.partition.replace_index(&engine.workshop, SPATIAL as usize, &meta)?;
     Ok(())

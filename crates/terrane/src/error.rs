@@ -71,6 +71,20 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
+    /// A stored record, or what an index says of one, is not what was written, though its page is:
+    /// restore a backup.
+    #[error(
+        "{} is damaged: {reason}; run `terrane check`, and restore a backup if it confirms this",
+        record_name(dataset.as_deref(), key.as_deref())
+    )]
+    DamagedRecord {
+        /// Its dataset, where that is known.
+        dataset: Option<String>,
+        /// Its key, where that is known.
+        key: Option<String>,
+        /// What does not fit.
+        reason: String,
+    },
     /// A file was written by a later version of the program.
     #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
     UnknownVersion {
@@ -141,6 +155,21 @@ impl Error {
         Self::Damaged { file: file.into(), offset, reason: reason.into() }
     }
 
+    /// Damage of a record, of which [`Self::of_record`] may say more.
+    pub fn damaged_record(reason: impl Into<String>) -> Self {
+        Self::DamagedRecord { dataset: None, key: None, reason: reason.into() }
+    }
+
+    /// Says which record is damaged, where that is not said yet.
+    pub fn of_record(self, dataset: &str, key: Option<String>) -> Self {
+        match self {
+            Self::DamagedRecord { dataset: None, key: None, reason } => {
+                Self::DamagedRecord { dataset: Some(dataset.to_owned()), key, reason }
+            }
+            other => other,
+        }
+    }
+
     /// Says which row of the input (from 1) was refused, where that is not said yet.
     pub fn at_row(self, number: u64) -> Self {
         match self {
@@ -151,7 +180,18 @@ impl Error {
 
     /// Whether stored bytes are not what was written.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. })
+        matches!(self, Self::Damaged { .. } | Self::DamagedRecord { .. })
+    }
+
+    /// What is damaged and why, without advice.
+    pub(crate) fn finding(&self) -> String {
+        match self {
+            Self::Damaged { file, offset, reason } => format!("{file} is damaged at byte {offset}: {reason}"),
+            Self::DamagedRecord { dataset, key, reason } => {
+                format!("{} is damaged: {reason}", record_name(dataset.as_deref(), key.as_deref()))
+            }
+            other => other.to_string(),
+        }
     }
 
     /// Whether correcting the data and trying again is the way on.
@@ -165,7 +205,7 @@ impl Error {
             Self::Usage(_) | Self::UnknownDataset { .. } | Self::Unsupported { .. } | Self::ReadOnly => Self::USAGE,
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
-            Self::Damaged { .. } => Self::CORRUPTION,
+            Self::Damaged { .. } | Self::DamagedRecord { .. } => Self::CORRUPTION,
             Self::UnknownVersion { .. }
             | Self::Storage(_)
             | Self::Full { .. }
@@ -182,6 +222,15 @@ fn names_that_exist(existing: &[String]) -> String {
         return "the store has none".to_owned();
     }
     format!("the store has {}", existing.join(", "))
+}
+
+fn record_name(dataset: Option<&str>, key: Option<&str>) -> String {
+    match (dataset, key) {
+        (Some(dataset), Some(key)) => format!("the record with key {key} of dataset {dataset:?}"),
+        (Some(dataset), None) => format!("a record of dataset {dataset:?}"),
+        (None, Some(key)) => format!("the record with key {key}"),
+        (None, None) => "a stored record".to_owned(),
+    }
 }
 
 fn row_prefix(row: Option<u64>) -> String {
@@ -231,14 +280,14 @@ impl From<RowError> for Error {
 
 impl From<DamagedRecord> for Error {
     fn from(error: DamagedRecord) -> Self {
-        Self::damaged("a stored record", error.offset as u64, error.reason)
+        Self::damaged_record(format!("at its byte {}, {}", error.offset, error.reason))
     }
 }
 
 impl From<KeyError> for Error {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::Damaged { .. } => Self::damaged("a stored key", 0, error.to_string()),
+            KeyError::Damaged { .. } => Self::damaged_record(error.to_string()),
             _ => Self::refused(error.to_string()),
         }
     }

@@ -8,11 +8,12 @@ use terrane_lsm::partition::PinnedVersion;
 use terrane_lsm::search::{self, WindowScan, spatial_sources};
 use terrane_space::windows;
 
+use crate::dataset::stored_rect;
 use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL};
-use crate::key::{Key, KeyType};
-use crate::query::{Explanation, Filters, Nearest, Query, Rows, nearest};
+use crate::key::{Key, KeyError, KeyType};
+use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_fits, holds_points, nearest};
 use crate::record::{Record, RecordView};
-use crate::schema::{GeometryColumn, SchemaHistory};
+use crate::schema::SchemaHistory;
 use crate::{Error, Result};
 
 /// A dataset as it was at one moment, for any number of queries; later writes, flushes and
@@ -20,9 +21,13 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) engine: Arc<Engine>,
+    handle: Arc<DatasetHandle>,
     pub(crate) pinned: Arc<PinnedVersion>,
     pub(crate) history: Arc<SchemaHistory>,
 }
+
+/// Records that are read between two looks at a snapshot's version.
+const RECORDS_STEP: usize = 8192;
 
 /// A key as a visitor gets it, without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,8 +46,7 @@ impl<'a> KeyRef<'a> {
     /// Reads an encoded key.
     #[inline]
     pub(crate) fn decode(key_type: KeyType, encoded: &'a [u8]) -> Result<Self> {
-        let damaged =
-            || Error::damaged("a stored key", 0, format!("{} bytes are no key of type {key_type:?}", encoded.len()));
+        let damaged = || KeyError::Damaged { bytes: encoded.len(), wanted: key_type };
         let number = || <[u8; 8]>::try_from(encoded).map(u64::from_be_bytes).map_err(|_| damaged());
         Ok(match key_type {
             KeyType::Int64 => Self::Int((number()? ^ (1 << 63)) as i64),
@@ -54,11 +58,48 @@ impl<'a> KeyRef<'a> {
 }
 
 impl Snapshot {
-    pub(crate) fn new(engine: Arc<Engine>, handle: &DatasetHandle) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, handle: &Arc<DatasetHandle>) -> Self {
         let pinned = handle.partition.pin(|| engine.visibility.visible());
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
-        Self { engine, pinned, history }
+        Self { engine, handle: handle.clone(), pinned, history }
+    }
+
+    /// Says which record is damaged, if that is what an error is about.
+    #[cold]
+    pub(crate) fn name_record(&self, error: Error, key: &[u8]) -> Error {
+        let key = Key::decode(self.history.newest().key.key_type, key).ok();
+        error.of_record(&self.handle.name, key.map(|key| key.to_string()))
+    }
+
+    /// Calls `visit` with the key and the stored form of every record in the order of keys. Keeps no
+    /// sealed memory for long.
+    pub(crate) fn visit_records(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>) -> Result<()> {
+        let mut after: Option<Vec<u8>> = None;
+        loop {
+            let version = self.pinned.version_full();
+            let (mut last, mut count) = (Vec::new(), 0);
+            let (mut broken, mut failed) = (false, None);
+            let step = &mut |key: &[u8], stored: &[u8]| {
+                match visit(key, stored) {
+                    Ok(flow) => broken = flow.is_break(),
+                    Err(error) => failed = Some(self.name_record(error, key)),
+                }
+                last.clear();
+                last.extend_from_slice(key);
+                count += 1;
+                let stop = broken || failed.is_some() || count == RECORDS_STEP;
+                Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            };
+            let ended = search::scan(&version, PRIMARY as usize, after.as_deref(), self.sequence(), step)?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if ended || broken {
+                return Ok(());
+            }
+            after = Some(last);
+        }
     }
 
     /// Changes up to this number of the store's commits are seen.
@@ -87,7 +128,10 @@ impl Snapshot {
         let version = self.pinned.version();
         match search::get(&version, PRIMARY as usize, &encoded, self.sequence())? {
             None => Ok(None),
-            Some(stored) => Ok(Some(RecordView::parse(&stored, &self.history)?.to_record(key.clone())?)),
+            Some(stored) => {
+                let read = RecordView::parse(&stored, &self.history).and_then(|record| record.to_record(key.clone()));
+                read.map(Some).map_err(|error| self.name_record(error.into(), &encoded))
+            }
         }
     }
 
@@ -109,7 +153,8 @@ impl Snapshot {
     }
 
     /// Calls `visit` with the key of every indexed record whose box meets the window, from
-    /// the spatial index alone, in no order. For points the box is the point and the answer
+    /// the spatial index alone (or from the records, where more is deleted than memory can note), in
+    /// no order. For points the box is the point and the answer
     /// exact; for other geometries it encloses the geometry. In `lonlat`, a window with `x0 > x1`
     /// crosses the antimeridian.
     ///
@@ -127,6 +172,15 @@ impl Snapshot {
         let key_type = schema.key.key_type;
         let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
         let version = self.pinned.version();
+        if !antimatter_fits(self, &version, &windows)? {
+            // The records tell their boxes too, without knowing what is hidden.
+            return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {
+                Some(rect) if windows.iter().any(|window| window.intersects(&rect)) => {
+                    Ok(visit(KeyRef::decode(key_type, key)?))
+                }
+                _ => Ok(ControlFlow::Continue(())),
+            });
+        }
         // Entered once, not again for every leaf.
         let _guard = ReadGuard::enter();
         let mut failed = None;
@@ -141,7 +195,7 @@ impl Snapshot {
                 let flow = match KeyRef::decode(key_type, &hit.key()) {
                     Ok(key) => visit(key),
                     Err(error) => {
-                        failed = Some(error);
+                        failed = Some(self.name_record(error, &hit.key()));
                         ControlFlow::Break(())
                     }
                 };
@@ -173,14 +227,15 @@ impl Snapshot {
         mut visit: impl FnMut(KeyRef<'_>, f64) -> ControlFlow<()>,
     ) -> Result<()> {
         let schema = self.history.newest();
-        if !matches!(schema.geometry, GeometryColumn::Point { .. }) {
+        if !holds_points(schema) {
             return Err(Error::usage("visit_nearest takes datasets of points; use a query with nearest for others"));
         }
         let key_type = schema.key.key_type;
-        let filters = Filters::new(&Query::new(), schema.system)?;
+        let filters = Filters::new(&Query::new(), schema)?;
         let mut found = nearest::search(self, &filters, &Nearest { x, y, k }, None, &mut Explanation::default())?;
         while let Some((key, distance)) = found.take() {
-            if visit(KeyRef::decode(key_type, key)?, distance).is_break() {
+            let decoded = KeyRef::decode(key_type, key).map_err(|error| self.name_record(error, key))?;
+            if visit(decoded, distance).is_break() {
                 break;
             }
         }

@@ -4,7 +4,7 @@ use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
 use super::walk::{Visitor, walk};
 use crate::sphere::arc_rect;
-use crate::{CoordinateSystem, Point, Rect, check_coordinates};
+use crate::{CoordinateSystem, Point, Rect, check_exact_coordinates};
 
 /// The facts about a geometry that indexing needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +75,7 @@ impl Visitor for Summariser {
     fn position(&mut self, position: Position) -> Result<(), GeometryError> {
         let point = position.point();
         let vertex = self.summary.vertex_count;
-        check_coordinates(self.system, point.x, point.y)
+        check_exact_coordinates(self.system, point.x, point.y)
             .map_err(|source| GeometryError::Coordinate { vertex, source })?;
         self.summary.vertex_count += 1;
         self.summary.planar_rect.extend(point);

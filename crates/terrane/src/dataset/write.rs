@@ -163,7 +163,7 @@ pub(crate) fn stored_rect(stored: &[u8], system: terrane_space::CoordinateSystem
         Some(GeometryRef::Point(point)) => Ok(Some(Rect::from_point(point))),
         wkb => match RowGeometry::of(wkb, system) {
             Ok(geometry) => Ok(geometry.rect()),
-            Err(reason) => Err(Error::damaged("a stored record", 0, reason)),
+            Err(reason) => Err(Error::damaged_record(format!("its geometry: {reason}"))),
         },
     }
 }

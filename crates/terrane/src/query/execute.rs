@@ -2,29 +2,34 @@
 //! primary index, exact conditions, batches.
 //!
 //! A long reader reads its snapshot's version anew from batch to batch, and goes through
-//! memory components before its first batch, so it never keeps sealed memory alive.
+//! the memory components of all windows before its first batch, so it never keeps sealed memory
+//! alive.
 
 use std::ops::ControlFlow;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use terrane_lsm::search::{self, OwnedSource, WindowScan, owned_spatial_sources};
-use terrane_space::{Point, Rect};
+use terrane_lsm::partition::Version;
+use terrane_lsm::search;
+use terrane_space::Point;
 
-use super::explain::Explanation;
+use super::explain::{CONDITIONS, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PLANNING, PRIMARY_LOOKUPS, PRIMARY_SCAN};
 use super::filter::Filters;
-use super::{Query, nearest};
-use crate::batch::BatchBuilder;
-use crate::engine::{PRIMARY, SPATIAL};
+use super::index::{IndexScan, antimatter_fits};
+use super::keys::Keys;
+use super::{Query, check_origin, holds_points, nearest};
+use crate::batch::{BATCH_ROWS_MAX, BatchBuilder};
+use crate::engine::PRIMARY;
 use crate::record::RecordView;
-use crate::schema::GeometryColumn;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
 /// Candidates that are sorted by key and looked up together, at most.
 const CHUNK_KEYS: usize = 16 << 10;
-/// About the bytes that a key takes among those that anti-matter hides.
-const HIDDEN_KEY_BYTES: u64 = 96;
+/// Records that are looked up before their conditions are evaluated, and timed together.
+const LOOKUPS: usize = 64;
+/// Bytes of such records, beyond which no further one is added.
+const LOOKUP_BYTES: usize = 128 << 10;
 
 /// The rows of an answer, batch by batch.
 pub struct Rows {
@@ -33,61 +38,23 @@ pub struct Rows {
     columns: Option<Vec<String>>,
     schema: SchemaRef,
     source: Source,
-    /// Candidate keys that wait for their records, sorted.
+    /// Candidate keys that wait for their records, in the order in which they are looked up.
     chunk: Keys,
     taken: usize,
     left: u64,
     failed: bool,
     explanation: Explanation,
-    pages_before: u64,
 }
 
 /// Where candidates come from.
 enum Source {
-    Index { windows: Vec<Rect>, number: usize, scan: WindowScan<OwnedSource> },
-    Primary { after: Option<Vec<u8>>, ended: bool },
-    Nearest(nearest::Found),
-}
-
-/// Keys one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Keys {
-    bytes: Vec<u8>,
-    spans: Vec<(u32, u32)>,
-}
-
-impl Keys {
-    pub fn push(&mut self, key: &[u8]) {
-        let start = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(key);
-        self.spans.push((start, self.bytes.len() as u32));
-    }
-
-    pub fn get(&self, index: usize) -> Option<&[u8]> {
-        self.spans.get(index).map(|(start, end)| &self.bytes[*start as usize..*end as usize])
-    }
-
-    fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    pub fn memory_used(&self) -> usize {
-        self.bytes.capacity() + 8 * self.spans.capacity()
-    }
-
-    fn bytes_held(&self) -> usize {
-        self.bytes.len() + 8 * self.spans.len()
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.spans.clear();
-    }
-
-    fn sort(&mut self) {
-        let bytes = &self.bytes;
-        self.spans.sort_unstable_by(|a, b| bytes[a.0 as usize..a.1 as usize].cmp(&bytes[b.0 as usize..b.1 as usize]));
-    }
+    Index(IndexScan),
+    Primary {
+        after: Option<Vec<u8>>,
+        ended: bool,
+    },
+    /// All are in the chunk, with these distances.
+    Nearest(Vec<f64>),
 }
 
 impl Rows {
@@ -102,58 +69,77 @@ impl Rows {
     }
 
     fn start(snapshot: Snapshot, query: &Query) -> Result<Self> {
-        let filters = Filters::new(query, snapshot.schema().system)?;
+        let started = snapshot.engine.storage.monotonic_ns();
+        let pages_before = snapshot.engine.cache.counters().pages_read;
+        let filters = Filters::new(query, &snapshot.schema())?;
         let schema =
             BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?.schema().clone();
-        let mut explanation = Explanation::default();
-        let pages_before = snapshot.engine.cache.counters().pages_read;
-        let started = snapshot.engine.storage.monotonic_ns();
-        let source = match &query.nearest {
-            Some(place) => Source::Nearest(nearest::search(&snapshot, &filters, place, query.limit, &mut explanation)?),
-            None => Self::choose(&snapshot, &filters, &mut explanation)?,
-        };
         let mut rows = Self {
             filters,
             columns: query.columns.clone(),
             schema,
-            source,
+            source: Source::Primary { after: None, ended: false },
             chunk: Keys::default(),
             taken: 0,
             left: query.limit.unwrap_or(u64::MAX),
             failed: false,
-            explanation,
-            pages_before,
+            explanation: Explanation::default(),
             snapshot,
         };
-        rows.pass_memory()?;
-        let elapsed = rows.snapshot.engine.storage.monotonic_ns() - started;
-        rows.explanation.add_time("start", elapsed);
+        if query.nearest.is_none() {
+            rows.choose()?;
+        }
+        let planned = rows.add_time(PLANNING, started);
+        match &query.nearest {
+            Some(place) => {
+                check_origin(&rows.snapshot.schema(), place.x, place.y)?;
+                let found = nearest::search(&rows.snapshot, &rows.filters, place, query.limit, &mut rows.explanation)?;
+                let (keys, distances) = found.into_parts();
+                (rows.chunk, rows.source) = (keys, Source::Nearest(distances));
+                rows.add_time(NEAREST_SEARCH, planned);
+            }
+            None => {
+                if let Source::Index(_) = rows.source {
+                    rows.pass_memory()?;
+                    rows.add_time(INDEX_SEARCH, planned);
+                }
+            }
+        }
+        rows.add_pages_read(pages_before);
         Ok(rows)
     }
 
     /// The spatial index where there is a spatial condition, unless its anti-matter would not
     /// fit in memory; else all records.
-    fn choose(snapshot: &Snapshot, filters: &Filters, explanation: &mut Explanation) -> Result<Source> {
-        let version = snapshot.pinned.version();
-        let antimatter: u64 =
-            version.components[SPATIAL as usize].iter().map(|part| part.file().meta().statistics.antimatter).sum();
-        let fits = antimatter.saturating_mul(HIDDEN_KEY_BYTES) < snapshot.engine.shares.work as u64;
-        match filters.windows().filter(|_| fits) {
-            Some(windows) => {
-                explanation.plan = "spatial index";
-                explanation.windows = windows.len();
-                let first = windows.first().copied().unwrap_or(Rect::EMPTY);
-                let scan =
-                    WindowScan::new(owned_spatial_sources(&version, SPATIAL as usize), first, snapshot.sequence());
-                Ok(Source::Index { windows: windows.to_vec(), number: 0, scan })
-            }
-            None => {
-                explanation.plan = "primary scan";
-                explanation.components_searched =
-                    version.components[PRIMARY as usize].len() as u64 + version.generations.len() as u64;
-                Ok(Source::Primary { after: None, ended: false })
-            }
+    fn choose(&mut self) -> Result<()> {
+        let version = self.snapshot.pinned.version();
+        if let Some(windows) = self.filters.windows()
+            && antimatter_fits(&self.snapshot, &version, windows)?
+        {
+            self.explanation.plan = "spatial index";
+            self.explanation.windows = windows.len();
+            self.source = Source::Index(IndexScan::new(&self.snapshot, &version, windows));
+        } else {
+            self.explanation.plan = "primary scan";
+            self.explanation.components_searched =
+                version.components[PRIMARY as usize].len() as u64 + version.generations.len() as u64;
         }
+        Ok(())
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.snapshot.engine.storage.monotonic_ns()
+    }
+
+    /// Adds the time since `started` to a stage, and tells the time.
+    fn add_time(&mut self, stage: &'static str, started: u64) -> u64 {
+        let now = self.now_ns();
+        self.explanation.add_time(stage, now - started);
+        now
+    }
+
+    fn add_pages_read(&mut self, before: u64) {
+        self.explanation.pages_read += self.snapshot.engine.cache.counters().pages_read - before;
     }
 
     /// The schema of the batches.
@@ -164,17 +150,16 @@ impl Rows {
     /// How the answer was found, up to the rows taken so far.
     pub fn explanation(&self) -> Explanation {
         let mut explanation = self.explanation.clone();
-        if let Source::Index { scan, .. } = &self.source {
-            add_scan(&mut explanation, scan);
+        if let Source::Index(scan) = &self.source {
+            scan.explain(&mut explanation);
         }
-        explanation.pages_read = self.snapshot.engine.cache.counters().pages_read - self.pages_before;
         explanation
     }
 
-    /// Collects the candidates of all memory components of the first window, so that their
-    /// memory can be freed however slowly the rows are taken.
+    /// Collects the candidates of all memory components, so that their memory can be freed
+    /// however slowly the rows are taken.
     fn pass_memory(&mut self) -> Result<()> {
-        while let Source::Index { scan, .. } = &self.source {
+        while let Source::Index(scan) = &mut self.source {
             if scan.is_past_memory()? || !self.advance_index()? {
                 break;
             }
@@ -185,53 +170,32 @@ impl Rows {
 
     /// Adds the candidates of the next leaf or memory component to the chunk; false at the end.
     fn advance_index(&mut self) -> Result<bool> {
-        let Source::Index { windows, number, scan } = &mut self.source else { return Ok(false) };
-        if *number >= windows.len() {
-            return Ok(false);
-        }
-        let points = matches!(self.snapshot.history.newest().geometry, GeometryColumn::Point { .. });
-        let (earlier, filters, chunk, explanation) =
-            (&windows[..*number], &self.filters, &mut self.chunk, &mut self.explanation);
-        let mut failed = None;
-        let more = scan.advance(&mut |hit| {
-            // What meets several windows is met in the first of them.
-            if !earlier.is_empty() && earlier.iter().any(|window| window.intersects(&hit.rect())) {
-                return ControlFlow::Continue(());
+        let Source::Index(scan) = &mut self.source else { return Ok(false) };
+        let points = holds_points(self.snapshot.history.newest());
+        let (filters, chunk) = (&self.filters, &mut self.chunk);
+        let mut candidates = 0;
+        let more = scan.advance(&mut self.explanation, &mut |hit| {
+            let rect = hit.rect();
+            let matches = if points {
+                candidates += 1;
+                filters.matches_point(Point { x: rect.x0, y: rect.y0 })?
+            } else {
+                let may_match = filters.may_match(&rect);
+                candidates += u64::from(may_match);
+                may_match
+            };
+            if matches {
+                chunk.push(&hit.key());
             }
-            explanation.candidates += 1;
-            if points {
-                let rect = hit.rect();
-                match filters.matches_point(Point { x: rect.x0, y: rect.y0 }) {
-                    Ok(true) => {}
-                    Ok(false) => return ControlFlow::Continue(()),
-                    Err(error) => {
-                        failed = Some(error);
-                        return ControlFlow::Break(());
-                    }
-                }
-            }
-            chunk.push(&hit.key());
-            ControlFlow::Continue(())
+            Ok(())
         })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        if more {
-            return Ok(true);
-        }
-        add_scan(&mut self.explanation, scan);
-        *number += 1;
-        let Some(window) = windows.get(*number) else {
-            *scan = WindowScan::new(Vec::new(), Rect::EMPTY, 0);
-            return Ok(false);
-        };
-        let version = self.snapshot.pinned.version();
-        *scan = WindowScan::new(owned_spatial_sources(&version, SPATIAL as usize), *window, self.snapshot.sequence());
-        Ok(true)
+        self.explanation.candidates += candidates;
+        Ok(more)
     }
 
     /// Fills the chunk from the index and sorts it; false when there are no more candidates.
     fn next_chunk(&mut self) -> Result<bool> {
+        let started = self.now_ns();
         self.chunk.clear();
         self.taken = 0;
         let budget = self.snapshot.engine.shares.work / 4;
@@ -242,6 +206,9 @@ impl Rows {
             }
         }
         self.chunk.sort();
+        if matches!(self.source, Source::Index(_)) {
+            self.add_time(INDEX_SEARCH, started);
+        }
         Ok(self.chunk.len() > 0)
     }
 
@@ -253,18 +220,20 @@ impl Rows {
         if self.failed || self.left == 0 {
             return Ok(None);
         }
-        let started = self.snapshot.engine.storage.monotonic_ns();
+        let pages_before = self.snapshot.engine.cache.counters().pages_read;
         let history = self.snapshot.history.clone();
         let distances = matches!(self.source, Source::Nearest(_));
         let result = BatchBuilder::new(&history, self.columns.as_deref(), distances).map_err(Error::from).and_then(
             |mut builder| {
                 self.fill(&mut builder)?;
-                Ok(if builder.rows() > 0 { Some(builder.finish()?) } else { None })
+                let filled = self.now_ns();
+                let batch = if builder.rows() > 0 { Some(builder.finish()?) } else { None };
+                self.add_time(CONDITIONS, filled);
+                Ok(batch)
             },
         );
         self.failed = result.is_err();
-        let elapsed = self.snapshot.engine.storage.monotonic_ns() - started;
-        self.explanation.add_time("rows", elapsed);
+        self.add_pages_read(pages_before);
         result
     }
 
@@ -277,62 +246,109 @@ impl Rows {
             match &mut self.source {
                 Source::Primary { ended: true, .. } => break,
                 Source::Primary { .. } => self.fill_from_primary(builder)?,
-                Source::Nearest(found) => {
-                    let Some((key, distance)) = found.take() else { break };
-                    let key = key.to_vec();
-                    self.explanation.matches += 1;
-                    self.left -= 1;
-                    if builder.reads_records() {
-                        self.explanation.lookups += 1;
-                        let version = self.snapshot.pinned.version();
-                        let record = lookup(&version, &key, self.snapshot.sequence())?;
-                        builder.append(&key, &record, Some(distance))?;
-                    } else {
-                        builder.append(&key, &[], Some(distance))?;
-                    }
-                }
-                Source::Index { .. } => {
+                Source::Index(_) | Source::Nearest(_) => {
                     if self.taken == self.chunk.len() && !self.next_chunk()? {
                         break;
                     }
-                    self.fill_from_chunk(builder)?;
+                    if self.candidates_match() && !builder.reads_records() {
+                        self.fill_from_keys(builder)?;
+                    } else {
+                        self.fill_from_records(builder)?;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    /// Whether the spatial index alone tells that a candidate matches.
+    /// Whether it is known that a candidate matches, without its record.
     fn candidates_match(&self) -> bool {
-        matches!(self.snapshot.history.newest().geometry, GeometryColumn::Point { .. }) && !self.filters.needs_record()
+        match self.source {
+            Source::Nearest(_) => true,
+            _ => holds_points(self.snapshot.history.newest()) && !self.filters.needs_record(),
+        }
     }
 
-    fn fill_from_chunk(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
+    /// Appends rows of which the keys are enough.
+    fn fill_from_keys(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
+        let started = self.now_ns();
+        if let Source::Index(_) = self.source {
+            self.explanation.plan = "spatial index only";
+        }
+        while !self.is_full(builder)
+            && let Some(key) = self.chunk.get(self.taken)
+        {
+            let appended = builder.append(key, &[], self.distance()).map_err(Error::from);
+            appended.map_err(|error| self.snapshot.name_record(error, key))?;
+            self.note_row();
+        }
+        self.add_time(CONDITIONS, started);
+        Ok(())
+    }
+
+    /// Looks records up, group by group, and appends those that match.
+    fn fill_from_records(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let sure = self.candidates_match();
         let snapshot = self.snapshot.clone();
         let version = snapshot.pinned.version();
-        while !self.is_full(builder) {
-            let Some(key) = self.chunk.get(self.taken) else { break };
-            if sure && !builder.reads_records() {
-                self.explanation.plan = "spatial index only";
-                builder.append(key, &[], None)?;
-            } else {
-                self.explanation.lookups += 1;
-                let record = lookup(&version, key, snapshot.sequence())?;
-                if !sure && !self.filters.matches_record(&RecordView::parse(&record, &snapshot.history)?)? {
-                    self.taken += 1;
-                    continue;
-                }
-                builder.append(key, &record, None)?;
+        let mut group = Vec::with_capacity(LOOKUPS);
+        while !self.is_full(builder) && self.taken < self.chunk.len() {
+            let started = self.now_ns();
+            // No more than can become rows, or they would be looked up twice.
+            let wanted =
+                LOOKUPS.min(BATCH_ROWS_MAX - builder.rows()).min(usize::try_from(self.left).unwrap_or(LOOKUPS));
+            let mut bytes = 0;
+            while group.len() < wanted
+                && bytes < LOOKUP_BYTES
+                && let Some(key) = self.chunk.get(self.taken + group.len())
+            {
+                let record = lookup(&snapshot, &version, key)?;
+                bytes += record.len();
+                group.push(record);
             }
-            self.taken += 1;
-            self.explanation.matches += 1;
-            self.left -= 1;
+            self.explanation.lookups += group.len() as u64;
+            let looked_up = self.add_time(PRIMARY_LOOKUPS, started);
+            for record in group.drain(..) {
+                if self.is_full(builder) {
+                    break;
+                }
+                let Some(key) = self.chunk.get(self.taken) else { break };
+                let mut append = || -> Result<bool> {
+                    let matches =
+                        sure || self.filters.matches_record(&RecordView::parse(&record, &snapshot.history)?)?;
+                    if matches {
+                        builder.append(key, &record, self.distance())?;
+                    }
+                    Ok(matches)
+                };
+                if append().map_err(|error| snapshot.name_record(error, key))? {
+                    self.note_row();
+                } else {
+                    self.taken += 1;
+                }
+            }
+            self.add_time(CONDITIONS, looked_up);
         }
         Ok(())
     }
 
+    /// The distance of the candidate that is taken next.
+    fn distance(&self) -> Option<f64> {
+        match &self.source {
+            Source::Nearest(distances) => distances.get(self.taken).copied(),
+            _ => None,
+        }
+    }
+
+    /// The candidate that was next has become a row.
+    fn note_row(&mut self) {
+        self.taken += 1;
+        self.explanation.matches += 1;
+        self.left -= 1;
+    }
+
     fn fill_from_primary(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
+        let started = self.now_ns();
         let snapshot = self.snapshot.clone();
         let version = snapshot.pinned.version();
         let budget = snapshot.engine.shares.work / 4;
@@ -356,7 +372,7 @@ impl Rows {
                     Ok(())
                 };
                 if let Err(error) = take() {
-                    failed = Some(error);
+                    failed = Some(snapshot.name_record(error, key));
                     return Ok(ControlFlow::Break(()));
                 }
                 let full = *left == 0 || builder.is_full() || builder.variable_bytes() > budget;
@@ -367,6 +383,7 @@ impl Rows {
         }
         *ended = complete;
         *after = Some(last);
+        self.add_time(PRIMARY_SCAN, started);
         Ok(())
     }
 
@@ -375,7 +392,7 @@ impl Rows {
         if let Some(count) = self.count_from_statistics()? {
             return Ok(count);
         }
-        if !matches!(self.source, Source::Index { .. }) || !self.candidates_match() {
+        if !matches!(self.source, Source::Index(_)) || !self.candidates_match() {
             let mut count = 0;
             while let Some(batch) = self.next_batch()? {
                 count += batch.num_rows() as u64;
@@ -411,21 +428,12 @@ impl Rows {
 }
 
 /// The stored record that an index entry speaks of.
-pub(super) fn lookup<'v>(
-    version: &'v terrane_lsm::partition::Version,
-    key: &[u8],
-    sequence: u64,
-) -> Result<search::PrimaryValue<'v>> {
-    let found = search::get(version, PRIMARY as usize, key, sequence)?;
+pub(super) fn lookup<'v>(snapshot: &Snapshot, version: &'v Version, key: &[u8]) -> Result<search::PrimaryValue<'v>> {
     // Index and primary are read at one sequence number, so a missing record is damage.
-    found.ok_or_else(|| Error::damaged("the primary index", 0, "a spatial index has an entry without a record"))
-}
-
-fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
-    explanation.components_searched += scan.components_searched;
-    explanation.components_pruned += scan.components_pruned;
-    explanation.pages_visited += scan.pages;
-    explanation.entries += scan.entries;
+    search::get(version, PRIMARY as usize, key, snapshot.sequence())?.ok_or_else(|| {
+        let error = Error::damaged_record("the spatial index has an entry of it, and the primary index has no record");
+        snapshot.name_record(error, key)
+    })
 }
 
 impl Iterator for Rows {

@@ -4,10 +4,24 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// Checking the query and choosing how to answer it.
+pub(super) const PLANNING: &str = "planning";
+/// Candidates from the spatial index; of points, their exact conditions too.
+pub(super) const INDEX_SEARCH: &str = "index search";
+/// The nearest records, with their conditions and the look-ups that these need.
+pub(super) const NEAREST_SEARCH: &str = "nearest search";
+/// All records in the order of keys, with their conditions and their way into batches.
+pub(super) const PRIMARY_SCAN: &str = "primary scan";
+/// Records of candidates from the primary index.
+pub(super) const PRIMARY_LOOKUPS: &str = "primary look-ups";
+/// Exact conditions on records, and matches decoded into batches.
+pub(super) const CONDITIONS: &str = "conditions and decoding";
+
 /// A step of a query and the time it took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stage {
-    /// What was done.
+    /// What was done: `planning`, `index search`, `nearest search`, `primary scan` (with conditions
+    /// and decoding), `primary look-ups`, or `conditions and decoding`.
     pub name: &'static str,
     /// Wall time in nanoseconds.
     pub time_ns: u64,
@@ -24,7 +38,8 @@ pub struct Explanation {
     pub components_searched: u64,
     /// Components that were passed over by their bounds.
     pub components_pruned: u64,
-    /// Pages read from files, by this query and what ran beside it.
+    /// Pages read from files while this query worked. The cache counts for all: what others read
+    /// at the same time is in it, what they read between two batches is not.
     pub pages_read: u64,
     /// Pages of the spatial index visited, in memory or not.
     pub pages_visited: u64,

@@ -1,12 +1,13 @@
 //! Conditions prepared for many records: windows to search the index with, and exact tests.
 
-use terrane_space::geometry::{QueryGeometry, check_valid, distance_bytes, from_geo};
+use terrane_space::geometry::{GeometryError, PredicateError, QueryGeometry, check_valid, distance_bytes, from_geo};
 use terrane_space::sphere::PreparedPoint;
 use terrane_space::sphere::cap_windows;
-use terrane_space::{CoordinateSystem, Point, Rect, windows};
+use terrane_space::{CoordinateSystem, EXACT_COORDINATE_MAX, Point, Rect, windows};
 
-use super::{Filter, Predicate, Query, check_place};
+use super::{Filter, Predicate, Query, check_origin, holds_points};
 use crate::record::{GeometryRef, RecordView};
+use crate::schema::Schema;
 use crate::{Error, Result};
 
 enum Prepared {
@@ -21,27 +22,45 @@ pub(crate) struct Filters {
     system: CoordinateSystem,
     prepared: Vec<Prepared>,
     predicate: Option<Predicate>,
+    /// What the index is searched with.
     windows: Option<Vec<Rect>>,
+    /// The windows of each condition, where a match may meet them in different places.
+    each: Vec<Vec<Rect>>,
 }
 
 impl Filters {
-    pub fn new(query: &Query, system: CoordinateSystem) -> Result<Self> {
+    pub fn new(query: &Query, schema: &Schema) -> Result<Self> {
         let mut prepared = Vec::with_capacity(query.filters.len());
-        let mut common: Option<Vec<Rect>> = None;
+        let mut each = Vec::with_capacity(query.filters.len());
         for filter in &query.filters {
-            let (filter, windows) = prepare(filter, system)?;
+            let (filter, windows) = prepare(filter, schema)?;
             prepared.push(filter);
-            common = Some(match common {
-                None => windows,
-                Some(before) => intersections(&before, &windows),
-            });
+            each.push(windows);
         }
-        Ok(Self { system, prepared, predicate: query.predicate.clone(), windows: common })
+        let windows = if holds_points(schema) {
+            // A point that meets several windows lies in what they have in common.
+            each.drain(..).reduce(|common, windows| intersections(&common, &windows))
+        } else {
+            let extent = |windows: &Vec<Rect>| -> (f64, f64) {
+                (windows.iter().map(Rect::area).sum(), windows.iter().map(Rect::margin).sum())
+            };
+            let smaller = |a: &&Vec<Rect>, b: &&Vec<Rect>| {
+                let ((area, margin), (other_area, other_margin)) = (extent(a), extent(b));
+                area.total_cmp(&other_area).then(margin.total_cmp(&other_margin))
+            };
+            each.iter().min_by(smaller).cloned()
+        };
+        Ok(Self { system: schema.system, prepared, predicate: query.predicate.clone(), windows, each })
     }
 
     /// Windows one of which every match meets; `None` when there is no spatial condition.
     pub fn windows(&self) -> Option<&[Rect]> {
         self.windows.as_deref()
+    }
+
+    /// Whether a geometry with this box, which meets one of [`Self::windows`], may match.
+    pub fn may_match(&self, rect: &Rect) -> bool {
+        self.each.len() < 2 || self.each.iter().all(|windows| windows.iter().any(|window| window.intersects(rect)))
     }
 
     /// Whether points alone decide.
@@ -106,24 +125,30 @@ impl Filters {
     }
 }
 
-fn damaged(error: impl std::fmt::Display) -> Error {
-    Error::damaged("a stored geometry", 0, error.to_string())
+/// A stored geometry that cannot be read.
+pub(super) fn damaged(error: GeometryError) -> Error {
+    Error::damaged_record(format!("its geometry: {error}"))
 }
 
-fn unsuited(error: impl std::fmt::Display) -> Error {
-    Error::Failed(format!("a geometry cannot be compared with the query's: {error}"))
+fn unsuited(error: PredicateError) -> Error {
+    match error {
+        PredicateError::Geometry(error) => damaged(error),
+        PredicateError::Unrelatable => {
+            Error::Failed(format!("a geometry cannot be compared with the query's: {error}"))
+        }
+    }
 }
 
-fn prepare(filter: &Filter, system: CoordinateSystem) -> Result<(Prepared, Vec<Rect>)> {
+fn prepare(filter: &Filter, schema: &Schema) -> Result<(Prepared, Vec<Rect>)> {
+    let system = schema.system;
     match filter {
         Filter::Window { x0, y0, x1, y1 } => {
             let windows =
                 windows(system, *x0, *y0, *x1, *y1).map_err(|error| Error::usage(error.to_string()))?.to_vec();
-            // Far beyond anything that the exact predicates can tell apart.
-            let finite = |value: f64| value.clamp(-1e150, 1e150);
-            let rects = windows
+            // Of what lies beyond, no line and no area has a part.
+            let rects = intersections(&windows, &[EXACT])
                 .iter()
-                .map(|w| geo_types::Rect::new((finite(w.x0), finite(w.y0)), (finite(w.x1), finite(w.y1))).to_polygon())
+                .map(|w| geo_types::Rect::new((w.x0, w.y0), (w.x1, w.y1)).to_polygon())
                 .collect();
             let shape = query_geometry(
                 &from_geo(&geo_types::Geometry::MultiPolygon(geo_types::MultiPolygon(rects))),
@@ -133,7 +158,7 @@ fn prepare(filter: &Filter, system: CoordinateSystem) -> Result<(Prepared, Vec<R
             Ok((Prepared::Window { windows: windows.clone(), shape }, windows))
         }
         Filter::Circle { x, y, radius } => {
-            check_place(system, *x, *y)?;
+            check_origin(schema, *x, *y)?;
             if !radius.is_finite() || *radius < 0.0 {
                 return Err(Error::usage(format!("{radius} is no radius; it has to be a number that is not negative")));
             }
@@ -171,12 +196,20 @@ fn query_geometry(wkb: &[u8], system: CoordinateSystem, check: bool) -> Result<Q
     Ok(shape)
 }
 
+/// Everything that the exact predicates can tell apart.
+const EXACT: Rect = Rect::new(-EXACT_COORDINATE_MAX, -EXACT_COORDINATE_MAX, EXACT_COORDINATE_MAX, EXACT_COORDINATE_MAX);
+
 /// What is common to two sets of windows.
 fn intersections(a: &[Rect], b: &[Rect]) -> Vec<Rect> {
-    let mut common = Vec::new();
+    let mut common: Vec<Rect> = Vec::new();
     for a in a {
         for b in b.iter().filter(|b| a.intersects(b)) {
-            common.push(Rect { x0: a.x0.max(b.x0), y0: a.y0.max(b.y0), x1: a.x1.min(b.x1), y1: a.y1.min(b.y1) });
+            let both = Rect { x0: a.x0.max(b.x0), y0: a.y0.max(b.y0), x1: a.x1.min(b.x1), y1: a.y1.min(b.y1) };
+            // Windows at the antimeridian overlap in slivers, which would multiply.
+            if !common.iter().any(|other| other.contains_rect(&both)) {
+                common.retain(|other| !both.contains_rect(other));
+                common.push(both);
+            }
         }
     }
     common

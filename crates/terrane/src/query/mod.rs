@@ -3,6 +3,8 @@
 mod execute;
 mod explain;
 mod filter;
+mod index;
+mod keys;
 pub(crate) mod metric;
 pub(crate) mod nearest;
 
@@ -12,9 +14,11 @@ use std::sync::Arc;
 pub use execute::Rows;
 pub use explain::{Explanation, Stage};
 pub(crate) use filter::Filters;
-use terrane_space::{CoordinateSystem, check_coordinates};
+pub(crate) use index::antimatter_fits;
+use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};
 
 use crate::record::RecordView;
+use crate::schema::{GeometryColumn, Schema};
 use crate::{Error, Result};
 
 /// A condition on the geometry of a record. All are exact.
@@ -135,4 +139,17 @@ impl fmt::Debug for Query {
 /// Refuses a place outside of the coordinate system.
 pub(crate) fn check_place(system: CoordinateSystem, x: f64, y: f64) -> Result<()> {
     check_coordinates(system, x, y).map_err(|error| Error::usage(format!("the place {x},{y}: {error}")))
+}
+
+/// Whether a dataset holds nothing but points.
+pub(crate) fn holds_points(schema: &Schema) -> bool {
+    matches!(schema.geometry, GeometryColumn::Point { .. })
+}
+
+/// Refuses a place from which the distances to a dataset's geometries cannot be told.
+pub(crate) fn check_origin(schema: &Schema, x: f64, y: f64) -> Result<()> {
+    if holds_points(schema) {
+        return check_place(schema.system, x, y);
+    }
+    check_exact_coordinates(schema.system, x, y).map_err(|error| Error::usage(format!("the place {x},{y}: {error}")))
 }

@@ -12,9 +12,10 @@ use terrane_space::geometry::distance_bytes;
 use terrane_space::sphere::{PreparedPoint, distance_m_from_chord};
 use terrane_space::{CoordinateSystem, Point};
 
-use super::execute::{Keys, lookup};
+use super::execute::lookup;
 use super::explain::Explanation;
-use super::filter::Filters;
+use super::filter::{Filters, damaged};
+use super::keys::Keys;
 use super::metric::{PlanarMetric, SphereMetric};
 use super::{Nearest, check_place};
 use crate::engine::SPATIAL;
@@ -36,6 +37,18 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// All keys, with their distances.
+    pub fn into_parts(self) -> (Keys, Vec<f64>) {
+        let Self { points, mut keys, mut distances, .. } = self;
+        let mut index = 0;
+        while let Some((distance, key)) = points.as_ref().and_then(|points| points.get(index)) {
+            keys.push(key);
+            distances.push(distance);
+            index += 1;
+        }
+        (keys, distances)
+    }
+
     pub fn take(&mut self) -> Option<(&[u8], f64)> {
         let index = self.taken;
         self.taken += 1;
@@ -162,9 +175,11 @@ fn run<M: Metric>(
             filters.matches_point(point)?.then(|| exact.to_point(point))
         } else {
             explanation.lookups += 1;
-            let stored = lookup(&version, &key, snapshot.sequence())?;
-            let record = RecordView::parse(&stored, &snapshot.history)?;
-            if filters.matches_record(&record)? { exact.to_record(&record)? } else { None }
+            let stored = lookup(snapshot, &version, &key)?;
+            let distance = RecordView::parse(&stored, &snapshot.history)
+                .map_err(Error::from)
+                .and_then(|record| if filters.matches_record(&record)? { exact.to_record(&record) } else { Ok(None) });
+            distance.map_err(|error| snapshot.name_record(error, &key))?
         };
         if let Some(distance) = found_distance {
             waiting.push(Reverse(Waiting { distance, key }));
@@ -210,7 +225,7 @@ impl Exact {
             Some(GeometryRef::Point(point)) => Ok(Some(self.to_point(point))),
             Some(GeometryRef::Wkb(bytes)) => {
                 let distance = distance_bytes(self.system, self.place, bytes);
-                distance.map_err(|error| Error::damaged("a stored geometry", 0, error.to_string()))
+                distance.map_err(damaged)
             }
         }
     }

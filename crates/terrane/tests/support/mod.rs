@@ -4,6 +4,8 @@
 pub mod crash;
 pub mod files;
 pub mod hook;
+pub mod oracle;
+pub mod shapes;
 pub mod workload;
 
 use std::collections::BTreeMap;

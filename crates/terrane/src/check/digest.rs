@@ -1,0 +1,106 @@
+//! Sums over the entries of an index that do not depend on their order.
+
+use std::ops::RangeInclusive;
+
+use terrane_space::Rect;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// Binary digits of the number of slices.
+const SLICES_LOG2: u32 = 12;
+
+/// The hash by which keys are distributed over passes and slices.
+pub(super) fn key_hash(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// A multiset of index entries, summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Digest {
+    pub entries: u64,
+    pub key_bytes: u64,
+    sum: u128,
+}
+
+impl Digest {
+    fn add(&mut self, rect: &Rect, key: &[u8]) {
+        // -0.0 and 0.0 are one place.
+        let bits = [rect.x0, rect.y0, rect.x1, rect.y1].map(|value| (value + 0.0).to_bits());
+        let mut hasher = Xxh3::new();
+        bits.iter().for_each(|bits| hasher.update(&bits.to_le_bytes()));
+        hasher.update(key);
+        self.entries += 1;
+        self.key_bytes += key.len() as u64;
+        self.sum = self.sum.wrapping_add(hasher.digest128());
+    }
+}
+
+/// A range of hashes: all that begin with the same binary digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HashRange {
+    first: u64,
+    /// Binary digits that are free.
+    width: u32,
+}
+
+impl HashRange {
+    /// The slice of a hash, if it is in the range.
+    fn slice(&self, hash: u64) -> Option<usize> {
+        let offset = hash.checked_sub(self.first)?;
+        let slice = usize::try_from(offset >> (self.width - SLICES_LOG2)).ok()?;
+        (slice < 1 << SLICES_LOG2).then_some(slice)
+    }
+
+    /// First and last hash.
+    pub fn bounds(&self) -> RangeInclusive<u64> {
+        self.first..=self.first + (u64::MAX >> (64 - self.width))
+    }
+}
+
+/// The entries whose keys' hashes are in a range, summed up for each of many slices of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slices {
+    range: HashRange,
+    digests: Vec<Digest>,
+}
+
+impl Slices {
+    /// All hashes.
+    pub const ALL: HashRange = HashRange { first: 0, width: 64 };
+
+    pub fn new(range: HashRange) -> Self {
+        Self { range, digests: vec![Digest::default(); 1 << SLICES_LOG2] }
+    }
+
+    pub fn range(&self) -> HashRange {
+        self.range
+    }
+
+    /// Adds an entry, if its hash is in the range.
+    pub fn add(&mut self, hash: u64, rect: &Rect, key: &[u8]) {
+        if let Some(slice) = self.range.slice(hash) {
+            self.digests[slice].add(rect, key);
+        }
+    }
+
+    /// Number of entries.
+    pub fn entries(&self) -> u64 {
+        self.digests.iter().map(|digest| digest.entries).sum()
+    }
+
+    /// Slices in which the two differ, with the sums of both.
+    pub fn different<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = (usize, [Digest; 2])> + 's {
+        let pairs = self.digests.iter().zip(&other.digests).enumerate();
+        pairs.filter(|(_, (one, two))| one != two).map(|(slice, (one, two))| (slice, [*one, *two]))
+    }
+
+    /// The range of one slice; `None` where it is too narrow to be sliced in turn.
+    pub fn range_of(&self, slice: usize) -> Option<HashRange> {
+        let width = self.range.width - SLICES_LOG2;
+        (width >= SLICES_LOG2).then(|| HashRange { first: self.range.first + ((slice as u64) << width), width })
+    }
+
+    /// The slice of a hash, if it is in the range.
+    pub fn slice(&self, hash: u64) -> Option<usize> {
+        self.range.slice(hash)
+    }
+}

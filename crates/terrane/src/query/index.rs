@@ -1,0 +1,142 @@
+//! Candidates from the spatial index, for answers that are taken slowly.
+//!
+//! Each window has a scan of its own over all components. The memory components of all windows
+//! are searched before the first disk component of any, so that after them no sealed memory
+//! is kept from being freed.
+
+use std::ops::ControlFlow;
+
+use terrane_lsm::partition::Version;
+use terrane_lsm::search::{Hit, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
+use terrane_space::Rect;
+
+use super::explain::Explanation;
+use crate::Result;
+use crate::engine::SPATIAL;
+use crate::key::KeyType;
+use crate::snapshot::Snapshot;
+
+/// About the bytes that an entry takes among those that anti-matter hides, without its key.
+const HIDDEN_ENTRY_BYTES: u64 = 88;
+
+/// A search with several windows.
+#[derive(Debug)]
+pub(super) struct IndexScan {
+    windows: Vec<Rect>,
+    /// The windows that are not done, each with its number.
+    scans: Vec<(usize, WindowScan<OwnedSource>)>,
+    past_memory: bool,
+}
+
+impl IndexScan {
+    pub fn new(snapshot: &Snapshot, version: &Version, windows: &[Rect]) -> Self {
+        let scan = |window: &Rect| {
+            WindowScan::new(owned_spatial_sources(version, SPATIAL as usize), *window, snapshot.sequence())
+        };
+        Self { windows: windows.to_vec(), scans: windows.iter().map(scan).enumerate().collect(), past_memory: false }
+    }
+
+    /// Visits the entries of the next leaf or memory component; false at the end. An entry
+    /// that meets several windows is visited in the first of them. What the scans did is added to
+    /// the explanation as they end.
+    pub fn advance(
+        &mut self,
+        explanation: &mut Explanation,
+        visit: &mut impl FnMut(&Hit<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let next = self.next_in_memory()?.unwrap_or(0);
+        let Some((number, scan)) = self.scans.get_mut(next) else { return Ok(false) };
+        let earlier = &self.windows[..*number];
+        let mut failed = None;
+        let more = scan.advance(&mut |hit| {
+            if !earlier.is_empty() && earlier.iter().any(|window| window.intersects(&hit.rect())) {
+                return ControlFlow::Continue(());
+            }
+            match visit(hit) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !more {
+            let (_, scan) = self.scans.remove(next);
+            add_scan(explanation, &scan);
+        }
+        Ok(!self.scans.is_empty())
+    }
+
+    /// The place of the first scan that has memory components left.
+    fn next_in_memory(&mut self) -> Result<Option<usize>> {
+        if self.past_memory {
+            return Ok(None);
+        }
+        for (place, (_, scan)) in self.scans.iter().enumerate() {
+            if !scan.is_past_memory()? {
+                return Ok(Some(place));
+            }
+        }
+        self.past_memory = true;
+        Ok(None)
+    }
+
+    /// Whether all memory components have been searched.
+    pub fn is_past_memory(&mut self) -> Result<bool> {
+        Ok(self.next_in_memory()?.is_none())
+    }
+
+    /// Adds what the scans that go on have done.
+    pub fn explain(&self, explanation: &mut Explanation) {
+        self.scans.iter().for_each(|(_, scan)| add_scan(explanation, scan));
+    }
+}
+
+fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
+    explanation.components_searched += scan.components_searched;
+    explanation.components_pruned += scan.components_pruned;
+    explanation.pages_visited += scan.pages;
+    explanation.entries += scan.entries;
+}
+
+/// Whether what anti-matter hides fits into the working memory of a query while the windows are
+/// searched one after the other, memory components first.
+pub(crate) fn antimatter_fits(snapshot: &Snapshot, version: &Version, windows: &[Rect]) -> Result<bool> {
+    let sources = spatial_sources(version, SPATIAL as usize)?;
+    // What anti-matter of the oldest component would hide does not exist.
+    let Some((_, hiding)) = sources.split_last() else { return Ok(true) };
+    let key_type = snapshot.history.newest().key.key_type;
+    let (mut in_memory, mut on_disk) = (0, 0);
+    for window in windows {
+        let mut of_window = 0;
+        for source in hiding.iter().filter(|source| source.bounds().intersects(window)) {
+            let bytes = hidden_bytes(source, key_type);
+            if matches!(source, SpatialSource::Memory(_)) { in_memory += bytes } else { of_window += bytes }
+        }
+        on_disk = of_window.max(on_disk);
+    }
+    Ok(in_memory + on_disk < snapshot.engine.shares.work as u64)
+}
+
+/// About the bytes that noting a component's anti-matter takes.
+fn hidden_bytes(source: &SpatialSource<'_>, key_type: KeyType) -> u64 {
+    use terrane_lsm::memory::ErasedMemory;
+    let (antimatter, entries, bytes) = match source {
+        SpatialSource::Memory(memory) => {
+            (memory.anti_matter_len() as u64, memory.len() as u64, memory.memory_used() as u64)
+        }
+        SpatialSource::Disk(component) => {
+            let meta = component.file().meta();
+            (meta.statistics.antimatter, meta.statistics.antimatter + meta.statistics.entries, meta.file_len)
+        }
+    };
+    // An entry is larger than its key.
+    let key_bytes = match key_type {
+        KeyType::Int64 | KeyType::UInt64 => 8,
+        KeyType::Utf8 | KeyType::Binary => bytes / entries.max(1),
+    };
+    antimatter.saturating_mul(HIDDEN_ENTRY_BYTES + key_bytes)
+}

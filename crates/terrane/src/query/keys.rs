@@ -1,0 +1,47 @@
+//! Keys one after the other in one allocation.
+
+use std::ops::Range;
+
+/// A list of keys.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    /// Where each lies; whole words, as a list may hold more than 4 GiB.
+    spans: Vec<Range<usize>>,
+}
+
+impl Keys {
+    pub fn push(&mut self, key: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.spans.push(start..self.bytes.len());
+    }
+
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        self.spans.get(index).map(|span| &self.bytes[span.clone()])
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Bytes that are allocated.
+    pub fn memory_used(&self) -> usize {
+        self.bytes.capacity() + size_of::<Range<usize>>() * self.spans.capacity()
+    }
+
+    /// Bytes that are in use.
+    pub fn bytes_held(&self) -> usize {
+        self.bytes.len() + size_of::<Range<usize>>() * self.spans.len()
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+
+    pub fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.spans.sort_unstable_by(|a, b| bytes[a.clone()].cmp(&bytes[b.clone()]));
+    }
+}

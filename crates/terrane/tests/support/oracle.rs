@@ -1,0 +1,160 @@
+//! Queries answered by a linear scan: each condition is evaluated on its own, in the plane; over
+//! the antimeridian, on the geometry shifted by a whole turn.
+
+use geo_types::Geometry as Geo;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use terrane::{CoordinateSystem, Filter, Geometry, Key, Query};
+use terrane_space::Point;
+use terrane_space::geometry::{QueryGeometry, distance_bytes, from_geo, from_wkt, point_wkb, to_geo};
+
+use super::shapes::{Shape, place};
+use super::{Model, encoded};
+
+/// The geometry in well-known binary.
+pub fn wkb(geometry: &Geometry) -> Vec<u8> {
+    match geometry {
+        Geometry::Point(point) => point_wkb(*point).to_vec(),
+        Geometry::Wkb(bytes) => bytes.clone(),
+    }
+}
+
+/// A condition as the scan evaluates it.
+pub enum Test {
+    Meets(Vec<QueryGeometry>),
+    Within(QueryGeometry),
+    Near(CoordinateSystem, Point, f64),
+}
+
+fn prepared(wkb: &[u8]) -> QueryGeometry {
+    QueryGeometry::new(wkb, CoordinateSystem::Planar).unwrap()
+}
+
+/// A closed rectangle as the geometry that it is: an area, a line or a point.
+fn rectangle(x0: f64, y0: f64, x1: f64, y1: f64) -> QueryGeometry {
+    let text = match (x0 < x1, y0 < y1) {
+        (true, true) => format!("POLYGON(({x0} {y0},{x1} {y0},{x1} {y1},{x0} {y1},{x0} {y0}))"),
+        (false, false) => format!("POINT({x0} {y0})"),
+        _ => format!("LINESTRING({x0} {y0},{x1} {y1})"),
+    };
+    prepared(&from_wkt(&text).unwrap())
+}
+
+impl Test {
+    pub fn new(filter: &Filter, system: CoordinateSystem) -> Self {
+        match filter {
+            Filter::Window { x0, y0, x1, y1 } if x0 > x1 => {
+                Self::Meets(vec![rectangle(*x0, *y0, 180.0, *y1), rectangle(-180.0, *y0, *x1, *y1)])
+            }
+            Filter::Window { x0, y0, x1, y1 } => Self::Meets(vec![rectangle(*x0, *y0, *x1, *y1)]),
+            Filter::Circle { x, y, radius } => Self::Near(system, Point::new(*x, *y), *radius),
+            Filter::Intersects(wkb) => Self::Meets(vec![prepared(wkb)]),
+            Filter::Within(wkb) => Self::Within(prepared(wkb)),
+        }
+    }
+
+    /// Whether a geometry with its shifted copies meets the condition.
+    fn holds(&self, copies: &[Vec<u8>]) -> bool {
+        match self {
+            Self::Meets(shapes) => copies.iter().any(|copy| shapes.iter().any(|shape| shape.intersects(copy).unwrap())),
+            Self::Within(shape) => copies.iter().any(|copy| shape.within(copy).unwrap()),
+            Self::Near(system, place, radius) => {
+                distance_bytes(*system, *place, &copies[0]).unwrap().is_some_and(|distance| distance <= *radius)
+            }
+        }
+    }
+}
+
+/// A geometry, and in `lonlat` its copies a turn to the west and to the east.
+fn copies(geometry: &Geometry, system: CoordinateSystem) -> Vec<Vec<u8>> {
+    let bytes = wkb(geometry);
+    let turned = |degrees: f64| {
+        let mut geo = to_geo(&bytes).unwrap();
+        shift(&mut geo, degrees);
+        from_geo(&geo)
+    };
+    match system {
+        CoordinateSystem::Planar => vec![bytes],
+        CoordinateSystem::LonLat => {
+            let (west, east) = (turned(-360.0), turned(360.0));
+            vec![bytes, west, east]
+        }
+    }
+}
+
+fn shift(geo: &mut Geo<f64>, degrees: f64) {
+    let line = |line: &mut geo_types::LineString<f64>| line.0.iter_mut().for_each(|coord| coord.x += degrees);
+    let polygon = |polygon: &mut geo_types::Polygon<f64>| {
+        polygon.exterior_mut(line);
+        polygon.interiors_mut(|rings| rings.iter_mut().for_each(line));
+    };
+    match geo {
+        Geo::Point(point) => point.0.x += degrees,
+        Geo::LineString(found) => line(found),
+        Geo::Polygon(found) => polygon(found),
+        Geo::MultiPoint(points) => points.0.iter_mut().for_each(|point| point.0.x += degrees),
+        Geo::MultiLineString(lines) => lines.0.iter_mut().for_each(line),
+        Geo::MultiPolygon(polygons) => polygons.0.iter_mut().for_each(polygon),
+        Geo::GeometryCollection(parts) => parts.0.iter_mut().for_each(|part| shift(part, degrees)),
+        other => panic!("no stored geometry is {other:?}"),
+    }
+}
+
+/// Keys of the records that meet all conditions, in order.
+pub fn matching(model: &Model, system: CoordinateSystem, filters: &[Filter]) -> Vec<Key> {
+    let tests: Vec<Test> = filters.iter().map(|filter| Test::new(filter, system)).collect();
+    let meets = |geometry: &Geometry| {
+        let copies = copies(geometry, system);
+        tests.iter().all(|test| test.holds(&copies))
+    };
+    let matching = model.values().filter(|record| record.geometry.as_ref().is_some_and(meets));
+    matching.map(|record| record.key.clone()).collect()
+}
+
+/// Keys of the `k` records that meet all conditions and are nearest to a place, nearest first.
+pub fn nearest(model: &Model, system: CoordinateSystem, filters: &[Filter], (x, y): (f64, f64), k: usize) -> Vec<Key> {
+    let place = Point::new(x, y);
+    let mut found: Vec<(f64, Vec<u8>, Key)> = matching(model, system, filters)
+        .into_iter()
+        .filter_map(|key| {
+            let sort_key = encoded(&key);
+            let geometry = model[&sort_key].geometry.as_ref()?;
+            Some((distance_bytes(system, place, &wkb(geometry)).unwrap()?, sort_key, key))
+        })
+        .collect();
+    found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+    found.into_iter().take(k).map(|(.., key)| key).collect()
+}
+
+/// A query with these conditions.
+pub fn query(filters: &[Filter]) -> Query {
+    filters.iter().cloned().fold(Query::new(), Query::filter)
+}
+
+/// A random condition.
+pub fn filter(rng: &mut SmallRng, system: CoordinateSystem) -> Filter {
+    let (x, y) = place(rng, system);
+    let lonlat = system == CoordinateSystem::LonLat;
+    match rng.random_range(0..5) {
+        0 | 1 => {
+            let size = |rng: &mut SmallRng| f64::from(rng.random_range(0..30)) / 4.0;
+            let (mut x1, y1) = (x + size(rng), (y + size(rng)).min(if lonlat { 90.0 } else { f64::INFINITY }));
+            if lonlat && x1 > 180.0 {
+                x1 -= 360.0;
+            }
+            Filter::Window { x0: x, y0: y, x1, y1 }
+        }
+        2 => {
+            let radius = f64::from(rng.random_range(0..24)) / 4.0;
+            Filter::Circle { x, y, radius: if lonlat { radius * 100_000.0 } else { radius } }
+        }
+        3 => {
+            let shape = Shape::ALL[rng.random_range(1..7)];
+            Filter::Intersects(from_wkt(&shape.wkt(rng, system)).unwrap())
+        }
+        _ => {
+            let shape = [Shape::Polygon, Shape::MultiPolygon, Shape::LineString][rng.random_range(0..3)];
+            Filter::Within(from_wkt(&shape.wkt(rng, system)).unwrap())
+        }
+    }
+}
