@@ -45,6 +45,8 @@ pub mod record;
 pub mod schema;
 mod snapshot;
 mod store;
+#[cfg(test)]
+mod testing;
 pub mod value;
 
 pub use check::{CheckReport, Finding};

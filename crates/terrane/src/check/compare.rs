@@ -135,7 +135,9 @@ impl Comparison<'_, '_> {
             }
         }
         match (record, right) {
-            (Some(rect), 0) => self.reasons.push(format!("the index lacks key {} at {rect:?}", name())),
+            (Some(rect), 0) if found.is_empty() => {
+                self.reasons.push(format!("the index lacks key {} at {rect:?}", name()))
+            }
             (Some(rect), 2..) => {
                 self.reasons.push(format!("the index has key {} at {rect:?} {right} times", name()));
             }
@@ -156,7 +158,7 @@ impl Comparison<'_, '_> {
 }
 
 /// Bytes that the entries of both sides take.
-fn bytes_of(digests: &[Digest; 2]) -> u64 {
+pub(super) fn bytes_of(digests: &[Digest; 2]) -> u64 {
     // Of a key at least an allocation of some 16 bytes.
     digests.iter().map(|digest| digest.entries * (size_of::<Entry>() as u64 * 2 + 16) + digest.key_bytes).sum()
 }

@@ -18,7 +18,7 @@ use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
 use super::{Query, check_origin, holds_points, nearest};
-use crate::batch::{BATCH_ROWS_MAX, BatchBuilder};
+use crate::batch::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder};
 use crate::engine::PRIMARY;
 use crate::record::RecordView;
 use crate::snapshot::Snapshot;
@@ -238,7 +238,12 @@ impl Rows {
     }
 
     fn is_full(&self, builder: &BatchBuilder<'_>) -> bool {
-        self.left == 0 || builder.is_full() || builder.variable_bytes() > self.snapshot.engine.shares.work / 4
+        self.left == 0 || builder.is_full() || builder.variable_bytes() > self.batch_bytes_max()
+    }
+
+    /// Bytes of variable length after which a batch ends.
+    fn batch_bytes_max(&self) -> usize {
+        BATCH_BYTES_MAX.min(self.snapshot.engine.shares.work / 4)
     }
 
     fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
@@ -295,15 +300,16 @@ impl Rows {
         while !self.is_full(builder) && self.taken < self.chunk.len() {
             let started = self.now_ns();
             // No more than can become rows, or they would be looked up twice.
-            let wanted =
-                LOOKUPS.min(BATCH_ROWS_MAX - builder.rows()).min(usize::try_from(self.left).unwrap_or(LOOKUPS));
+            let rows = LOOKUPS.min(BATCH_ROWS_MAX - builder.rows());
+            let rows = usize::try_from(self.left).map_or(rows, |left| left.min(rows));
+            let room = self.batch_bytes_max().saturating_sub(builder.variable_bytes()).clamp(1, LOOKUP_BYTES);
             let mut bytes = 0;
-            while group.len() < wanted
-                && bytes < LOOKUP_BYTES
+            while group.len() < rows
+                && bytes < room
                 && let Some(key) = self.chunk.get(self.taken + group.len())
             {
                 let record = lookup(&snapshot, &version, key)?;
-                bytes += record.len();
+                bytes += key.len() + record.len();
                 group.push(record);
             }
             self.explanation.lookups += group.len() as u64;
@@ -351,7 +357,7 @@ impl Rows {
         let started = self.now_ns();
         let snapshot = self.snapshot.clone();
         let version = snapshot.pinned.version();
-        let budget = snapshot.engine.shares.work / 4;
+        let budget = self.batch_bytes_max();
         let Source::Primary { after, ended } = &mut self.source else { return Ok(()) };
         let (filters, explanation, left) = (&self.filters, &mut self.explanation, &mut self.left);
         let mut last = Vec::new();

@@ -7,6 +7,8 @@ mod index;
 mod keys;
 pub(crate) mod metric;
 pub(crate) mod nearest;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,150 @@
+//! What a slow reader keeps, what fits, and how damage is named.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use terrane_space::{CoordinateSystem, Rect};
+
+use super::{Query, antimatter_fits};
+use crate::schema::KeyType;
+use crate::testing::{delete, points, points_within, put, replace_primary, replace_spatial};
+use crate::{Dataset, Error, Key, KeyRef};
+
+#[test]
+fn a_slow_reader_keeps_no_sealed_memory_of_any_window() {
+    let (_store, dataset) = points_within(64 << 20, CoordinateSystem::LonLat, KeyType::Int64);
+    // On disk in the east; sealed and active memory in the west, the latter more than a chunk.
+    put(&dataset, (0..2000).map(|number| (Key::Int(number), 175.0, number as f64 / 100.0)));
+    dataset.flush().unwrap();
+    put(&dataset, (2000..2100).map(|number| (Key::Int(number), -175.0, 1.0)));
+    assert!(dataset.engine.seal(&dataset.handle).unwrap());
+    put(&dataset, (2100..19_000).map(|number| (Key::Int(number), -175.0, number as f64 / 1000.0)));
+    let snapshot = dataset.snapshot();
+    let version = snapshot.pinned.version_full();
+    let [_, sealed] = &version.generations[..] else { panic!("{version:?}") };
+    let sealed = Arc::downgrade(sealed);
+    drop(version);
+    let mut rows = snapshot.query(&Query::new().window(170.0, -90.0, -170.0, 90.0)).unwrap();
+    let mut count = rows.next_batch().unwrap().unwrap().num_rows();
+    dataset.flush().unwrap();
+    while let Some(batch) = rows.next_batch().unwrap() {
+        assert!(sealed.upgrade().is_none(), "the sealed generation lives after {count} rows");
+        count += batch.num_rows();
+    }
+    assert_eq!(count, 19_000);
+    assert_eq!(rows.explanation().windows, 2);
+}
+
+const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
+
+/// As many keys as asked for, all but every tenth of which are deleted from an older component.
+fn mostly_deleted(count: u64, key_type: KeyType, key: impl Fn(u64) -> Key) -> (crate::Store, Dataset) {
+    let (store, dataset) = points(CoordinateSystem::Planar, key_type);
+    put(&dataset, (0..count).map(|number| (key(number), (number % 100) as f64, 1.0)));
+    dataset.flush().unwrap();
+    delete(&dataset, (0..count).filter(|number| number % 10 > 0).map(&key));
+    dataset.flush().unwrap();
+    (store, dataset)
+}
+
+fn visited(dataset: &Dataset, stop_after: usize) -> usize {
+    let mut visited = 0;
+    let visit = |_: KeyRef<'_>| {
+        visited += 1;
+        if visited == stop_after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    dataset.snapshot().visit_window(-1.0, 0.0, 50.0, 2.0, visit).unwrap();
+    visited
+}
+
+#[test]
+fn where_too_much_is_deleted_the_records_answer() {
+    for (count, fits, key_type) in
+        [(3_000, true, KeyType::UInt64), (30_000, false, KeyType::UInt64), (4_000, false, KeyType::Utf8)]
+    {
+        let key = |number| match key_type {
+            KeyType::UInt64 => Key::UInt(number),
+            _ => Key::Utf8(format!("{number}{}", "k".repeat(900))),
+        };
+        let (_store, dataset) = mostly_deleted(count, key_type, key);
+        let snapshot = dataset.snapshot();
+        let version = snapshot.pinned.version_full();
+        let what = format!("{count} keys of type {key_type}");
+        assert_eq!(antimatter_fits(&snapshot, &version, &[EVERYTHING]).unwrap(), fits, "{what}");
+        // Elsewhere nothing is deleted.
+        let elsewhere = Rect::new(200.0, 0.0, 300.0, 1.0);
+        assert!(antimatter_fits(&snapshot, &version, &[elsewhere]).unwrap(), "{what}");
+        let window = Query::new().window(-1.0, 0.0, 50.0, 2.0);
+        let wanted = (0..count).filter(|number| number % 10 == 0 && number % 100 <= 50).count();
+        let mut rows = snapshot.query(&window.clone().columns(["id"])).unwrap();
+        let found: usize = rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(found, wanted, "{what}");
+        let plan = if fits { "spatial index only" } else { "primary scan" };
+        assert_eq!(rows.explanation().plan, plan, "{what}");
+        assert_eq!(snapshot.count(&window).unwrap(), wanted as u64, "{what}");
+        assert_eq!(visited(&dataset, usize::MAX), wanted, "{what}");
+        assert_eq!(visited(&dataset, 7), 7, "{what}");
+    }
+}
+
+#[test]
+fn deleted_keys_in_memory_count_as_well() {
+    let (_store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
+    put(&dataset, (0..3000).map(|number| (Key::Int(number), number as f64, 0.0)));
+    dataset.flush().unwrap();
+    delete(&dataset, (0..2000).map(Key::Int));
+    let mut snapshot = dataset.snapshot();
+    let version = snapshot.pinned.version_full();
+    assert!(antimatter_fits(&snapshot, &version, &[EVERYTHING]).unwrap());
+    // Each window has a note of its own while memory components are passed.
+    assert!(!antimatter_fits(&snapshot, &version, &[EVERYTHING; 12]).unwrap());
+    snapshot = dataset.snapshot();
+    assert_eq!(snapshot.count(&Query::new().window(0.0, 0.0, 1e9, 1.0)).unwrap(), 1000);
+}
+
+/// The errors of every way to read everything.
+fn errors(dataset: &Dataset) -> Vec<Error> {
+    let snapshot = dataset.snapshot();
+    let queries = [
+        Query::new(),
+        Query::new().window(0.0, 0.0, 9.0, 9.0),
+        Query::new().nearest(1.0, 1.0, 5),
+        Query::new().window(0.0, 0.0, 9.0, 9.0).predicate(|record| Ok(record.geometry().is_some())),
+        Query::new().nearest(1.0, 1.0, 5).predicate(|record| Ok(record.geometry().is_some())),
+    ];
+    let read = |query| -> Result<usize, Error> { snapshot.query(&query)?.map(|batch| Ok(batch?.num_rows())).sum() };
+    queries.into_iter().filter_map(|query| read(query).err()).collect()
+}
+
+#[test]
+fn damage_is_named_by_dataset_and_key() {
+    let (_store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
+    put(&dataset, [(Key::Int(7), 1.0, 1.0)]);
+    dataset.flush().unwrap();
+    let seven = "the record with key 7 of dataset \"d\" is damaged: ";
+    replace_primary(&dataset, &[(Key::Int(7), &[9, 9, 9, 9])]);
+    let mut found = errors(&dataset);
+    assert_eq!(found.len(), 5, "{found:?}");
+    found.push(dataset.get(&Key::Int(7)).unwrap_err());
+    let report = crate::CheckReport::of(&dataset.engine, false).unwrap();
+    assert!(report.findings[0].reason.starts_with(seven), "{report}");
+    replace_primary(&dataset, &[]);
+    replace_spatial(&dataset, [(Key::Int(7), Rect::new(1.0, 1.0, 1.0, 1.0))]);
+    let missing = errors(&dataset);
+    assert_eq!(missing.len(), 4, "{missing:?}");
+    for error in found.iter().chain(&missing) {
+        assert!(error.is_damage() && error.exit_code() == Error::CORRUPTION, "{error:?}");
+        assert!(error.to_string().starts_with(seven), "{error}");
+    }
+    assert!(missing.iter().all(|error| error.to_string().contains("the primary index has no record")), "{missing:?}");
+}
+
+#[test]
+fn a_key_of_another_type_is_damage_of_its_dataset() {
+    let (_store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
+    let key = Key::Binary(vec![1, 2, 3]);
+    replace_spatial(&dataset, [(key, Rect::new(1.0, 1.0, 1.0, 1.0))]);
+    let error = dataset.snapshot().visit_window(0.0, 0.0, 9.0, 9.0, |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(error.is_damage(), "{error:?}");
+    assert!(error.to_string().starts_with("a record of dataset \"d\" is damaged: 3 bytes"), "{error}");
+}

@@ -1,0 +1,80 @@
+//! Small stores for tests that look behind the public interface.
+
+use std::sync::Arc;
+
+use terrane_lsm::disk::btree::BTreeBuilder;
+use terrane_space::{CoordinateSystem, Rect};
+use terrane_storage::MemoryStorage;
+
+use crate::engine::{PRIMARY, SPATIAL};
+use crate::load::SpatialLoader;
+use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+use crate::{Dataset, Key, MEMORY_LIMIT_MIN, MergePolicy, Options, Record, Store};
+
+/// A dataset of points without attributes in a store with the smallest memory limit, of which every
+/// flush stays a component of its own.
+pub(crate) fn points(system: CoordinateSystem, key_type: KeyType) -> (Store, Dataset) {
+    points_within(MEMORY_LIMIT_MIN, system, key_type)
+}
+
+/// As [`points`], with another memory limit.
+pub(crate) fn points_within(memory_limit: usize, system: CoordinateSystem, key_type: KeyType) -> (Store, Dataset) {
+    let options = Options {
+        memory_limit,
+        background: false,
+        merge_policy: MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX },
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+    let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+    let key = KeyColumn { name: "id".into(), key_type, generated: false };
+    let dataset = store.create_dataset("d", Schema::new(key, geometry, system, Vec::new()).unwrap()).unwrap();
+    (store, dataset)
+}
+
+/// Puts records in few commits.
+pub(crate) fn put(dataset: &Dataset, records: impl IntoIterator<Item = (Key, f64, f64)>) {
+    change(dataset, records.into_iter().map(|(key, x, y)| (key, Some((x, y)))));
+}
+
+/// Deletes records in few commits.
+pub(crate) fn delete(dataset: &Dataset, keys: impl IntoIterator<Item = Key>) {
+    change(dataset, keys.into_iter().map(|key| (key, None)));
+}
+
+fn change(dataset: &Dataset, changes: impl Iterator<Item = (Key, Option<(f64, f64)>)>) {
+    let mut batch = dataset.atomic_batch();
+    for (key, place) in changes {
+        match place {
+            Some((x, y)) => batch.upsert(&Record::at(key, x, y, Vec::new())).unwrap(),
+            None => batch.delete(&key).unwrap(),
+        }
+        if batch.len() == 500 {
+            std::mem::replace(&mut batch, dataset.atomic_batch()).commit().unwrap();
+        }
+    }
+    batch.commit().unwrap();
+}
+
+/// Has the spatial index of a dataset hold these entries and nothing else.
+pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item = (Key, Rect)>) {
+    let (engine, schema) = (&dataset.engine, dataset.schema());
+    let sequence = (0, engine.visibility.visible());
+    let mut loader = SpatialLoader::new(&engine.workshop, &schema, engine.shares.work, sequence);
+    for (key, rect) in entries {
+        loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();
+    }
+    let meta = loader.finish().unwrap();
+    dataset.handle.partition.replace_index(&engine.workshop, SPATIAL as usize, &meta).unwrap();
+}
+
+/// Has the primary index of a dataset hold these keys, in order, with these bytes as records.
+pub(crate) fn replace_primary(dataset: &Dataset, records: &[(Key, &[u8])]) {
+    let engine = &dataset.engine;
+    let mut builder = BTreeBuilder::new(engine.workshop.writer().unwrap(), false);
+    for (key, stored) in records {
+        builder.push(&key.to_encoded().unwrap(), false, 0, stored).unwrap();
+    }
+    let meta = builder.finish((0, engine.visibility.visible())).unwrap();
+    dataset.handle.partition.replace_index(&engine.workshop, PRIMARY as usize, &meta).unwrap();
+}

@@ -1,0 +1,88 @@
+//! What explanations tell: stages by what was done, pages of the query's own time.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::{schema, small_options};
+use terrane::schema::KeyType;
+use terrane::{CoordinateSystem, Explanation, Geometry, Key, Query, Record, Store, Value};
+use terrane_space::geometry::from_wkt;
+use terrane_storage::{MemoryStorage, Storage};
+
+const RECORDS: i64 = 20_000;
+
+/// Squares in a row, in one component of each index.
+fn squares() -> Arc<dyn Storage> {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let schema = schema(KeyType::Int64, false, CoordinateSystem::Planar);
+    let mut importer = store.importer("d", schema.clone()).unwrap();
+    let records: Vec<Record> = (0..RECORDS)
+        .map(|x| {
+            let wkt = format!("POLYGON(({x} 0,{} 0,{} 1,{x} 1,{x} 0))", x + 1, x + 1);
+            let geometry = Some(Geometry::Wkb(from_wkt(&wkt).unwrap()));
+            Record { key: Key::Int(x), geometry, values: vec![Value::Utf8("n".repeat(100)), Value::Null] }
+        })
+        .collect();
+    for records in records.chunks(1000) {
+        importer.push(&support::workload::batch(&schema, records)).unwrap();
+    }
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    store.close().unwrap();
+    storage
+}
+
+fn explained(store: &Store, query: &Query) -> Explanation {
+    let snapshot = store.dataset("d").unwrap().snapshot();
+    let mut rows = snapshot.query(query).unwrap();
+    rows.by_ref().for_each(|batch| drop(batch.unwrap()));
+    rows.explanation()
+}
+
+#[test]
+fn stages_are_named_by_what_was_done() {
+    let store = Store::open_on(squares(), small_options()).unwrap();
+    let window = Query::new().window(100.5, 0.5, 2000.5, 0.75);
+    let cases = [
+        (window.clone(), &["planning", "index search", "primary look-ups", "conditions and decoding"][..]),
+        (Query::new(), &["planning", "primary scan", "conditions and decoding"]),
+        (window.nearest(7.0, 7.0, 20), &["planning", "nearest search", "primary look-ups", "conditions and decoding"]),
+    ];
+    for (query, wanted) in cases {
+        let explanation = explained(&store, &query);
+        let stages: Vec<&str> = explanation.stages.iter().map(|stage| stage.name).collect();
+        assert_eq!(stages, wanted, "{query:?}");
+        let shown = explanation.to_string();
+        assert!(wanted.iter().all(|stage| shown.contains(stage)), "{shown}");
+    }
+}
+
+#[test]
+fn no_record_is_looked_up_twice() {
+    let store = Store::open_on(squares(), small_options()).unwrap();
+    for (query, lookups) in [
+        (Query::new().window(100.5, 0.5, 9999.5, 0.75), 9900),
+        (Query::new().window(100.5, 0.5, 9999.5, 0.75).limit(70), 70),
+        (Query::new().window(100.5, 0.5, 9999.5, 0.75).limit(5), 5),
+    ] {
+        let explanation = explained(&store, &query);
+        assert_eq!((explanation.lookups, explanation.matches), (lookups, lookups), "{query:?}");
+    }
+}
+
+#[test]
+fn pages_that_others_read_between_two_batches_are_not_counted() {
+    let storage = squares();
+    let query = Query::new().columns(["id"]);
+    let alone = explained(&Store::open_on(storage.clone(), small_options()).unwrap(), &query);
+    let store = Store::open_on(storage, small_options()).unwrap();
+    let snapshot = store.dataset("d").unwrap().snapshot();
+    let mut rows = snapshot.query(&query).unwrap();
+    drop(rows.next().unwrap().unwrap());
+    let report = store.check(false).unwrap();
+    assert!(report.pages > 0 && report.findings.is_empty(), "{report}");
+    rows.by_ref().for_each(|batch| drop(batch.unwrap()));
+    let pages = rows.explanation().pages_read;
+    assert!(alone.pages_read > 0 && pages <= alone.pages_read, "{pages} pages, alone {}", alone.pages_read);
+}
