@@ -19,8 +19,8 @@ pub enum CoordinateSystem {
 }
 
 /// Coordinates of lines, areas and collections lie between this and its negative, so that the
-/// products of the exact predicates stay within the numbers. Two-dimensional points may lie beyond:
-/// they are compared, not multiplied.
+/// products of the exact predicates stay within the numbers. Single points may lie beyond: they
+/// are compared, not multiplied.
 pub const EXACT_COORDINATE_MAX: f64 = 1e150;
 
 /// Why a position was refused.
@@ -36,7 +36,7 @@ pub enum CoordinateError {
     },
     /// The coordinate is beyond what predicates decide exactly.
     #[error(
-        "coordinate {axis} is {value}: beyond -{EXACT_COORDINATE_MAX:e} to {EXACT_COORDINATE_MAX:e} only two-dimensional points can be compared exactly, so scale the data"
+        "coordinate {axis} is {value:e}: beyond -{EXACT_COORDINATE_MAX:e} to {EXACT_COORDINATE_MAX:e} only single points can be compared exactly, so scale the data"
     )]
     TooLarge {
         /// Which coordinate, `x` or `y`.

@@ -76,6 +76,17 @@ fn coordinates_off_the_globe_are_refused_with_a_hint() {
 }
 
 #[test]
+fn exact_coordinates_have_a_limit() {
+    let planar = CoordinateSystem::Planar;
+    assert_eq!(check_exact_coordinates(planar, EXACT_COORDINATE_MAX, -EXACT_COORDINATE_MAX), Ok(()));
+    let refused = check_exact_coordinates(planar, 0.0, -EXACT_COORDINATE_MAX.next_up()).unwrap_err();
+    assert_eq!(refused, CoordinateError::TooLarge { axis: 'y', value: -EXACT_COORDINATE_MAX.next_up() });
+    assert!(refused.to_string().contains("-1e150 to 1e150"), "{refused}");
+    assert!(check_exact_coordinates(planar, f64::NAN, 0.0).is_err());
+    assert!(check_exact_coordinates(CoordinateSystem::LonLat, 181.0, 0.0).is_err());
+}
+
+#[test]
 fn windows_cross_the_antimeridian() {
     let crossing = windows(CoordinateSystem::LonLat, 170.0, -10.0, -160.0, 10.0).unwrap();
     assert_eq!(*crossing, [Rect::new(170.0, -10.0, 180.0, 10.0), Rect::new(-180.0, -10.0, -160.0, 10.0)]);

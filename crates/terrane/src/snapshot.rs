@@ -26,6 +26,9 @@ pub struct Snapshot {
     pub(crate) history: Arc<SchemaHistory>,
 }
 
+/// Gets the key and the stored form of a record, and tells whether to go on.
+pub(crate) type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
+
 /// Records that are read between two looks at a snapshot's version.
 const RECORDS_STEP: usize = 8192;
 
@@ -74,7 +77,7 @@ impl Snapshot {
 
     /// Calls `visit` with the key and the stored form of every record in the order of keys. Keeps no
     /// sealed memory for long.
-    pub(crate) fn visit_records(&self, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>) -> Result<()> {
+    pub(crate) fn visit_records(&self, visit: &mut RecordVisitor<'_>) -> Result<()> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let version = self.pinned.version_full();

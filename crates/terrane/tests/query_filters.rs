@@ -4,8 +4,9 @@ mod support;
 
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use rand::rngs::SmallRng;
-use support::oracle::{filter, matching, nearest, query};
+use support::oracle::{filters, matching, nearest, query};
 use support::shapes::{Shape, place};
 use support::{Model, encoded, keys_of, schema, seeded, small_options};
 use terrane::schema::KeyType;
@@ -45,7 +46,7 @@ fn compare(system: CoordinateSystem, default_seed: u64) {
         let (_store, snapshot, model) = filled(&mut rng, shape, system);
         let mut met = 0;
         for round in 0..120 {
-            let filters: Vec<Filter> = (0..2 + round % 2).map(|_| filter(&mut rng, system)).collect();
+            let filters = filters(&mut rng, system, 2 + round % 2);
             let what = format!("{filters:?}, {shape:?} {system:?}, round {round}, seed {seed}");
             let wanted = matching(&model, system, &filters);
             met += wanted.len();
@@ -127,4 +128,24 @@ fn shapes_too_large_for_exact_predicates_are_refused_everywhere() {
         assert!(error.exit_code() == terrane::Error::USAGE && error.to_string().contains("1e150"), "{error}");
     }
     assert_eq!(snapshot.count(&Query::new().circle(0.0, 0.0, 1e300)).unwrap(), 1);
+}
+
+#[test]
+fn shapes_too_large_for_exact_predicates_are_refused_by_imports() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let schema = schema(KeyType::Int64, false, CoordinateSystem::Planar);
+    let shapes = ["LINESTRING(0 0,1 1)", "LINESTRING(0 0,0 -1e200)", "POINT(0 -1e200)"];
+    let shapes = shapes.map(|wkt| from_wkt(wkt).unwrap());
+    let mut importer = store.importer("d", schema.clone()).unwrap();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(vec![1, 2, 3])),
+        Arc::new(BinaryArray::from_iter_values(shapes)),
+        Arc::new(StringArray::from(vec![None::<&str>; 3])),
+        Arc::new(Int64Array::from(vec![None::<i64>; 3])),
+    ];
+    let refused = importer.push(&RecordBatch::try_new(Arc::new(schema.to_arrow()), columns).unwrap()).unwrap();
+    let [one] = &refused[..] else { panic!("{refused:?}") };
+    assert!(one.row == 1 && one.error.to_string().contains("coordinate y is -1e200"), "{one:?}");
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    assert_eq!(store.dataset("d").unwrap().snapshot().count(&Query::new()).unwrap(), 2);
 }

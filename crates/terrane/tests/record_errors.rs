@@ -2,10 +2,10 @@
 
 use std::io;
 
-use terrane::Error;
 use terrane::key::Key;
-use terrane::record::RowError;
-use terrane::schema::SchemaError;
+use terrane::record::{RecordView, RowError};
+use terrane::schema::{GeometryColumn, KeyColumn, KeyType, Schema, SchemaError, SchemaHistory};
+use terrane::{CoordinateSystem, Error};
 use terrane_storage::{Operation, StorageError};
 
 fn storage(kind: io::ErrorKind) -> StorageError {
@@ -48,6 +48,33 @@ fn damage_keeps_its_file_and_offset() {
     assert!(error.is_damage());
     let message = error.to_string();
     assert!(message.contains("components/5.tc") && message.contains("8192"), "{message}");
+}
+
+#[test]
+fn damage_of_a_record_names_what_is_known_and_no_file() {
+    let history = SchemaHistory::new(points()).unwrap();
+    let error = Error::from(RecordView::parse(&[9, 0, 0, 0], &history).unwrap_err());
+    assert!(error.is_damage() && error.exit_code() == Error::CORRUPTION);
+    let advice = "; run `terrane check`, and restore a backup if it confirms this";
+    let reason = "is damaged: at its byte 0, its format is unknown";
+    assert_eq!(error.to_string(), format!("a stored record {reason}{advice}"));
+    let named = error.of_record("rides", Some(Key::Int(7).to_string()));
+    assert_eq!(named.to_string(), format!("the record with key 7 of dataset \"rides\" {reason}{advice}"));
+    assert_eq!(named.clone().of_record("other", None).to_string(), named.to_string(), "the first name stays");
+    let key = Key::decode(KeyType::Int64, b"abc").unwrap_err();
+    let key = Error::from(key).of_record("rides", None);
+    assert_eq!(
+        key.to_string(),
+        format!("a record of dataset \"rides\" is damaged: 3 bytes are not an encoded int64 key{advice}")
+    );
+    let page = Error::damaged("components/5.tc", 8192, "a page");
+    assert_eq!(page.clone().of_record("rides", None).to_string(), page.to_string());
+}
+
+fn points() -> Schema {
+    let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+    let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+    Schema::new(key, geometry, CoordinateSystem::Planar, Vec::new()).unwrap()
 }
 
 #[test]

@@ -22,6 +22,9 @@ const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::IN
 /// Gets the hash of the key, the box and the key of an entry.
 pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &Rect, &[u8]) -> Result<()> + 'a;
 
+/// Gets the box and the key of an entry, and whether it is anti-matter.
+type AnyVisitor<'a> = dyn FnMut(&Rect, &[u8], bool) -> ControlFlow<()> + 'a;
+
 /// Reads the entries of a spatial index that a snapshot sees.
 pub(super) struct IndexReader<'s> {
     pub snapshot: &'s Snapshot,
@@ -111,11 +114,7 @@ impl<'s> IndexReader<'s> {
 
     /// Calls `each` with the entries of a component that the snapshot sees, and whether they are
     /// anti-matter; false when it broke off.
-    fn entries(
-        &self,
-        source: SpatialSource<'_>,
-        each: &mut dyn FnMut(&Rect, &[u8], bool) -> ControlFlow<()>,
-    ) -> Result<bool> {
+    fn entries(&self, source: SpatialSource<'_>, each: &mut AnyVisitor<'_>) -> Result<bool> {
         let mut complete = true;
         match source {
             SpatialSource::Memory(memory) => memory.search(&EVERYTHING, self.snapshot.sequence(), &mut |version| {

@@ -153,5 +153,7 @@ pub(crate) fn check_origin(schema: &Schema, x: f64, y: f64) -> Result<()> {
     if holds_points(schema) {
         return check_place(schema.system, x, y);
     }
-    check_exact_coordinates(schema.system, x, y).map_err(|error| Error::usage(format!("the place {x},{y}: {error}")))
+    // In a form that is short for large numbers too.
+    let refused = |error| Error::usage(format!("the place {x:?},{y:?}: {error}"));
+    check_exact_coordinates(schema.system, x, y).map_err(refused)
 }

@@ -131,8 +131,35 @@ pub fn query(filters: &[Filter]) -> Query {
     filters.iter().cloned().fold(Query::new(), Query::filter)
 }
 
+/// Random conditions, most of them around one place.
+pub fn filters(rng: &mut SmallRng, system: CoordinateSystem, count: usize) -> Vec<Filter> {
+    let middle = place(rng, system);
+    let near =
+        |rng: &mut SmallRng| if rng.random_ratio(1, 3) { filter(rng, system) } else { around(rng, system, middle) };
+    (0..count).map(|_| near(rng)).collect()
+}
+
+/// A random condition around a place.
+fn around(rng: &mut SmallRng, system: CoordinateSystem, (x, y): (f64, f64)) -> Filter {
+    let mut size = || f64::from(rng.random_range(1..16)) / 4.0;
+    let (limit_x, limit_y) = match system {
+        CoordinateSystem::Planar => (f64::INFINITY, f64::INFINITY),
+        CoordinateSystem::LonLat => (180.0, 90.0),
+    };
+    let (x0, x1) = ((x - size()).max(-limit_x), (x + size()).min(limit_x));
+    let (y0, y1) = ((y - size()).max(-limit_y), (y + size()).min(limit_y));
+    let area = from_wkt(&format!("POLYGON(({x0} {y0},{x1} {y0},{x1} {y1},{x0} {y1},{x0} {y0}))")).unwrap();
+    let radius = size();
+    match rng.random_range(0..4) {
+        0 => Filter::Window { x0, y0, x1, y1 },
+        1 => Filter::Intersects(area),
+        2 => Filter::Within(area),
+        _ => Filter::Circle { x, y, radius: if system == CoordinateSystem::LonLat { radius * 1e5 } else { radius } },
+    }
+}
+
 /// A random condition.
-pub fn filter(rng: &mut SmallRng, system: CoordinateSystem) -> Filter {
+fn filter(rng: &mut SmallRng, system: CoordinateSystem) -> Filter {
     let (x, y) = place(rng, system);
     let lonlat = system == CoordinateSystem::LonLat;
     match rng.random_range(0..5) {
