@@ -6,7 +6,7 @@ use terrane_space::Rect;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Binary digits of the number of slices.
-const SLICES_LOG2: u32 = 12;
+const SLICES_LOG2: u32 = 10;
 
 /// The hash by which keys are distributed over passes and slices.
 pub(super) fn key_hash(key: &[u8]) -> u64 {

@@ -22,7 +22,7 @@ pub fn wkb(geometry: &Geometry) -> Vec<u8> {
 /// A condition as the scan evaluates it.
 pub enum Test {
     Meets(Vec<QueryGeometry>),
-    Within(QueryGeometry),
+    Within(Box<QueryGeometry>),
     Near(CoordinateSystem, Point, f64),
 }
 
@@ -49,7 +49,7 @@ impl Test {
             Filter::Window { x0, y0, x1, y1 } => Self::Meets(vec![rectangle(*x0, *y0, *x1, *y1)]),
             Filter::Circle { x, y, radius } => Self::Near(system, Point::new(*x, *y), *radius),
             Filter::Intersects(wkb) => Self::Meets(vec![prepared(wkb)]),
-            Filter::Within(wkb) => Self::Within(prepared(wkb)),
+            Filter::Within(wkb) => Self::Within(Box::new(prepared(wkb))),
         }
     }
 
