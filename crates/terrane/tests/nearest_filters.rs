@@ -69,3 +69,27 @@ fn nearest_with_a_window_opens_only_what_the_window_meets() {
         assert!(explanation.pages_visited <= 8, "{system:?}: {explanation:?}");
     }
 }
+
+/// A component farther away than the answer is not looked into, and the explanation says so.
+#[test]
+fn far_components_are_pruned() {
+    for points in [true, false] {
+        let (_store, dataset) = dataset(CoordinateSystem::Planar, points);
+        for (part, x) in [0.0, 100.0, 200.0].into_iter().enumerate() {
+            for number in 0..50 {
+                let key = (part * 50 + number) as i64;
+                let (x, y) = (x + number as f64 / 10.0, number as f64 / 10.0);
+                let record = match points {
+                    true => Record::at(key, x, y, vec![Value::Null, Value::Null]),
+                    false => line(key, &format!("LINESTRING({x} {y},{} {y})", x + 0.5)),
+                };
+                dataset.insert(&record).unwrap();
+            }
+            dataset.flush().unwrap();
+        }
+        let mut rows = dataset.snapshot().query(&Query::new().nearest(101.0, 1.0, 5)).unwrap();
+        assert_eq!(rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 5);
+        let explanation = rows.explanation();
+        assert_eq!((explanation.components_searched, explanation.components_pruned), (1, 2), "points: {points}");
+    }
+}

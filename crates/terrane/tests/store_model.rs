@@ -74,9 +74,6 @@ fn compare(snapshot: &Snapshot, model: &Model, kind: &Kind, rng: &mut SmallRng, 
         assert_eq!(sorted(keys_of(snapshot, &query(&filters))), wanted, "{filters:?}, {what}");
         assert_eq!(snapshot.count(&query(&filters)).unwrap(), wanted.len() as u64, "{filters:?}, {what}");
     }
-    if !finds_nearest(kind) {
-        return;
-    }
     let (mut place, k) = (place(rng, system), rng.random_range(1..20));
     if system == CoordinateSystem::LonLat && rng.random_ratio(1, 4) {
         place.1 = if rng.random() { 90.0 } else { -90.0 };
@@ -86,12 +83,6 @@ fn compare(snapshot: &Snapshot, model: &Model, kind: &Kind, rng: &mut SmallRng, 
     let wanted = nearest(model, system, &filters, place, k);
     let near = query(&filters).nearest(place.0, place.1, k);
     assert_eq!(keys_of(snapshot, &near), wanted, "nearest {k} to {place:?} of {filters:?}, {what}");
-}
-
-/// Not among geometries on the globe: bounds of distances to boxes with arcs are no order in which
-/// anti-matter surely comes before what it hides. `query_filters.rs` has them without deletions.
-fn finds_nearest(kind: &Kind) -> bool {
-    kind.system == CoordinateSystem::Planar || kind.shape.is_coordinates()
 }
 
 fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {

@@ -145,6 +145,10 @@ pub struct NearestSearch<'v, M> {
     leaves: Vec<OpenLeaf>,
     hidden: Hidden,
     taken: Option<(u32, u16)>,
+    /// The first so many nodes are roots.
+    roots: usize,
+    /// Components that were looked into.
+    pub components_searched: u64,
     /// Pages of disk components visited.
     pub pages: u64,
     /// Entries taken from the queue.
@@ -165,6 +169,8 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             leaves: Vec::new(),
             hidden: Hidden::default(),
             taken: None,
+            roots: 0,
+            components_searched: 0,
             pages: 0,
             entries: 0,
         };
@@ -182,6 +188,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
                 }
             }
         }
+        search.roots = search.nodes.len();
         search
     }
 
@@ -261,6 +268,9 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
 
     fn open(&mut self, number: usize) -> Result<()> {
         let source = self.nodes[number].0;
+        if number < self.roots {
+            self.components_searched += 1;
+        }
         let mut leaf = OpenLeaf {
             source,
             entries: Vec::new(),

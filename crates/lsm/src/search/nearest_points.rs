@@ -29,6 +29,7 @@ struct Pending<'v> {
     measure: f64,
     source: usize,
     node: NodeRef<'v>,
+    is_root: bool,
 }
 
 impl PartialEq for Pending<'_> {
@@ -112,6 +113,8 @@ struct Entry {
 pub struct NearestPoints {
     entries: Vec<(f64, Entry)>,
     keys: Vec<u8>,
+    /// Components that were looked into.
+    pub components_searched: u64,
     /// Pages of disk components visited.
     pub pages: u64,
     /// Entries whose distance was computed.
@@ -162,13 +165,14 @@ pub fn nearest_points<'v, M: Metric>(
         entries: Vec::with_capacity(32),
         keys: Vec::with_capacity(512),
         keys_kept: 0,
+        components_searched: 0,
         pages: 0,
         measured: 0,
     };
     search.run()?;
     let entries = search.ranked();
-    let Search { keys, pages, measured, .. } = search;
-    Ok(Some(NearestPoints { entries, keys, pages, measured }))
+    let Search { keys, components_searched, pages, measured, .. } = search;
+    Ok(Some(NearestPoints { entries, keys, components_searched, pages, measured }))
 }
 
 struct Search<'v, 'm, M, E> {
@@ -200,6 +204,7 @@ struct Search<'v, 'm, M, E> {
     keys: Vec<u8>,
     /// Bytes of keys after the last clearing.
     keys_kept: usize,
+    components_searched: u64,
     pages: u64,
     measured: u64,
 }
@@ -216,7 +221,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 SpatialSource::Disk(component) => component.root().map(NodeRef::Disk),
             };
             if let Some(node) = root {
-                self.queue.push(Pending { measure: self.metric.to_node(&bounds), source: number, node });
+                self.queue.push(Pending { measure: self.metric.to_node(&bounds), source: number, node, is_root: true });
             }
         }
         // A guard keeps what the cache drops meanwhile, so none is held for many pages.
@@ -275,7 +280,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             for (index, &measure) in passed.measures[..passed.count].iter().enumerate() {
                 if measure <= bound && index != passed.opened {
                     let node = NodeRef::Disk(inner.children[index]);
-                    self.queue.push(Pending { measure, source: passed.source, node });
+                    self.queue.push(Pending { measure, source: passed.source, node, is_root: false });
                 }
             }
         }
@@ -304,6 +309,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         opened: &mut Opened<'g>,
     ) -> Result<Option<Pending<'v>>> {
         let source = pending.source;
+        self.components_searched += u64::from(pending.is_root);
         match (&pending.node, &self.sources[source]) {
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) if node.is_leaf() => {
                 memory.leaf_entries(*node, self.snapshot, &mut |version| {
@@ -318,7 +324,10 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 let mut nearest = None;
                 memory.children(*node, &mut |child| {
                     let measure = self.metric.to_node(&child.mbr);
-                    self.add(&mut nearest, Pending { measure, source, node: NodeRef::Memory(child.node) });
+                    self.add(
+                        &mut nearest,
+                        Pending { measure, source, node: NodeRef::Memory(child.node), is_root: false },
+                    );
                 });
                 Ok(nearest)
             }
@@ -344,7 +353,12 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
 
     fn open_inner(&mut self, source: usize, pointer: PagePointer, inner: &Inner<'_>) -> Option<Pending<'v>> {
         let children = inner.children;
-        let child = |index: usize, measure: f64| Pending { measure, source, node: NodeRef::Disk(children[index]) };
+        let child = |index: usize, measure: f64| Pending {
+            measure,
+            source,
+            node: NodeRef::Disk(children[index]),
+            is_root: false,
+        };
         if let Some(window) = &self.window {
             let mut hits = Hits::new();
             inner.mark_window(window, &mut hits);

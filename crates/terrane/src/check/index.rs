@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::ops::{ControlFlow, RangeInclusive};
 
+use terrane_lsm::disk::ReadGuard;
 use terrane_lsm::disk::rtree::WindowSearch;
 use terrane_lsm::memory::Kind;
 use terrane_lsm::search::{Hidden, HoldsSource, OwnedSource, SpatialSource, owned_spatial_sources};
@@ -124,7 +125,7 @@ impl<'s> IndexReader<'s> {
             }),
             SpatialSource::Disk(component) => {
                 let mut search = WindowSearch::new(component, &EVERYTHING, self.snapshot.sequence());
-                while search.next_leaf(component, &mut |leaf, index| {
+                while search.next_leaf(component, &ReadGuard::enter(), &mut |leaf, index| {
                     let flow = each(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index));
                     complete &= flow.is_continue();
                     flow

@@ -134,7 +134,10 @@ fn run<M: Metric>(
 ) -> Result<Found> {
     let version = snapshot.pinned.version_full();
     let sources = spatial_sources(&version, SPATIAL as usize)?;
-    explanation.components_searched = sources.len() as u64;
+    let note_searched = |explanation: &mut Explanation, searched: u64| {
+        explanation.components_searched = searched;
+        explanation.components_pruned = sources.len() as u64 - searched;
+    };
     let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
     let exact = Exact { system: snapshot.schema().system, place, prepared: PreparedPoint::new(place) };
     // Only where every entry is a result can the search forget farther ones.
@@ -143,6 +146,7 @@ fn run<M: Metric>(
         && let Some(nearest) =
             nearest_points(&sources, &metric, &|point| exact.to_point(point), snapshot.sequence(), k)?
     {
+        note_searched(explanation, nearest.components_searched);
         explanation.candidates = nearest.measured;
         explanation.pages_visited = nearest.pages;
         explanation.entries = nearest.measured;
@@ -198,6 +202,7 @@ fn run<M: Metric>(
             });
         }
     }
+    note_searched(explanation, search.components_searched);
     explanation.candidates = seen;
     explanation.pages_visited = search.pages;
     explanation.entries = search.entries;
