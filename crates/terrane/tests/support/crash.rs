@@ -63,6 +63,7 @@ fn floor(plan: &Plan, durability: Durability, acknowledged: usize, dataset: &str
 pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found: &State) -> Option<String> {
     let last = (acknowledged + 1).min(plan.steps.len());
     let mut names: Vec<&String> = found.keys().chain(plan.states[last].keys()).collect();
+    names.sort();
     names.dedup();
     for name in names {
         let allowed = floor(plan, durability, acknowledged, name)..=last;

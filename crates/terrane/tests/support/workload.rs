@@ -18,6 +18,8 @@ use super::{keys_of, record, schema, small_options};
 pub const MAIN: &str = "main";
 /// A dataset that is written as well, but never flushed by a step.
 pub const SIDE: &str = "side";
+/// Begins the names of datasets that a random run imports.
+const LOADED: &str = "loaded";
 /// Single records have keys below it in size, imported ones lie above.
 const KEYS: i64 = 24;
 const KEY_IMPORTED_MIN: i64 = 1000;
@@ -68,9 +70,19 @@ pub fn options(durability: Durability) -> Options {
     }
 }
 
-/// The schema of every dataset before columns are added.
+/// The schema of the main dataset before columns are added.
 pub fn first_schema() -> Schema {
     schema(KeyType::Int64, true, CoordinateSystem::Planar)
+}
+
+/// The schema of a dataset of a run: geometries on the globe in the side one and in the plane in
+/// those that a random run imports, else points.
+pub fn schema_of(dataset: &str) -> Schema {
+    match dataset {
+        SIDE => schema(KeyType::Int64, false, CoordinateSystem::LonLat),
+        _ if dataset.starts_with(LOADED) => schema(KeyType::Int64, false, CoordinateSystem::Planar),
+        _ => first_schema(),
+    }
 }
 
 /// Records as a batch of a schema.
@@ -121,12 +133,12 @@ impl Plan {
             let step = match place % 40 {
                 17 => Step::Flush,
                 22 if place > 40 => Step::AddColumn(format!("added{place}")),
-                29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported)),
+                29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported, true)),
                 33 if place > 80 => Step::Compact,
-                36 => Step::Import(format!("loaded{place}"), imports(&mut rng, &mut imported)),
+                36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, false)),
                 38 => Step::Reopen,
                 _ => match rng.random_range(0..10) {
-                    9 => Step::Side(record(&mut rng, Key::Int(key), true)),
+                    9 => Step::Side(record(&mut rng, Key::Int(key), false)),
                     0..2 => Step::Delete(Key::Int(key)),
                     2 => {
                         let mut changes = BTreeMap::new();
@@ -196,10 +208,10 @@ fn remove(state: &mut State, key: &Key) {
 }
 
 /// Some records with keys that no other has, not in their order.
-fn imports(rng: &mut SmallRng, next: &mut i64) -> Vec<Record> {
+fn imports(rng: &mut SmallRng, next: &mut i64, points: bool) -> Vec<Record> {
     let count = rng.random_range(0..12);
     *next += count;
-    (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), true)).collect()
+    (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), points)).collect()
 }
 
 /// A store that carries out steps.
@@ -235,7 +247,7 @@ impl Runner {
             return closed;
         }
         if let Step::Import(name, records) = step {
-            let mut importer = self.store().importer(name, first_schema())?;
+            let mut importer = self.store().importer(name, schema_of(name))?;
             let schema = importer.schema().clone();
             let refused = importer.push(&batch(&schema, records))?;
             assert!(refused.is_empty(), "{refused:?}");
