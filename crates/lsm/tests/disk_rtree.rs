@@ -130,17 +130,20 @@ proptest! {
     fn distance_bounds_enclose_the_distances(
         center in (-180.0..180.0f64, -90.0..90.0f64),
         spread in prop::sample::select(vec![1e-9, 1e-3, 0.1, 5.0, 300.0, 1e30]),
+        narrower in prop::sample::select(vec![1.0, 0.3, 1e-6, 1e-9, 1e-25]),
         steps in prop::collection::vec((-1.0..1.0f64, -1.0..1.0f64), 1..128),
         from in (-3.0..3.0f64, -3.0..3.0f64),
         count in 1usize..40,
     ) {
         let entries = steps.iter().enumerate().map(|(number, (dx, dy))| {
-            let (x, y) = (center.0 + dx * spread, center.1 + dy * spread);
+            // A narrow axis lies at 0 or numbers near each other could not be told apart.
+            let (x, y) = (center.0.mul_add(f64::from(narrower == 1.0), dx * spread * narrower), center.1 + dy * spread);
             let rect = Rect { x0: x, y0: y, x1: x, y1: y };
             Entry { rect, key: (number as u64).to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
         });
         let entries = ordered(entries.collect());
-        let from = Point { x: center.0 + from.0 * spread, y: center.1 + from.1 * spread };
+        let x = center.0.mul_add(f64::from(narrower == 1.0), from.0 * spread * narrower);
+        let from = Point { x, y: center.1 + from.1 * spread };
         let mut bench = Bench::new();
         let meta = build(&mut bench, &entries, true, false);
         let component = RTreeComponent::open(bench.open(&meta).unwrap()).unwrap();
@@ -168,6 +171,28 @@ proptest! {
         let mut hits = Hits::new();
         bounds.mark(-1.0, bounds.threshold(count), &mut hits);
         prop_assert!(hits.iter(leaf.count).count() >= count.min(leaf.count));
+    }
+}
+
+/// The bounds are of use where points lie as they do on maps.
+#[test]
+fn distance_bounds_are_there_for_points_on_maps() {
+    for (x, y) in [(-100.0, 40.3), (13.37, 52.5), (144.9, -37.8), (-0.4, 51.3)] {
+        let entries = (0..100_u32).map(|number| {
+            let (x, y) = (x + f64::from(number % 10) * 0.013, y + f64::from(number / 10) * 0.007);
+            let rect = Rect { x0: x, y0: y, x1: x, y1: y };
+            Entry { rect, key: number.to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
+        });
+        let entries = ordered(entries.collect());
+        let mut bench = Bench::new();
+        let meta = build(&mut bench, &entries, true, false);
+        let component = RTreeComponent::open(bench.open(&meta).unwrap()).unwrap();
+        let (guard, root) = (ReadGuard::enter(), component.root().unwrap());
+        let top = component.page(root, &guard).unwrap();
+        let Node::Inner(inner) = component.node(&top, root).unwrap() else { panic!("the root is a parent") };
+        let page = component.page(inner.children[0], &guard).unwrap();
+        let Node::Leaf(leaf) = component.node(&page, inner.children[0]).unwrap() else { panic!("a leaf") };
+        assert!(leaf.distance_bounds(Point { x: x + 0.05, y: y + 0.02 }, &mut DistanceBounds::default()), "{x}, {y}");
     }
 }
 

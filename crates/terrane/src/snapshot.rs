@@ -32,6 +32,9 @@ pub(crate) type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlo
 /// Records that are read between two looks at a snapshot's version.
 const RECORDS_STEP: usize = 8192;
 
+/// Leaves that are searched before the page cache may free what it dropped meanwhile.
+const STEPS_ENTERED: u32 = 64;
+
 /// A key as a visitor gets it, without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyRef<'a> {
@@ -159,7 +162,8 @@ impl Snapshot {
     /// the spatial index alone (or from the records, where more is deleted than memory can note), in
     /// no order. For points the box is the point and the answer
     /// exact; for other geometries it encloses the geometry. In `lonlat`, a window with `x0 > x1`
-    /// crosses the antimeridian.
+    /// crosses the antimeridian. `visit` should not wait for anything: until it returns, no page
+    /// that the cache drops is freed.
     ///
     /// # Errors
     /// A window that makes no sense; damage; storage.
@@ -184,9 +188,9 @@ impl Snapshot {
                 _ => Ok(ControlFlow::Continue(())),
             });
         }
-        // Entered once, not again for every leaf.
-        let _guard = ReadGuard::enter();
-        let mut failed = None;
+        // Entered once for some leaves, not again for every one.
+        let mut guard = ReadGuard::enter();
+        let (mut failed, mut steps) = (None, 0);
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;
             let mut scan = WindowScan::new(spatial_sources(&version, SPATIAL as usize)?, *window, self.sequence());
@@ -204,7 +208,12 @@ impl Snapshot {
                 };
                 broken |= flow.is_break();
                 flow
-            })? {}
+            })? {
+                steps += 1;
+                if steps % STEPS_ENTERED == 0 {
+                    guard.renew();
+                }
+            }
             if let Some(error) = failed {
                 return Err(error);
             }

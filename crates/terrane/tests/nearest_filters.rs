@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
+use support::workload::batch;
 use support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Geometry, Key, MergePolicy, Options, Query, Record, Store, Value};
@@ -92,4 +93,25 @@ fn far_components_are_pruned() {
         let explanation = rows.explanation();
         assert_eq!((explanation.components_searched, explanation.components_pruned), (1, 2), "points: {points}");
     }
+}
+
+/// However many records are passed by before one meets the conditions, memory is taken only for
+/// what is still to be decided.
+#[test]
+fn a_condition_that_few_records_meet_takes_little_memory() {
+    let (store, dataset) = dataset(CoordinateSystem::Planar, true);
+    let records: Vec<Record> = (0..120_000_i64)
+        .map(|number| Record::at(number, (number % 400) as f64, (number / 400) as f64, vec![Value::Null, Value::Null]))
+        .collect();
+    let mut importer = store.importer("many", dataset.schema().as_ref().clone()).unwrap();
+    importer.push(&batch(&dataset.schema(), &records)).unwrap();
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    let snapshot = store.dataset("many").unwrap().snapshot();
+    let rare = |record: &terrane::record::RecordView<'_>| {
+        Ok(
+            matches!(record.geometry(), Some(terrane::record::GeometryRef::Point(point)) if point.x == 390.0 && point.y == 290.0),
+        )
+    };
+    let found = keys_of(&snapshot, &Query::new().predicate(rare).nearest(0.0, 0.0, 3));
+    assert_eq!(found, [Key::Int(290 * 400 + 390)]);
 }

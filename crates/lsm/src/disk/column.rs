@@ -158,7 +158,7 @@ impl<'a> Column<'a> {
         if self.upper_max == 0 {
             return None;
         }
-        let last = self.base.checked_add(((u64::from(self.upper_max) + 1) << self.shift) - 1)?;
+        let last = self.base.checked_add((u64::from(self.upper_max) << self.shift) | ((1 << self.shift) - 1))?;
         if self.base >> MANTISSA_BITS != last >> MANTISSA_BITS {
             return None;
         }

@@ -191,6 +191,12 @@ impl Page {
         self.0.header.header.referenced.swap(false, Ordering::Relaxed)
     }
 
+    /// Number of owners.
+    #[cfg(test)]
+    pub fn owners(&self) -> usize {
+        ThinArc::strong_count(&self.0)
+    }
+
     /// The page as a pointer that owns one count of it.
     pub(super) fn into_raw(self) -> *const c_void {
         ThinArc::into_raw(self.0)

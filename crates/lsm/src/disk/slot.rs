@@ -1,8 +1,9 @@
 //! Places of cached pages that readers follow without a lock and without writing memory.
 //!
-//! A reader enters once per search ([`ReadGuard`]) and then follows plain pointers; a page
-//! that is dropped meanwhile is freed when all who entered before have left. All of that is
-//! the crate `seize`; what is unsafe about it stays in this module.
+//! A reader enters ([`ReadGuard`]) and then follows plain pointers; a page that is dropped
+//! meanwhile is freed when all who entered before have left. So nobody stays for many pages:
+//! searches leave and enter again. All of that is the crate `seize`; what is unsafe about it
+//! stays here and in `Page::from_raw`.
 //!
 //! S1 A slot's pointer is null or owns one count of a page.
 //! S2 Whoever takes a pointer out of a slot retires its count, and the page is freed no
@@ -22,7 +23,8 @@ use seize::{Collector, Guard, LocalGuard};
 
 use super::page::Page;
 
-/// Pages are few and large, so none waits for others to be freed with it.
+/// Pages are few and large, so they are not collected before they are freed; one that is dropped
+/// while `n` threads search may still wait for up to `n` more.
 static COLLECTOR: LazyLock<Collector> = LazyLock::new(|| Collector::new().batch_size(1));
 
 /// Keeps every page that is lent by a slot while it lives.
@@ -39,6 +41,12 @@ impl ReadGuard {
     #[inline]
     pub fn enter() -> Self {
         Self(COLLECTOR.enter())
+    }
+
+    /// Leaves and enters again, unless the thread has entered elsewhere too.
+    #[inline]
+    pub fn renew(&mut self) {
+        self.0.refresh();
     }
 }
 
@@ -83,11 +91,11 @@ impl PageSlot {
         if old.is_null() {
             return None;
         }
+        // SAFETY: as in `get`; `defer_retire` frees nothing before this thread's guard is gone.
+        let page = ManuallyDrop::new(unsafe { Page::from_raw(old) });
         // SAFETY: the swap made the pointer unreachable for guards to come, and its count is the
         // slot's (S1), which nobody else gives back.
         unsafe { guard.0.defer_retire(old, free) };
-        // SAFETY: as in `get`; this thread's guard holds back what was retired (`defer_retire`).
-        let page = ManuallyDrop::new(unsafe { Page::from_raw(old) });
         Some(Lent { page, guard: PhantomData })
     }
 }
@@ -123,6 +131,21 @@ mod tests {
         let other = slot.get(&guard).unwrap();
         drop(slot);
         assert_eq!((lent.level(), other.level()), (7, 8));
+    }
+
+    #[test]
+    fn a_dropped_page_is_freed_when_who_saw_it_has_left() {
+        let (slot, page) = (PageSlot::default(), test_page(3));
+        let mut guard = ReadGuard::enter();
+        slot.replace(Some(page.clone()), &guard);
+        assert!(slot.get(&guard).is_some());
+        slot.replace(None, &guard);
+        assert_eq!(page.owners(), 2);
+        // Tests beside this one enter for moments too, and may hold the page a little longer.
+        while page.owners() > 1 {
+            guard.renew();
+            slot.replace(Some(test_page(4)), &guard);
+        }
     }
 
     #[test]

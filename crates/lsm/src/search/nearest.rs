@@ -107,6 +107,10 @@ struct OpenLeaf {
 const SORTED_STEP: usize = 16;
 
 impl OpenLeaf {
+    fn new(source: usize) -> Self {
+        Self { source, entries: Vec::new(), unsorted: 0, rects: Vec::new(), keys: Vec::new(), ends: Vec::new() }
+    }
+
     fn nearest(&mut self) -> Option<LeafEntry> {
         if self.entries.len() == self.unsorted && self.unsorted > 0 {
             let by_distance = |a: &LeafEntry, b: &LeafEntry| b.measure.total_cmp(&a.measure).then(b.rank.cmp(&a.rank));
@@ -142,7 +146,11 @@ pub struct NearestSearch<'v, M> {
     windows: Option<&'v [Rect]>,
     queue: BinaryHeap<Item>,
     nodes: Vec<(usize, NodeRef<'v>)>,
+    /// Nodes that were opened, whose places are free again; roots keep theirs.
+    free_nodes: Vec<u32>,
     leaves: Vec<OpenLeaf>,
+    /// Leaves of which every entry was taken.
+    free_leaves: Vec<u32>,
     hidden: Hidden,
     taken: Option<(u32, u16)>,
     /// The first so many nodes are roots.
@@ -166,7 +174,9 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             windows,
             queue: BinaryHeap::with_capacity(64),
             nodes: Vec::with_capacity(64),
+            free_nodes: Vec::new(),
             leaves: Vec::new(),
+            free_leaves: Vec::new(),
             hidden: Hidden::default(),
             taken: None,
             roots: 0,
@@ -197,8 +207,17 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             return;
         }
         let measure = self.metric.to_node(rect);
-        self.queue.push(Item { measure, rank: NODE, number: self.nodes.len() as u32 });
-        self.nodes.push((source, node));
+        let number = match self.free_nodes.pop() {
+            Some(number) => {
+                self.nodes[number as usize] = (source, node);
+                number
+            }
+            None => {
+                self.nodes.push((source, node));
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.queue.push(Item { measure, rank: NODE, number });
     }
 
     /// Whether the rectangle meets a window. Anti-matter has the rectangle of what it hides, so
@@ -218,7 +237,11 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
         let leaves: usize = self
             .leaves
             .iter()
-            .map(|leaf| leaf.entries.capacity() * 24 + leaf.rects.capacity() * 32 + leaf.keys.capacity())
+            .map(|leaf| {
+                let lists =
+                    leaf.entries.capacity() * size_of::<LeafEntry>() + leaf.rects.capacity() * size_of::<Rect>();
+                size_of::<OpenLeaf>() + lists + leaf.keys.capacity() + 4 * leaf.ends.capacity()
+            })
             .sum();
         leaves + self.hidden.memory_used() + self.queue.capacity() * size_of::<Item>() + self.nodes.capacity() * 48
     }
@@ -258,9 +281,8 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             match leaf.nearest() {
                 Some(entry) => self.queue.push(Item { measure: entry.measure, rank: entry.rank, number }),
                 None => {
-                    leaf.rects = Vec::new();
-                    leaf.keys = Vec::new();
-                    leaf.ends = Vec::new();
+                    *leaf = OpenLeaf::new(leaf.source);
+                    self.free_leaves.push(number);
                 }
             }
         }
@@ -270,15 +292,10 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
         let source = self.nodes[number].0;
         if number < self.roots {
             self.components_searched += 1;
+        } else {
+            self.free_nodes.push(number as u32);
         }
-        let mut leaf = OpenLeaf {
-            source,
-            entries: Vec::new(),
-            unsorted: 0,
-            rects: Vec::new(),
-            keys: Vec::new(),
-            ends: Vec::new(),
-        };
+        let mut leaf = OpenLeaf::new(source);
         match (&self.nodes[number].1, &self.sources[source]) {
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) => {
                 let node = *node;
@@ -335,8 +352,17 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     fn keep(&mut self, mut leaf: OpenLeaf) {
         leaf.unsorted = leaf.entries.len();
         if let Some(nearest) = leaf.nearest() {
-            self.queue.push(Item { measure: nearest.measure, rank: nearest.rank, number: self.leaves.len() as u32 });
-            self.leaves.push(leaf);
+            let number = match self.free_leaves.pop() {
+                Some(number) => {
+                    self.leaves[number as usize] = leaf;
+                    number
+                }
+                None => {
+                    self.leaves.push(leaf);
+                    (self.leaves.len() - 1) as u32
+                }
+            };
+            self.queue.push(Item { measure: nearest.measure, rank: nearest.rank, number });
         }
     }
 }

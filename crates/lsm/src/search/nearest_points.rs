@@ -75,9 +75,9 @@ struct Waiting {
 /// Leaves with waiting points, kept in memory by one guard.
 type Opened<'g> = Vec<PageRef<'g>>;
 
-/// Most leaves, and most waiting points beyond those that are wanted, that are kept before the
-/// points are looked at.
-const OPENED_MAX: usize = 64;
+/// Pages that are opened under one guard, and waiting points beyond those that are wanted, before
+/// the points are looked at.
+const PAGES_MAX: u64 = 64;
 const WAITING_SLACK: usize = 1024;
 
 /// Most leaves that are brought near the processor before they are opened.
@@ -192,6 +192,7 @@ struct Search<'v, 'm, M, E> {
     /// Nodes of memory components met before there was a bound, in no order.
     unbounded: Vec<Pending<'v>>,
     /// Those of disk components.
+    #[expect(clippy::vec_box, reason = "small pieces come from the allocator's fast path, one of all levels does not")]
     passed: Vec<Box<Passed>>,
     queue: BinaryHeap<Pending<'v>>,
     /// Of the leaf that is being read.
@@ -232,6 +233,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
     /// Goes on until enough waits to be looked at; false when there is nothing more to open.
     fn run_guarded(&mut self, guard: &ReadGuard) -> Result<bool> {
         let mut opened = Opened::with_capacity(8);
+        let last_page = self.pages + PAGES_MAX;
         let mut more = false;
         while let Some(first) = self.queue.pop() {
             if first.measure > self.bound {
@@ -246,7 +248,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             {
                 self.queue_passed(guard)?;
             }
-            if opened.len() > OPENED_MAX || self.waiting.len() > 2 * self.count + WAITING_SLACK {
+            if self.pages > last_page || self.waiting.len() > 2 * self.count + WAITING_SLACK {
                 more = true;
                 break;
             }

@@ -186,6 +186,8 @@ impl<'a> Leaf<'a> {
         // Up to here, the grid's numbers and their differences err by less than `ROUNDING`.
         const FARTHEST: f64 = (1 << 18) as f64;
         const ROUNDING: f32 = 0.0625;
+        // Down to here, the squares of differences are normal numbers.
+        const NARROWEST: f64 = 1.0 / (1u64 << 32) as f64;
         if self.far.is_some() {
             return None;
         }
@@ -194,7 +196,7 @@ impl<'a> Leaf<'a> {
         let unit = step_x.max(step_y);
         // The square of the unit is neither nothing nor everything.
         let in_reach = at_x.abs() <= FARTHEST && at_y.abs() <= FARTHEST;
-        if !in_reach || !(1e-140..1e140).contains(&unit) {
+        if !in_reach || !(1e-140..1e140).contains(&unit) || step_x.min(step_y) < unit * NARROWEST {
             return None;
         }
         let (at_x, at_y) = (at_x as f32, at_y as f32);
