@@ -1,28 +1,35 @@
 //! Locks and atomics, so that a model checker can replace them.
 //!
-//! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` the same names are
-//! loom's. Concurrent code of this crate takes its primitives from here only.
+//! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` or `--cfg shuttle` the same
+//! names are loom's or shuttle's. Concurrent code of this crate takes its primitives from here only.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-#[cfg(loom)]
+use loom as checker;
+#[cfg(shuttle)]
+use shuttle as checker;
+
+#[cfg(any(loom, shuttle))]
+pub use checker::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(any(loom, shuttle))]
 pub use model::{Condvar, Mutex, MutexGuard, RwLock};
 
-/// loom's locks behind the interface of `parking_lot`.
-#[cfg(loom)]
+/// The checker's locks behind the interface of `parking_lot`.
+#[cfg(any(loom, shuttle))]
 mod model {
     use std::ops::{Deref, DerefMut};
+
+    use super::checker::sync;
 
     const HELD: &str = "a guard lends its lock away only while its condition variable waits";
 
     /// Access to what a [`Mutex`] protects.
     #[derive(Debug)]
-    pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+    pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
@@ -40,55 +47,55 @@ mod model {
 
     /// A mutual exclusion lock.
     #[derive(Debug, Default)]
-    pub struct Mutex<T>(loom::sync::Mutex<T>);
+    pub struct Mutex<T>(sync::Mutex<T>);
 
     impl<T> Mutex<T> {
         /// Wraps a value.
         pub fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
+            Self(sync::Mutex::new(value))
         }
 
         /// Waits for the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().expect("loom stops at the first panic")))
+            MutexGuard(Some(self.0.lock().expect("the checker stops at the first panic")))
         }
     }
 
     /// A reader-writer lock.
     #[derive(Debug, Default)]
-    pub struct RwLock<T>(loom::sync::RwLock<T>);
+    pub struct RwLock<T>(sync::RwLock<T>);
 
     impl<T> RwLock<T> {
         /// Wraps a value.
         pub fn new(value: T) -> Self {
-            Self(loom::sync::RwLock::new(value))
+            Self(sync::RwLock::new(value))
         }
 
         /// Waits for shared access.
-        pub fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
-            self.0.read().expect("loom stops at the first panic")
+        pub fn read(&self) -> sync::RwLockReadGuard<'_, T> {
+            self.0.read().expect("the checker stops at the first panic")
         }
 
         /// Waits for exclusive access.
-        pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
-            self.0.write().expect("loom stops at the first panic")
+        pub fn write(&self) -> sync::RwLockWriteGuard<'_, T> {
+            self.0.write().expect("the checker stops at the first panic")
         }
     }
 
     /// A condition variable.
     #[derive(Debug, Default)]
-    pub struct Condvar(loom::sync::Condvar);
+    pub struct Condvar(sync::Condvar);
 
     impl Condvar {
         /// A new one without waiters.
         pub fn new() -> Self {
-            Self(loom::sync::Condvar::new())
+            Self(sync::Condvar::new())
         }
 
         /// Gives the lock back, waits to be woken, and takes the lock again.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.0.take().expect(HELD);
-            guard.0 = Some(self.0.wait(held).expect("loom stops at the first panic"));
+            guard.0 = Some(self.0.wait(held).expect("the checker stops at the first panic"));
         }
 
         /// Wakes one waiter.
