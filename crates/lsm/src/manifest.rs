@@ -3,18 +3,20 @@
 //! File: magic 8 · version u32 · CRC-32C u32 over all that follows · length u64 · body
 //! (JSON, so that a person can read it).
 //!
-//! A step writes `MANIFEST.new`, syncs it, renames it over `MANIFEST` and syncs the
-//! directory. What a crash leaves:
+//! A step writes `MANIFEST.new`, syncs it and the names of the components, renames it over
+//! `MANIFEST` and syncs the directory. What a crash leaves:
 //! - before the rename is durable: the old manifest whole; the new file, if its name is
 //!   there, is a stray;
 //! - after it: the new manifest whole, as its contents were synced before the rename.
 //!
-//! After a failed rename or directory sync either may be found, so the handle stops writing.
+//! After a failed rename or sync of the store's directory either may be found. After any other
+//! failed sync a later one may succeed although the new manifest, or the names of component files
+//! that a step under way is about to name, are lost. So the handle stops writing after each of them.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use terrane_storage::{OpenMode, Storage};
+use terrane_storage::{File, OpenMode, Storage};
 
 use crate::disk::ComponentMeta;
 use crate::log::LogPosition;
@@ -184,7 +186,7 @@ impl ManifestFile {
         self.state.lock().manifest.clone()
     }
 
-    /// Whether a step failed so that the disk may hold either manifest.
+    /// Whether a step failed so that no other may follow; the disk may hold either manifest.
     pub fn has_failed(&self) -> bool {
         self.state.lock().failed.is_some()
     }
@@ -199,8 +201,13 @@ impl ManifestFile {
         let mut manifest = (*state.manifest).clone();
         let result = change(&mut manifest)?;
         manifest.generation += 1;
-        self.write_new(&manifest)?;
-        let renamed = self.storage.rename(NEW_NAME, NAME).and_then(|()| self.storage.sync_directory(""));
+        // Only until here may a step fail, as for want of space, and be tried again.
+        let file = self.write_new(&manifest)?;
+        let renamed = file
+            .sync_data()
+            .and_then(|()| self.storage.sync_directory("components"))
+            .and_then(|()| self.storage.rename(NEW_NAME, NAME))
+            .and_then(|()| self.storage.sync_directory(""));
         if let Err(error) = renamed {
             state.failed = Some(error.to_string());
             return Err(error.into());
@@ -209,14 +216,12 @@ impl ManifestFile {
         Ok(result)
     }
 
-    fn write_new(&self, manifest: &Manifest) -> Result<()> {
-        self.storage.sync_directory("components")?;
+    fn write_new(&self, manifest: &Manifest) -> Result<Arc<dyn File>> {
         if self.storage.exists(NEW_NAME)? {
             self.storage.remove(NEW_NAME)?;
         }
         let file = self.storage.open(NEW_NAME, OpenMode::CreateNew)?;
         file.write_all_at(&manifest.encode()?, 0)?;
-        file.sync_data()?;
-        Ok(())
+        Ok(file)
     }
 }

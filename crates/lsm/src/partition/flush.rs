@@ -330,8 +330,8 @@ fn discard(workshop: &Workshop, metas: &[ComponentMeta]) {
 }
 
 /// Removes the component files of a manifest step that failed. Whether it reached the disk is
-/// unknown only after a failed rename or directory sync; the manifest then takes no further
-/// step, and the files stay.
+/// unknown only after a failed rename or sync; the manifest then takes no further step, and the
+/// files stay. What no manifest names of them, the next open removes.
 fn discard_uninstalled(workshop: &Workshop, metas: &[ComponentMeta]) {
     if !workshop.manifest.has_failed() {
         discard(workshop, metas);
