@@ -125,7 +125,7 @@ impl CheckReport {
         }
         drop(snapshot);
         if repair && broken[spatial] {
-            rebuild(engine, dataset)?;
+            rebuild(engine, dataset).inspect_err(|error| engine.note_failure(error))?;
             let name = &dataset.definitions[spatial].name;
             for finding in
                 self.findings.iter_mut().filter(|finding| finding.dataset == dataset.name && finding.index == *name)

@@ -5,10 +5,14 @@ mod support;
 
 use std::sync::Arc;
 
+use support::files::{spatial_file, storage_of};
+use support::hook::HookedStorage;
 use support::seeded;
 use support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
-use terrane::{Durability, Error, Key, Record, Store, Value};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
+use terrane_lsm::disk::component_name;
+use terrane_lsm::manifest::Manifest;
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, Storage};
 
 const STEPS: usize = 90;
 /// The first key of the records that are inserted after a failure.
@@ -312,4 +316,127 @@ fn rows_before_one_that_fails_are_durable_when_the_batch_returns() {
         assert_eq!(dataset.get(&Key::Int(key)).unwrap(), Some(at(key)));
     }
     assert_eq!(dataset.get(&Key::Int(3)).unwrap(), None);
+}
+
+/// A merge that has begun when a flush fails to sync the names of the components must not name
+/// its own file, and remove the files that went into it, on the strength of a later sync.
+#[test]
+fn a_merge_under_way_fails_with_the_sync_of_the_components_names() {
+    let disk = MemoryStorage::new();
+    let faulty = Arc::new(FaultyStorage::new(Arc::new(disk.clone())));
+    let hooked = Arc::new(HookedStorage::new(faulty.clone()));
+    let store = Store::open_on(hooked.clone(), options(Durability::Power)).unwrap();
+    store.create_dataset(MAIN, first_schema()).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    dataset.insert(&at(1)).unwrap();
+    dataset.flush().unwrap();
+    dataset.insert(&at(2)).unwrap();
+    faulty.record_calls();
+    dataset.flush().unwrap();
+    let calls = faulty.recorded_calls();
+    let mut syncs = calls.iter().filter(|call| Fault::SyncFailure.applies_to(call.operation));
+    let names = |call: &_| matches!(call, terrane_storage::Call { operation: Operation::SyncDirectory, name, .. } if name == "components");
+    let directory = 1 + syncs.position(names).unwrap() as u64;
+    let mut flush = Some({
+        let (dataset, faulty) = (store.dataset(MAIN).unwrap(), faulty.clone());
+        move || {
+            dataset.insert(&at(3)).unwrap();
+            faulty.arm(FaultPlan { at: directory, fault: Fault::SyncFailure, persistent: false });
+            let failed = dataset.flush();
+            let is_directory = |error: &_| {
+                matches!(error, Error::Storage(error)
+                    if error.operation() == Operation::SyncDirectory && error.name() == "components")
+            };
+            assert!(failed.as_ref().is_err_and(is_directory), "{failed:?}");
+        }
+    });
+    hooked.on_create(move |_| flush.take().map_or((), |flush| flush()));
+    let outcome = store.compact();
+    assert_eq!(faulty.faults(), 1, "the flush came between");
+    assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
+    assert!(matches!(store.compact(), Err(Error::Poisoned { .. })));
+    assert!(matches!(dataset.flush(), Err(Error::Poisoned { .. })));
+    assert_eq!(dataset.get(&Key::Int(3)).unwrap(), Some(at(3)), "reads go on");
+    hooked.unhook();
+    drop((dataset, store));
+    let store = Store::open_on(Arc::new(disk), options(Durability::Power)).unwrap();
+    assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&Query::new()).unwrap(), 3);
+    assert!(store.check(false).unwrap().findings.is_empty());
+    store.compact().unwrap();
+}
+
+/// Any call of the repair of a spatial index that is gone: the error is clean, a failed sync ends
+/// writing, nothing is lost, no file is left over, and a second repair succeeds.
+#[test]
+fn any_call_of_a_repair_may_fail() {
+    let (disk, _, store) = faulty_store();
+    let dataset = store.dataset(MAIN).unwrap();
+    (0..40).for_each(|key| dataset.insert(&at(key)).unwrap());
+    dataset.flush().unwrap();
+    (30..50).for_each(|key| dataset.upsert(&at(key)).unwrap());
+    dataset.delete(&Key::Int(5)).unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    let mut files = support::files::files_of(&disk);
+    files.remove(&spatial_file(&disk));
+    let lenient = || Options { lenient: true, ..options(Durability::Power) };
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure] {
+        let mut calls = 1;
+        let mut call = 0;
+        while call < calls {
+            call += 1;
+            let what = format!("{fault:?} at call {call} of {calls}");
+            let disk = storage_of(&files);
+            let faulty = Arc::new(FaultyStorage::new(disk.clone()));
+            let store = Store::open_on(faulty.clone(), lenient()).unwrap();
+            let before = faulty.calls_open_to(fault);
+            // The first run has nothing fail; it counts the calls.
+            if call > 1 {
+                faulty.arm(FaultPlan { at: call - 1, fault, persistent: false });
+            }
+            let outcome = store.check(true);
+            if call == 1 {
+                calls += faulty.calls_open_to(fault) - before;
+                assert!(calls > 3 && outcome.unwrap().is_clean(), "{what}");
+                continue;
+            }
+            assert_eq!(faulty.faults(), 1, "{what}");
+            match &outcome {
+                Ok(report) => assert!(report.is_clean() && fault == Fault::Eio, "{what}: {report}"),
+                Err(error) => assert!(is_clean(error), "{what}: {error:?}"),
+            }
+            let inserted = store.dataset(MAIN).unwrap().insert(&at(-1));
+            let is_sync =
+                |error: &_| matches!(error, Error::Storage(error) if Fault::SyncFailure.applies_to(error.operation()));
+            if outcome.as_ref().is_err_and(is_sync) {
+                assert!(matches!(inserted, Err(Error::Poisoned { .. })), "{what}: {inserted:?}");
+            } else {
+                assert!(fault != Fault::SyncFailure, "{what}: {outcome:?}");
+            }
+            if outcome.is_err() && fault == Fault::ShortWrite {
+                inserted.as_ref().unwrap_or_else(|error| panic!("{what}: {error}"));
+                let named: Vec<_> = Manifest::read(&*disk)
+                    .unwrap()
+                    .unwrap()
+                    .components()
+                    .map(|meta| component_name(meta.file_id))
+                    .collect();
+                for name in disk.list("components").unwrap() {
+                    assert!(named.contains(&format!("components/{name}")), "{name} is left over, {what}");
+                }
+            }
+            drop(store);
+            let store = Store::open_on(disk.clone(), lenient()).unwrap();
+            let report = store.check(true).unwrap();
+            assert!(report.is_clean(), "{what}: {report}");
+            store.close().unwrap();
+            let store = Store::open_on(disk, options(Durability::Power)).unwrap();
+            let report = store.check(false).unwrap();
+            assert!(report.findings.is_empty(), "{what}: {report}");
+            let expected = 49 + u64::from(inserted.is_ok());
+            for query in [Query::new(), Query::new().window(-10.0, 0.0, 100.0, 2.0)] {
+                assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&query).unwrap(), expected, "{what}");
+            }
+        }
+    }
 }

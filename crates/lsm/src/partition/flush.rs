@@ -187,23 +187,31 @@ impl Partition {
     }
 
     /// Exchanges all components of one index for `meta`, as a repair does, whatever the manifest
-    /// has there. The caller has flushed everything, and lets no writer in between.
+    /// has there. The caller has flushed everything, and lets no writer in between. The new file
+    /// is removed if the step does not happen.
     pub fn replace_index(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<()> {
         let _merging = self.merging.lock();
-        let part = self.indexes[place].index.open(workshop.file(meta)?)?;
-        workshop.step(|manifest| {
+        let new = std::slice::from_ref(meta);
+        let opened = workshop.file(meta).and_then(|file| self.indexes[place].index.open(file));
+        let part = opened.inspect_err(|_| discard(workshop, new))?;
+        let installed = workshop.step(|manifest| {
             let index = self
                 .state_mut(manifest)?
                 .indexes
                 .get_mut(place)
                 .ok_or_else(|| Error::Invalid(format!("index {place} is not in the manifest")))?;
-            index.components = vec![meta.clone()];
+            index.components = new.to_vec();
             Ok(())
-        })?;
-        let _exchange = self.exchange.lock();
-        let mut next = (*self.version()).clone();
-        let old = std::mem::replace(&mut next.components[place], vec![part]);
-        self.version.store(Arc::new(next));
+        });
+        installed.inspect_err(|_| discard_uninstalled(workshop, new))?;
+        let old = {
+            let _exchange = self.exchange.lock();
+            let mut next = (*self.version()).clone();
+            let old = std::mem::replace(&mut next.components[place], vec![part]);
+            self.version.store(Arc::new(next));
+            old
+        };
+        // Not under the lock, as the last reader to let go of a file removes it.
         old.iter().for_each(|part| part.file().set_obsolete());
         Ok(())
     }

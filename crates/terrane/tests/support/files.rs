@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use terrane_lsm::disk::component_name;
+use terrane_lsm::manifest::Manifest;
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 /// The files of a store by name.
@@ -32,4 +34,10 @@ pub fn storage_of(files: &Files) -> Arc<dyn Storage> {
         storage.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
     }
     Arc::new(storage)
+}
+
+/// The oldest component file of the first dataset's spatial index.
+pub fn spatial_file(storage: &dyn Storage) -> String {
+    let manifest = Manifest::read(storage).unwrap().unwrap();
+    component_name(manifest.datasets[0].partitions[0].indexes[1].components.last().unwrap().file_id)
 }
