@@ -78,11 +78,12 @@ impl CheckReport {
     fn dataset(&mut self, engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, repair: bool) -> Result<()> {
         let snapshot = Snapshot::new(engine.clone(), dataset);
         let mut broken = vec![false; dataset.definitions.len()];
-        for (place, error) in &dataset.damage {
+        let version = snapshot.pinned.version_full();
+        // A repair since the opening has made up for what could not be opened.
+        for (place, error) in dataset.damage.iter().filter(|(place, _)| version.incomplete[*place]) {
             broken[*place] = true;
             self.find(dataset, *place, error);
         }
-        let version = snapshot.pinned.version_full();
         for (place, parts) in version.components.iter().enumerate() {
             for part in parts {
                 self.components += 1;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use support::files::{Files, files_of, storage_of};
-use support::workload::{MAIN, Plan, Runner, State, Step, options, state_of};
+use support::files::{Files, files_of, spatial_file, storage_of};
+use support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
 use support::{keys_of, record, seeded};
-use terrane::{Durability, Error, Key, Options, Query, Snapshot, Store};
-use terrane_storage::MemoryStorage;
+use terrane::{Durability, Error, Key, Options, Query, Record, Snapshot, Store, Value};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode};
 
 /// A closed store with several components of every index and a tail in the log; its files at
 /// an earlier time and now.
@@ -286,4 +286,79 @@ fn repair_rebuilds_a_damaged_secondary_from_an_intact_primary() {
         }
     }
     assert!(repaired > 2, "{repaired} repairs");
+}
+
+/// Files of which a component of the spatial index, in which a record is that the log deletes, is
+/// missing; the component's name and bytes; and the number of records.
+fn store_without_a_component() -> (Files, String, Vec<u8>, u64) {
+    let disk = MemoryStorage::new();
+    let store = Store::open_on(Arc::new(disk.clone()), options(Durability::Power)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let at = |key: i64| Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)]);
+    (0..20).for_each(|key| dataset.insert(&at(key)).unwrap());
+    dataset.flush().unwrap();
+    dataset.delete(&Key::Int(7)).unwrap();
+    dataset.insert(&at(20)).unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    let mut files = files_of(&disk);
+    let name = spatial_file(&disk);
+    let bytes = files.remove(&name).unwrap();
+    (files, name, bytes, 20)
+}
+
+/// Puts a component's file back in its place and opens the store as usual: the index is whole.
+fn put_back(disk: &Arc<dyn terrane_storage::Storage>, name: &str, bytes: &[u8], records: u64, what: &str) {
+    disk.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+    let store = Store::open_on(disk.clone(), options(Durability::Power)).unwrap();
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{what}: {report}");
+    let snapshot = store.dataset(MAIN).unwrap().snapshot();
+    for query in [Query::new(), Query::new().window(-1.0, 0.0, 100.0, 2.0)] {
+        assert_eq!(snapshot.count(&query).unwrap(), records, "{what}");
+    }
+}
+
+/// Wherever a repair is cut off: a component that could not be opened is still in the manifest,
+/// so that what deletes its entries has to stay.
+#[test]
+fn a_deletion_outlives_a_repair_that_is_cut_off() {
+    let (files, name, bytes, records) = store_without_a_component();
+    let lenient = || Options { lenient: true, ..options(Durability::Power) };
+    let mut ended = false;
+    for at in 1.. {
+        let disk = storage_of(&files);
+        let plan = FaultPlan { at, fault: Fault::Eio, persistent: true };
+        let faulty = Arc::new(FaultyStorage::with_plan(disk.clone(), plan));
+        if let Ok(store) = Store::open_on(faulty.clone(), lenient()) {
+            let _ = store.check(true);
+        }
+        ended |= faulty.faults() == 0;
+        put_back(&disk, &name, &bytes, records, &format!("cut off at call {at}"));
+        if ended {
+            break;
+        }
+    }
+}
+
+/// So it is with merges of the components that could be opened.
+#[test]
+fn a_deletion_outlives_merges_beside_a_component_that_cannot_be_opened() {
+    let (files, name, bytes, records) = store_without_a_component();
+    let disk = storage_of(&files);
+    let store = Store::open_on(disk.clone(), Options { lenient: true, ..options(Durability::Power) }).unwrap();
+    store.flush().unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    put_back(&disk, &name, &bytes, records, "after a merge");
+}
+
+#[test]
+fn a_check_after_a_repair_finds_nothing_through_the_same_handle() {
+    let (files, ..) = store_without_a_component();
+    let lenient = Options { lenient: true, ..options(Durability::Power) };
+    let store = Store::open_on(storage_of(&files), lenient).unwrap();
+    assert_eq!(store.check(true).unwrap().findings.len(), 1);
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{report}");
 }

@@ -116,8 +116,7 @@ impl Partition {
         let sequence = generation.sequence()?;
         let mut metas = Vec::with_capacity(self.indexes.len());
         for (place, numbered) in self.indexes.iter().enumerate() {
-            let plan =
-                FlushPlan { snapshots: snapshots.clone(), is_oldest: version.components[place].is_empty(), sequence };
+            let plan = FlushPlan { snapshots: snapshots.clone(), is_oldest: version.is_oldest(place, 0), sequence };
             let meta =
                 workshop.writer().and_then(|writer| numbered.index.flush(generation.memory(place), writer, &plan));
             match meta {
@@ -208,6 +207,7 @@ impl Partition {
             let _exchange = self.exchange.lock();
             let mut next = (*self.version()).clone();
             let old = std::mem::replace(&mut next.components[place], vec![part]);
+            next.incomplete[place] = false;
             self.version.store(Arc::new(next));
             old
         };
@@ -268,12 +268,15 @@ impl Partition {
         range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        let parts = self.version().components[place].clone();
+        let version = self.version();
+        let is_oldest = version.is_oldest(place, range.end);
+        let parts = version.components[place].clone();
+        // It would keep memory components that are flushed meanwhile.
+        drop(version);
         if range.is_empty() || range.end > parts.len() {
             return Ok(None);
         }
         let chosen = &parts[range.clone()];
-        let is_oldest = range.end == parts.len();
         let writer = workshop.writer()?;
         let Some(meta) = self.indexes[place].index.merge(chosen, writer, is_oldest, cancellation)? else {
             return Ok(None);

@@ -38,8 +38,19 @@ pub struct Version {
     pub generations: Vec<Arc<Generation>>,
     /// Disk components of each index, newest first.
     pub components: Vec<Vec<Arc<dyn DiskPart>>>,
+    /// For each index, whether the manifest has components of it that could not be opened. They are
+    /// older than those in `components`.
+    pub incomplete: Vec<bool>,
     /// Changes up to this number are in disk components.
     pub flushed_sequence: u64,
+}
+
+impl Version {
+    /// Whether nothing of the index at `place` is older than its first `count` components, so that
+    /// their anti-matter hides nothing.
+    fn is_oldest(&self, place: usize, count: usize) -> bool {
+        count == self.components[place].len() && !self.incomplete[place]
+    }
 }
 
 /// An index with its number within the dataset.
@@ -69,7 +80,8 @@ pub struct Partition {
 
 impl Partition {
     /// Opens the components that the manifest names. `on_damage` decides about an index (by its
-    /// place) of which one cannot be opened: the error it returns, or an index without components.
+    /// place) of which one cannot be opened: the error it returns, or an index without components
+    /// that counts as incomplete.
     pub fn open(
         storage: &Arc<dyn Storage>,
         cache: &Arc<PageCache>,
@@ -79,6 +91,7 @@ impl Partition {
         on_damage: &mut dyn FnMut(usize, Error) -> Result<()>,
     ) -> Result<Self> {
         let mut components = Vec::with_capacity(indexes.len());
+        let mut incomplete = vec![false; indexes.len()];
         for (place, numbered) in indexes.iter().enumerate() {
             let state = state.indexes.iter().find(|state| state.id == numbered.id);
             let parts = state.map_or(&[][..], |state| &state.components).iter();
@@ -89,14 +102,15 @@ impl Partition {
                 Ok(parts) => parts,
                 Err(error) if error.is_damage() => {
                     on_damage(place, error)?;
+                    incomplete[place] = true;
                     Vec::new()
                 }
                 Err(error) => return Err(error),
             });
         }
         let active = Generation::new(&indexes, state.flushed_sequence)?;
-        let version =
-            Version { generations: vec![Arc::new(active)], components, flushed_sequence: state.flushed_sequence };
+        let generations = vec![Arc::new(active)];
+        let version = Version { generations, components, incomplete, flushed_sequence: state.flushed_sequence };
         Ok(Self {
             dataset,
             id: state.id,
