@@ -335,8 +335,7 @@ fn a_merge_under_way_fails_with_the_sync_of_the_components_names() {
     dataset.flush().unwrap();
     let calls = faulty.recorded_calls();
     let mut syncs = calls.iter().filter(|call| Fault::SyncFailure.applies_to(call.operation));
-    let names = |call: &_| matches!(call, terrane_storage::Call { operation: Operation::SyncDirectory, name, .. } if name == "components");
-    let directory = 1 + syncs.position(names).unwrap() as u64;
+    let directory = 1 + syncs.position(|call| call.name == "components").unwrap() as u64;
     let mut flush = Some({
         let (dataset, faulty) = (store.dataset(MAIN).unwrap(), faulty.clone());
         move || {
