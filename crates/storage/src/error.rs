@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 
 /// A kind of storage call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,29 +74,27 @@ impl fmt::Display for Operation {
 pub struct StorageError(Box<Failure>);
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {}{}: {cause}", Name(name), Position(*offset))]
+#[error("cannot {operation} {}: {cause}", self.place())]
 struct Failure {
     operation: Operation,
+    /// The directory that the name is below, where there is one.
+    root: Option<PathBuf>,
     name: String,
     offset: Option<u64>,
     cause: io::Error,
 }
 
-struct Name<'a>(&'a str);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.0.is_empty() { "(the root)" } else { self.0 })
-    }
-}
-
-struct Position(Option<u64>);
-
-impl fmt::Display for Position {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(offset) => write!(formatter, " at byte {offset}"),
-            None => Ok(()),
+impl Failure {
+    fn place(&self) -> String {
+        let name = match (&self.root, self.name.as_str()) {
+            (None, "") => "(the root)".to_owned(),
+            (None, name) => name.to_owned(),
+            (Some(root), "") => root.display().to_string(),
+            (Some(root), name) => root.join(name).display().to_string(),
+        };
+        match self.offset {
+            Some(offset) => format!("{name} at byte {offset}"),
+            None => name,
         }
     }
 }
@@ -108,7 +107,18 @@ impl StorageError {
         offset: Option<u64>,
         cause: impl Into<io::Error>,
     ) -> Self {
-        Self(Box::new(Failure { operation, name: name.into(), offset, cause: cause.into() }))
+        Self(Box::new(Failure { operation, root: None, name: name.into(), offset, cause: cause.into() }))
+    }
+
+    /// Says which directory the name is below.
+    pub fn below(mut self, root: &Path) -> Self {
+        self.0.root = Some(root.to_path_buf());
+        self
+    }
+
+    /// Where it failed, in words: the file or directory, and the byte where there is one.
+    pub fn place(&self) -> String {
+        self.0.place()
     }
 
     /// What was being done.
@@ -161,6 +171,20 @@ impl StorageError {
 pub(crate) trait Context<T> {
     /// Names the operation and the file.
     fn context(self, operation: Operation, name: &str, offset: Option<u64>) -> Result<T, StorageError>;
+
+    /// Names the operation and the file with the directory that it is below.
+    fn context_below(
+        self,
+        root: &Path,
+        operation: Operation,
+        name: &str,
+        offset: Option<u64>,
+    ) -> Result<T, StorageError>
+    where
+        Self: Sized,
+    {
+        self.context(operation, name, offset).map_err(|error| error.below(root))
+    }
 }
 
 impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
@@ -182,6 +206,9 @@ mod tests {
             "{error}"
         );
         assert!(error.is_storage_full());
+        let below = error.below(Path::new("/data/rides"));
+        assert_eq!(below.place(), "/data/rides/components/12.tc at byte 4096");
+        assert!(below.to_string().starts_with("cannot write /data/rides/components/12.tc at byte 4096: "), "{below}");
         let error = StorageError::new(Operation::List, "", None, Errno::NOENT);
         assert!(error.to_string().starts_with("cannot list directory (the root): No such file"), "{error}");
         assert!(error.is_not_found());

@@ -23,13 +23,13 @@ const ZEROS_LENGTH: usize = 64 * 1024;
 /// Files below a directory of the operating system.
 #[derive(Debug, Clone)]
 pub struct RealStorage {
-    root: PathBuf,
+    root: Arc<Path>,
 }
 
 impl RealStorage {
     /// Uses `root`, which need not exist yet: `create_directory("")` makes it.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into().into() }
     }
 
     /// The directory that names are relative to.
@@ -38,13 +38,13 @@ impl RealStorage {
     }
 
     fn file_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
-        names::check_file(name).context(operation, name, None)?;
+        names::check_file(name).context_below(&self.root, operation, name, None)?;
         Ok(self.root.join(name))
     }
 
     fn directory_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
-        names::check_directory(name).context(operation, name, None)?;
-        Ok(if name.is_empty() { self.root.clone() } else { self.root.join(name) })
+        names::check_directory(name).context_below(&self.root, operation, name, None)?;
+        Ok(if name.is_empty() { self.root.to_path_buf() } else { self.root.join(name) })
     }
 
     /// Names in a directory of what `is_wanted`; a symbolic link counts as what it leads to.
@@ -56,9 +56,9 @@ impl RealStorage {
     ) -> Result<Vec<String>> {
         let path = self.directory_path(Operation::List, directory)?;
         let mut found = Vec::new();
-        for entry in fs::read_dir(path).context(Operation::List, directory, None)? {
-            let entry = entry.context(Operation::List, directory, None)?;
-            let kind = entry.file_type().context(Operation::List, directory, None)?;
+        for entry in fs::read_dir(path).context_below(&self.root, Operation::List, directory, None)? {
+            let entry = entry.context_below(&self.root, Operation::List, directory, None)?;
+            let kind = entry.file_type().context_below(&self.root, Operation::List, directory, None)?;
             let wanted = if kind.is_symlink() { leads_to_wanted(&entry.path()) } else { is_wanted(&kind) };
             // A name that is not UTF-8 cannot be ours.
             if let (true, Ok(name)) = (wanted, entry.file_name().into_string()) {
@@ -85,12 +85,12 @@ impl Storage for RealStorage {
                 options.write(true).create_new(true);
             }
         }
-        let file = options.open(path).context(operation, name, None)?;
+        let file = options.open(path).context_below(&self.root, operation, name, None)?;
         // The system opens a directory for reading and fails only at the first read.
-        if mode == OpenMode::Read && file.metadata().context(operation, name, None)?.is_dir() {
-            return Err(Errno::ISDIR).context(operation, name, None);
+        if mode == OpenMode::Read && file.metadata().context_below(&self.root, operation, name, None)?.is_dir() {
+            return Err(Errno::ISDIR).context_below(&self.root, operation, name, None);
         }
-        Ok(Arc::new(RealFile { file, name: name.to_owned() }))
+        Ok(Arc::new(RealFile { file, root: self.root.clone(), name: name.to_owned() }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -98,7 +98,7 @@ impl Storage for RealStorage {
         match fs::metadata(path) {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
-            Err(error) => Err(error).context(Operation::Exists, name, None),
+            Err(error) => Err(error).context_below(&self.root, Operation::Exists, name, None),
         }
     }
 
@@ -106,31 +106,32 @@ impl Storage for RealStorage {
         let from_path = self.file_path(Operation::Rename, from)?;
         let to_path = self.file_path(Operation::Rename, to)?;
         let both = || format!("{from} to {to}");
-        let from_metadata = fs::symlink_metadata(&from_path).context(Operation::Rename, &both(), None)?;
+        let from_metadata =
+            fs::symlink_metadata(&from_path).context_below(&self.root, Operation::Rename, &both(), None)?;
         let is_directory = |metadata: fs::Metadata| metadata.is_dir();
         if is_directory(from_metadata) || fs::symlink_metadata(&to_path).is_ok_and(is_directory) {
-            return Err(Errno::ISDIR).context(Operation::Rename, &both(), None);
+            return Err(Errno::ISDIR).context_below(&self.root, Operation::Rename, &both(), None);
         }
-        fs::rename(from_path, to_path).context(Operation::Rename, &both(), None)
+        fs::rename(from_path, to_path).context_below(&self.root, Operation::Rename, &both(), None)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         let path = self.file_path(Operation::Remove, name)?;
-        fs::remove_file(path).context(Operation::Remove, name, None)
+        fs::remove_file(path).context_below(&self.root, Operation::Remove, name, None)
     }
 
     fn create_directory(&self, name: &str) -> Result<()> {
         let path = self.directory_path(Operation::CreateDirectory, name)?;
         let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-        fs::create_dir_all(&path).context(Operation::CreateDirectory, name, None)?;
+        fs::create_dir_all(&path).context_below(&self.root, Operation::CreateDirectory, name, None)?;
         if !name.is_empty() {
             return Ok(());
         }
         // The root's own name is nobody else's to make durable.
         for parent in missing.iter().filter_map(|created| created.parent()) {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            let directory = fs::File::open(parent).context(Operation::SyncDirectory, name, None)?;
-            directory.sync_all().context(Operation::SyncDirectory, name, None)?;
+            let directory = fs::File::open(parent).context_below(&self.root, Operation::SyncDirectory, name, None)?;
+            directory.sync_all().context_below(&self.root, Operation::SyncDirectory, name, None)?;
         }
         Ok(())
     }
@@ -150,7 +151,7 @@ impl Storage for RealStorage {
             .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
             .open(path)
             .and_then(|handle| handle.sync_all())
-            .context(Operation::SyncDirectory, directory, None)
+            .context_below(&self.root, Operation::SyncDirectory, directory, None)
     }
 
     fn unix_time_ns(&self) -> u64 {
@@ -174,27 +175,29 @@ impl Storage for RealStorage {
 #[derive(Debug)]
 struct RealFile {
     file: fs::File,
+    /// Where the storage is, for messages.
+    root: Arc<Path>,
     name: String,
 }
 
 impl File for RealFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(buffer, offset).context(Operation::Read, &self.name, Some(offset))
+        self.file.read_exact_at(buffer, offset).context_below(&self.root, Operation::Read, &self.name, Some(offset))
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.file.write_all_at(bytes, offset).context(Operation::Write, &self.name, Some(offset))
+        self.file.write_all_at(bytes, offset).context_below(&self.root, Operation::Write, &self.name, Some(offset))
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.file.metadata().context(Operation::Length, &self.name, None)?.len())
+        Ok(self.file.metadata().context_below(&self.root, Operation::Length, &self.name, None)?.len())
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
         if i64::try_from(length).is_err() {
-            return Err(Errno::INVAL).context(Operation::SetLength, &self.name, None);
+            return Err(Errno::INVAL).context_below(&self.root, Operation::SetLength, &self.name, None);
         }
-        self.file.set_len(length).context(Operation::SetLength, &self.name, None)
+        self.file.set_len(length).context_below(&self.root, Operation::SetLength, &self.name, None)
     }
 
     fn allocate(&self, length: u64) -> Result<()> {
@@ -202,19 +205,19 @@ impl File for RealFile {
             return Ok(());
         }
         if i64::try_from(length).is_err() {
-            return Err(Errno::FBIG).context(Operation::Allocate, &self.name, None);
+            return Err(Errno::FBIG).context_below(&self.root, Operation::Allocate, &self.name, None);
         }
         let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length);
         match rustix::io::retry_on_intr(reserve) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                extend_with_zeros(&self.file, length).context(Operation::Allocate, &self.name, None)
+                extend_with_zeros(&self.file, length).context_below(&self.root, Operation::Allocate, &self.name, None)
             }
-            result => result.context(Operation::Allocate, &self.name, None),
+            result => result.context_below(&self.root, Operation::Allocate, &self.name, None),
         }
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.file.sync_data().context(Operation::Sync, &self.name, None)
+        self.file.sync_data().context_below(&self.root, Operation::Sync, &self.name, None)
     }
 
     fn try_lock(&self, kind: LockKind) -> Result<bool> {
@@ -225,12 +228,12 @@ impl File for RealFile {
         match taken {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(error).context(Operation::Lock, &self.name, None),
+            Err(TryLockError::Error(error)) => Err(error).context_below(&self.root, Operation::Lock, &self.name, None),
         }
     }
 
     fn unlock(&self) -> Result<()> {
-        self.file.unlock().context(Operation::Unlock, &self.name, None)
+        self.file.unlock().context_below(&self.root, Operation::Unlock, &self.name, None)
     }
 
     fn name(&self) -> &str {

@@ -253,7 +253,7 @@ impl From<StorageError> for Error {
 
 impl From<Arc<StorageError>> for Error {
     fn from(error: Arc<StorageError>) -> Self {
-        if error.is_storage_full() { Self::Full { what: error.to_string() } } else { Self::Storage(error) }
+        if error.is_storage_full() { Self::Full { what: error.place() } } else { Self::Storage(error) }
     }
 }
 

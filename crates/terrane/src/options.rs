@@ -115,7 +115,8 @@ impl MemoryShares {
     pub fn of(limit: usize) -> Result<Self> {
         if limit < MEMORY_LIMIT_MIN {
             return Err(Error::usage(format!(
-                "a memory limit of {limit} bytes is too small; at least {MEMORY_LIMIT_MIN} are needed"
+                "a memory limit of {limit} bytes is too small; at least {} MiB are needed",
+                MEMORY_LIMIT_MIN >> 20
             )));
         }
         Ok(Self { components: limit / 8 * 3, cache: limit / 8 * 3, work: limit / 4 })

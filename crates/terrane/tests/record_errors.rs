@@ -40,6 +40,9 @@ fn a_full_disk_is_told_from_other_failures_on_every_way() {
     assert!(matches!(Error::from(storage(io::ErrorKind::PermissionDenied)), Error::Storage(_)));
     let through_lsm = terrane_lsm::Error::from(storage(io::ErrorKind::StorageFull));
     assert!(matches!(Error::from(through_lsm), Error::Full { .. }));
+    let full = StorageError::new(Operation::Write, "components/5.tc", Some(7), io::ErrorKind::StorageFull);
+    let message = Error::from(full.below(std::path::Path::new("/data"))).to_string();
+    assert_eq!(message, "no space left for /data/components/5.tc at byte 7; free some space and write again");
 }
 
 #[test]
