@@ -25,6 +25,7 @@ use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL};
 use crate::load::SpatialLoader;
 use crate::record::RecordView;
 use crate::snapshot::Snapshot;
+use crate::words::counted;
 use crate::{Error, Result};
 
 /// Something that is not as it should be.
@@ -191,13 +192,17 @@ impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "checked {} datasets, {} components, {} pages, {} records ({} without geometry): ",
-            self.datasets, self.components, self.pages, self.records, self.without_geometry
+            "checked {}, {}, {}, {} ({} without geometry): ",
+            counted(self.datasets, "dataset", "datasets"),
+            counted(self.components, "component", "components"),
+            counted(self.pages, "page", "pages"),
+            counted(self.records, "record", "records"),
+            self.without_geometry
         )?;
         if self.findings.is_empty() {
             return f.write_str("everything is as it should be");
         }
-        write!(f, "{} findings", self.findings.len())?;
+        f.write_str(&counted(self.findings.len() as u64, "finding", "findings"))?;
         for finding in &self.findings {
             let repaired = if finding.repaired { " (repaired)" } else { "" };
             write!(f, "\n  {} · index {}: {}{repaired}", finding.dataset, finding.index, finding.reason)?;

@@ -3,10 +3,12 @@
 use std::fmt;
 
 use serde::Serialize;
+use terrane_space::CoordinateSystem;
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
 use crate::schema::{GeometryColumn, Schema};
+use crate::words::counted;
 
 /// An index of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,6 +44,39 @@ pub struct DatasetInfo {
     pub bounds: Option<[f64; 4]>,
 }
 
+/// Bytes of a write that did not end, behind the end of the log. Opening for writing cuts them off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TornTailInfo {
+    /// File below the store's directory.
+    pub file: String,
+    /// Byte of the file at which they begin.
+    pub offset: u64,
+    /// How many they are, as far as they can be told from what was in the file before.
+    pub bytes: u64,
+    /// Whether they have been cut off; a store that is open for reading leaves them.
+    pub cut: bool,
+}
+
+impl TornTailInfo {
+    fn of(engine: &Engine) -> Option<Self> {
+        let written = engine.recovery.as_ref().and_then(|report| report.torn_tail);
+        let seen = || engine.tail.as_ref().and_then(|tail| tail.torn_tail());
+        let tail = written.or_else(seen)?;
+        Some(Self { file: tail.file(), offset: tail.offset, bytes: tail.bytes, cut: engine.writable })
+    }
+}
+
+impl fmt::Display for TornTailInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = counted(self.bytes, "byte", "bytes");
+        write!(f, "the log ends in {bytes} of a write that did not end, at byte {} of {}", self.offset, self.file)?;
+        f.write_str(match self.cut {
+            true => "; they were cut off, and were never acknowledged unless the disk lost data",
+            false => " (a writer was killed, or is at work just now); opening for writing cuts them off",
+        })
+    }
+}
+
 /// A store.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreInfo {
@@ -57,8 +92,8 @@ pub struct StoreInfo {
     pub replayed_entries: Option<u64>,
     /// Seconds that opening the log and replaying it took, if there is one.
     pub replay_s: Option<f64>,
-    /// Bytes of a torn tail that opening cut off, if there was one.
-    pub torn_bytes: Option<u64>,
+    /// Bytes behind the end of the log, if there were any: a write that did not end.
+    pub torn_tail: Option<TornTailInfo>,
     /// The datasets.
     pub datasets: Vec<DatasetInfo>,
 }
@@ -73,7 +108,7 @@ impl StoreInfo {
             sequence: engine.visibility.visible(),
             replayed_entries: engine.recovery.as_ref().map(|report| report.entries),
             replay_s: engine.recovery.as_ref().map(|_| engine.replay_time.as_secs_f64()),
-            torn_bytes: engine.recovery.as_ref().and_then(|report| report.torn_tail.as_ref()).map(|tail| tail.bytes),
+            torn_tail: TornTailInfo::of(engine),
             datasets: engine.datasets.load().values().map(|dataset| dataset_info(dataset)).collect(),
         })
     }
@@ -116,10 +151,10 @@ impl fmt::Display for StoreInfo {
             self.location, self.durability, self.sequence, self.manifest_generation
         )?;
         if let Some(entries) = self.replayed_entries {
-            write!(f, " · {entries} log entries replayed")?;
+            write!(f, " · {} replayed", counted(entries, "log entry", "log entries"))?;
         }
-        if let Some(bytes) = self.torn_bytes {
-            write!(f, " · a torn tail of {bytes} bytes was cut off")?;
+        if let Some(tail) = &self.torn_tail {
+            write!(f, "\n  {tail}")?;
         }
         for dataset in &self.datasets {
             let schema = &dataset.schema;
@@ -127,30 +162,34 @@ impl fmt::Display for StoreInfo {
                 GeometryColumn::Point { x, y } => format!("points {x}, {y}"),
                 GeometryColumn::Geometry { name } => format!("geometry {name}"),
             };
+            let system = match schema.system {
+                CoordinateSystem::LonLat => "lonlat",
+                CoordinateSystem::Planar => "planar",
+            };
             write!(
                 f,
-                "\n\ndataset {}\n  key {} ({:?}) · {geometry} · {:?}",
-                dataset.name, schema.key.name, schema.key.key_type, schema.system
+                "\n\ndataset {}\n  key {} ({}) · {geometry} · {system}",
+                dataset.name, schema.key.name, schema.key.key_type
             )?;
             for column in &schema.columns {
-                write!(f, "\n  column {} {}", column.name, column.column_type.description())?;
+                write!(f, "\n  column {} {}", column.name, column.column_type)?;
             }
             for index in &dataset.indexes {
                 write!(
                     f,
-                    "\n  index {} {} on {}: {} components, {} entries, {} bytes",
+                    "\n  index {} {} on {}: {}, {}, {}",
                     index.name,
                     index.kind,
                     index.columns.join(", "),
-                    index.components,
-                    index.entries,
-                    index.bytes
+                    counted(index.components as u64, "component", "components"),
+                    counted(index.entries, "entry", "entries"),
+                    counted(index.bytes, "byte", "bytes")
                 )?;
                 if index.antimatter > 0 {
                     write!(f, ", {} anti-matter", index.antimatter)?;
                 }
             }
-            write!(f, "\n  in memory {} bytes", dataset.memory_bytes)?;
+            write!(f, "\n  in memory {}", counted(dataset.memory_bytes, "byte", "bytes"))?;
             if let Some([x0, y0, x1, y1]) = dataset.bounds {
                 write!(f, "\n  bounds {x0} {y0} {x1} {y1}")?;
             }

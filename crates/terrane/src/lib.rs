@@ -48,12 +48,13 @@ mod store;
 #[cfg(test)]
 mod testing;
 pub mod value;
+mod words;
 
 pub use check::{CheckReport, Finding};
 pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};
 pub use engine::MaintenanceCounters;
 pub use error::{Error, Result};
-pub use info::{DatasetInfo, IndexInfo, StoreInfo};
+pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use key::Key;
 pub use options::{Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
 pub use query::{Explanation, Filter, Nearest, Query, Rows, Stage};
@@ -64,3 +65,5 @@ pub use terrane_lsm::log::LogOptions;
 pub use terrane_lsm::policy::MergePolicy;
 pub use terrane_space::CoordinateSystem;
 pub use value::Value;
+#[doc(hidden)]
+pub use words::counted;

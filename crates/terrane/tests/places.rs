@@ -89,8 +89,13 @@ fn a_lost_manifest_is_damage() {
     store.create_dataset("d", first_schema()).unwrap();
     store.close().unwrap();
     fs::remove_file(place.path().join("MANIFEST")).unwrap();
-    let error = Store::open(place.path(), small_options()).unwrap_err();
-    assert!(error.is_damage(), "{error:?}");
-    let error = Store::open(place.path(), Options { create: false, ..small_options() }).unwrap_err();
-    assert!(error.to_string().contains("no store"), "{error}");
+    let ways = [
+        Store::open(place.path(), small_options()),
+        Store::open(place.path(), Options { create: false, ..small_options() }),
+        Store::open_read_only(place.path(), small_options()),
+    ];
+    for opened in ways {
+        let error = opened.unwrap_err();
+        assert!(error.is_damage() && error.to_string().contains("MANIFEST"), "{error:?}");
+    }
 }

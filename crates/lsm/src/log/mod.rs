@@ -106,13 +106,23 @@ pub struct RecoveryReport {
     pub clean_close: bool,
 }
 
-/// A write that a crash interrupted. It is cut off, nothing of it was acknowledged.
+/// A write that a crash interrupted. It is cut off, nothing of it was acknowledged, unless the
+/// medium lost it since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// Number of the segment.
     pub segment: u64,
+    /// Byte of the segment's file at which the tail begins.
+    pub offset: u64,
     /// Where the log ends now.
     pub lsn: Lsn,
     /// Bytes cut off, as far as they can be told from what was in the file before.
     pub bytes: u64,
+}
+
+impl TornTail {
+    /// Name of the segment's file.
+    pub fn file(&self) -> String {
+        layout::segment_name(self.segment)
+    }
 }

@@ -6,7 +6,7 @@ use terrane_storage::{File, LockKind, OpenMode, Storage};
 
 use super::layout::{FileKind, GroupSeal, segment_name};
 use super::recovery::{Classified, Directory, OnEntry, classify, replay};
-use super::{LogPosition, Lsn};
+use super::{LogPosition, Lsn, TornTail};
 use crate::Result;
 
 /// What a second process has read of the log. The segments stay as they are until it is dropped.
@@ -15,6 +15,7 @@ pub struct ReadOnlyTail {
     locked: Vec<Arc<dyn File>>,
     end_lsn: Lsn,
     entries: u64,
+    torn_tail: Option<TornTail>,
 }
 
 impl ReadOnlyTail {
@@ -26,6 +27,12 @@ impl ReadOnlyTail {
     /// Number of entries replayed.
     pub fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// What was written behind the end of the log: by a writer that was killed, or by one that is
+    /// writing it just now.
+    pub fn torn_tail(&self) -> Option<TornTail> {
+        self.torn_tail
     }
 
     /// Number of segments that are locked against reuse.
@@ -85,5 +92,6 @@ pub fn replay_read_only(
         last.file.file.sync_data()?;
     }
     let locked = segments.into_iter().map(|segment| segment.file.file).collect();
-    Ok(ReadOnlyTail { locked, end_lsn: replayed.end_lsn, entries: replayed.report.entries })
+    let (entries, torn_tail) = (replayed.report.entries, replayed.report.torn_tail);
+    Ok(ReadOnlyTail { locked, end_lsn: replayed.end_lsn, entries, torn_tail })
 }

@@ -245,7 +245,12 @@ impl Replay {
                 return Err(damaged(lsn, format!("{reason}, but a later group proves that LSN {proven} was durable")));
             }
             if remainder.torn_bytes > 0 {
-                self.report.torn_tail = Some(TornTail { segment: header.number, lsn, bytes: remainder.torn_bytes });
+                self.report.torn_tail = Some(TornTail {
+                    segment: header.number,
+                    offset: header.offset_of(lsn),
+                    lsn,
+                    bytes: remainder.torn_bytes,
+                });
             }
             break;
         }

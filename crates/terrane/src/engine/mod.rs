@@ -63,7 +63,7 @@ pub(crate) struct Engine {
     pub next_dataset_id: AtomicU32,
     latch: Mutex<commit::Latch>,
     /// Keeps the log's tail from being recycled while a reader lives.
-    _tail: Option<ReadOnlyTail>,
+    pub tail: Option<ReadOnlyTail>,
     /// Keeps other writers out.
     _lock: Option<Arc<dyn File>>,
     /// Spilled components of a reader; removed with it.

@@ -171,7 +171,7 @@ impl Engine {
             visibility: Visibility::new(last_sequence, false),
             latch: Mutex::new(Latch::new(last_sequence + 1)),
             datasets: ArcSwap::from_pointee(datasets),
-            _tail: tail,
+            tail,
             _spill: Some(spill),
             ..Self::base(storage.clone(), options.clone(), durability, shares, cache, workshop, None, None)
         }))
@@ -207,7 +207,7 @@ impl Engine {
             writable: false,
             next_dataset_id: AtomicU32::new(next_dataset_id),
             latch: Mutex::new(Latch::new(1)),
-            _tail: None,
+            tail: None,
             _lock: None,
             _spill: None,
         }
@@ -337,8 +337,13 @@ impl Drop for SpillDirectory {
     }
 }
 
+/// Why there is no manifest: it was lost, or there was no store.
 fn no_store(storage: &dyn Storage) -> Error {
-    Error::usage(format!("there is no store at {}", storage.describe()))
+    match check_not_lost(storage) {
+        // Unless another process has created one since.
+        Err(error) if matches!(storage.exists(terrane_lsm::manifest::NAME), Ok(false)) => error,
+        _ => Error::usage(format!("there is no store at {}", storage.describe())),
+    }
 }
 
 /// A directory that has something else in it does not become a store. Another process may be
@@ -378,10 +383,14 @@ fn is_component(name: &str) -> bool {
 }
 
 /// The first manifest is durable before any file is made below these directories, so with one of
-/// them it was there and is lost. To be called under the lock.
+/// them it was there and is lost. To be called under the lock, or when no store is created.
 fn check_not_lost(storage: &dyn Storage) -> Result<()> {
     for directory in ["components", "log"] {
-        if let Some(name) = storage.list(directory)?.first() {
+        let is_own = if directory == "log" { is_log_file } else { is_component };
+        if !storage.exists(directory)? {
+            continue;
+        }
+        if let Some(name) = storage.list(directory)?.into_iter().find(|name| is_own(name)) {
             return Err(Error::damaged("MANIFEST", 0, format!("the file is missing, but {directory}/{name} is there")));
         }
     }
