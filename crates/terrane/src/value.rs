@@ -132,7 +132,7 @@ impl Value {
     }
 
     /// Reads a value of `column_type` from JSON: an integral number is taken where a float
-    /// is wanted; dates, timestamps and binary data come as strings.
+    /// is wanted that is exactly this number; dates, timestamps and binary data come as strings.
     pub fn from_json(json: &serde_json::Value, column_type: ColumnType) -> Result<Self, ValueError> {
         use serde_json::Value as Json;
         let refuse = |reason| ValueError::new(json, column_type.description(), reason);
@@ -143,6 +143,9 @@ impl Value {
                 number.as_i64().map(Self::Int).ok_or_else(|| refuse("it has a fraction or more than 64 bits"))
             }
             (Json::Number(number), ColumnType::Float64) => {
+                if number.as_i128().is_some_and(|integer| exact_float(integer).is_none()) {
+                    return Err(refuse(INEXACT));
+                }
                 number.as_f64().map(Self::Float).ok_or_else(|| refuse("it is beyond the range of a 64-bit float"))
             }
             (Json::String(text), ColumnType::Utf8) => Ok(Self::Utf8(text.clone())),
@@ -157,6 +160,17 @@ impl Value {
     pub fn to_json(&self, column_type: ColumnType) -> serde_json::Value {
         self.as_ref().to_json(column_type)
     }
+}
+
+/// Why an integer is not taken for a float.
+pub(crate) const INEXACT: &str = "a float64 cannot hold this integer exactly; write a fraction if it may be rounded";
+
+/// The float that is exactly this integer, if there is one.
+pub(crate) fn exact_float(integer: impl Into<i128>) -> Option<f64> {
+    let integer = integer.into();
+    let float = integer as f64;
+    // Where the conversion back saturates, the integer is not exact either.
+    (float as i128 == integer).then_some(float)
 }
 
 impl PartialEq for Value {

@@ -65,3 +65,54 @@ fn a_change_that_makes_no_sense_changes_nothing() {
     assert_eq!(*dataset.schema(), first_schema());
     assert_eq!(store.info().unwrap().manifest_generation, generation);
 }
+
+const INEXACT: i64 = (1 << 53) + 1;
+
+#[test]
+fn a_column_is_not_widened_over_an_integer_that_would_change() {
+    for flush in [false, true] {
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+        let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+        dataset.insert(&at(1, vec![Value::Null, Value::Int(-(1 << 53))])).unwrap();
+        dataset.insert(&at(2, vec![Value::Null, Value::Int(INEXACT)])).unwrap();
+        if flush {
+            dataset.flush().unwrap();
+        }
+        let error = dataset.widen_column("size").unwrap_err();
+        assert!(error.is_refusal() && error.to_string().contains("9007199254740993"), "{error}");
+        assert_eq!(*dataset.schema(), first_schema());
+        assert_eq!(dataset.get(&Key::Int(2)).unwrap().unwrap().values[1], Value::Int(INEXACT));
+        dataset.delete(&Key::Int(2)).unwrap();
+        dataset.widen_column("size").unwrap();
+        assert_eq!(dataset.get(&Key::Int(1)).unwrap().unwrap().values[1], Value::Float(-9007199254740992.0));
+    }
+}
+
+#[test]
+fn a_float_column_takes_integers_only_exactly() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    dataset.widen_column("size").unwrap();
+    for (integer, fits) in [(1 << 60, true), (INEXACT, false), (i64::MAX, false), (i64::MIN, true)] {
+        let outcome = dataset.upsert(&at(1, vec![Value::Null, Value::Int(integer)]));
+        assert_eq!(outcome.is_ok(), fits, "{integer}: {outcome:?}");
+        if fits {
+            assert_eq!(dataset.get(&Key::Int(1)).unwrap().unwrap().values[1], Value::Float(integer as f64));
+        }
+    }
+}
+
+#[test]
+fn what_was_made_for_integers_is_not_stored_once_they_are_floats() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let record = at(1, vec![Value::Null, Value::Int(INEXACT)]);
+    let mut batch = dataset.atomic_batch();
+    batch.upsert(&record).unwrap();
+    let importer = store.importer(MAIN, first_schema()).unwrap();
+    dataset.add_column(Column::new("added", ColumnType::Utf8)).unwrap();
+    dataset.widen_column("size").unwrap();
+    assert!(batch.commit().unwrap_err().is_refusal());
+    assert!(importer.finish(&mut |_| Ok(())).unwrap_err().is_refusal());
+    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 0);
+}

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, TimeUnit};
 
 use super::BatchError;
 use crate::schema::ColumnType;
-use crate::value::ValueRef;
+use crate::value::{INEXACT, ValueRef, exact_float};
 
 /// The values of a column, typed once. Narrower and otherwise encoded types have been cast.
 pub(super) enum ColumnValues {
@@ -83,7 +83,7 @@ impl ColumnValues {
     }
 
     /// The value in a row of the batch; an integer beyond int64 is refused unless the
-    /// attribute is a float.
+    /// attribute is a float that can be exactly this integer.
     #[inline]
     pub(super) fn value(&self, row: usize, wanted: ColumnType) -> Result<ValueRef<'_>, String> {
         let value = match self {
@@ -98,7 +98,9 @@ impl ColumnValues {
             Self::UInt(array) if array.is_valid(row) => {
                 let value = array.value(row);
                 match i64::try_from(value) {
-                    _ if wanted == ColumnType::Float64 => ValueRef::Float(value as f64),
+                    _ if wanted == ColumnType::Float64 => {
+                        ValueRef::Float(exact_float(value).ok_or_else(|| format!("{value}: {INEXACT}"))?)
+                    }
                     Ok(value) => ValueRef::Int(value),
                     Err(_) => return Err(format!("{value} is beyond the range of int64")),
                 }

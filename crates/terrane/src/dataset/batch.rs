@@ -51,10 +51,11 @@ impl Dataset {
     /// (rows before may be durable).
     pub fn write_batch(&self, batch: &RecordBatch, on_conflict: OnConflict) -> Result<BatchOutcome> {
         self.engine.check_writable()?;
+        // Before the schema is looked at: no column is widened until the rows are stored.
+        let _gate = self.handle.gate.read();
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
         let mut outcome = BatchOutcome::default();
-        let _gate = self.handle.gate.read();
         let mut frame = Frame::new(&self.engine.locks);
         let mut last = None;
         let written = self.write_rows(&mut rows, on_conflict, &mut frame, &mut last, &mut outcome);

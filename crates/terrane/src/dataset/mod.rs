@@ -2,6 +2,7 @@
 
 mod batch;
 mod import;
+mod widen;
 mod write;
 
 use std::sync::Arc;
@@ -55,14 +56,6 @@ impl Dataset {
     /// A name that is taken; storage.
     pub fn add_column(&self, column: Column) -> Result<()> {
         self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
-    }
-
-    /// Makes an int64 attribute float64, so that fractions fit.
-    ///
-    /// # Errors
-    /// An unknown column or one of another type; storage.
-    pub fn widen_column(&self, name: &str) -> Result<()> {
-        self.engine.change_schema(&self.handle, |history| Ok(history.widen(name)?))
     }
 
     /// Merges the components that every index has at this moment into one. What is written

@@ -48,9 +48,10 @@ impl Dataset {
         self.engine.check_writable()?;
         let key = self.encode_key(&record.key)?;
         let mut value = Vec::with_capacity(128);
+        // Before the schema is looked at: no column is widened until the record is stored.
+        let _gate = self.handle.gate.read();
         let geometry = record.encode(&self.handle.history.load(), &mut value)?;
         let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
-        let _gate = self.handle.gate.read();
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
         self.handle.row_numbers.note(&record.key);
         let committed = self.change(&key, change, geometry.rect())?;
@@ -74,7 +75,7 @@ impl Dataset {
 
     /// Starts a batch of which all changes happen, or none.
     pub fn atomic_batch(&self) -> AtomicBatch<'_> {
-        AtomicBatch { dataset: self, changes: BTreeMap::new() }
+        AtomicBatch { dataset: self, changes: BTreeMap::new(), widenings: self.handle.history.load().widenings() }
     }
 
     pub(super) fn encode_key(&self, key: &Key) -> Result<EncodedKey> {
@@ -177,6 +178,8 @@ pub struct AtomicBatch<'d> {
     dataset: &'d Dataset,
     /// What is put; `None` for a deletion.
     changes: BTreeMap<EncodedKey, Option<StoredPut>>,
+    /// Columns that had been widened when the batch was begun.
+    widenings: usize,
 }
 
 impl AtomicBatch<'_> {
@@ -214,11 +217,13 @@ impl AtomicBatch<'_> {
     /// Makes all changes in one transaction, which is durable and visible on return.
     ///
     /// # Errors
-    /// No space, or a failed sync: then none of the changes is acknowledged.
+    /// No space, or a failed sync: then none of the changes is acknowledged. A column that was
+    /// widened since the batch was begun.
     pub fn commit(self) -> Result<()> {
         let dataset = self.dataset;
         dataset.engine.check_writable()?;
         let _gate = dataset.handle.gate.read();
+        dataset.check_not_widened_since(self.widenings)?;
         // All locks in ascending order, before anything is read.
         let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
         // Encoded keys sort as the keys do, so this is the largest one.

@@ -8,7 +8,7 @@ use super::{
     RowError, RowGeometry, check_point, check_wkb,
 };
 use crate::schema::{ColumnType, GeometryColumn, Layout, Schema, SchemaHistory};
-use crate::value::ValueRef;
+use crate::value::{INEXACT, ValueRef, exact_float};
 
 impl Record {
     /// Appends the record's stored form under the newest schema to `out`, which is left as it
@@ -153,7 +153,10 @@ impl<'a> Encoder<'a> {
             (ColumnType::Bool, ValueRef::Bool(value)) => self.put(place, [u8::from(value)]),
             (ColumnType::Int64, ValueRef::Int(value)) => self.put(place, value.to_le_bytes()),
             (ColumnType::Float64, ValueRef::Float(value)) => self.put(place, value.to_le_bytes()),
-            (ColumnType::Float64, ValueRef::Int(value)) => self.put(place, (value as f64).to_le_bytes()),
+            (ColumnType::Float64, ValueRef::Int(value)) => match exact_float(value) {
+                Some(float) => self.put(place, float.to_le_bytes()),
+                None => return Err(self.inexact(index, value)),
+            },
             (ColumnType::Date, ValueRef::Date(value)) => self.put(place, value.to_le_bytes()),
             (ColumnType::Timestamp { .. }, ValueRef::Timestamp(value)) => self.put(place, value.to_le_bytes()),
             (ColumnType::Utf8, ValueRef::Utf8(value)) => self.put_bytes(place, value.as_bytes())?,
@@ -200,6 +203,12 @@ impl<'a> Encoder<'a> {
         let end = self.out.len() - self.attributes - self.layout.bytes_offset();
         let at = self.attributes + self.layout.ends_offset() + 4 * place;
         self.out[at..at + 4].copy_from_slice(&(end as u32).to_le_bytes());
+    }
+
+    #[cold]
+    fn inexact(&self, index: usize, value: i64) -> RowError {
+        let column = self.schema.columns.get(index).map(|column| column.name.clone());
+        RowError { column, reason: format!("{value}: {INEXACT}") }
     }
 
     #[cold]

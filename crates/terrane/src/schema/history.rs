@@ -161,10 +161,15 @@ impl SchemaHistory {
         self.with_change(Change::Add(column))
     }
 
-    /// Makes an int64 attribute float64; older records are converted when they are read
-    /// (integers beyond 2^53 to the nearest float).
+    /// Makes an int64 attribute float64; older records are converted when they are read. The caller
+    /// has made sure that this changes none of them.
     pub fn widen(&self, name: &str) -> Result<Self, SchemaError> {
         self.with_change(Change::Widen(name.to_owned()))
+    }
+
+    /// How many attributes were made float64 so far.
+    pub(crate) fn widenings(&self) -> usize {
+        self.changes.iter().filter(|change| matches!(change, Change::Widen(_))).count()
     }
 
     fn with_change(&self, change: Change) -> Result<Self, SchemaError> {

@@ -64,6 +64,8 @@ pub struct Importer {
     refused: u64,
     /// Components of the primary that the keys were compared with.
     compared: Vec<u64>,
+    /// Columns that had been widened when the import was begun.
+    widenings: usize,
 }
 
 impl Importer {
@@ -77,6 +79,7 @@ impl Importer {
                 (Arc::new(DatasetHandle::open(&engine.storage, &engine.cache, &state, false)?), Some(state))
             }
         };
+        let widenings = handle.history.load().widenings();
         let schema = handle.schema();
         let files = UnnamedFiles::new(engine.storage.clone());
         Ok(Self {
@@ -94,6 +97,7 @@ impl Importer {
             rows: 0,
             refused: 0,
             compared: Vec::new(),
+            widenings,
         })
     }
 
@@ -185,7 +189,20 @@ impl Importer {
     /// # Errors
     /// What `on_refused` returns; storage. The dataset is then what it was, unless it stayed open
     /// which manifest is on disk: the store refuses writes then, and opening it again shows.
-    pub fn finish(mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ImportReport> {
+    pub fn finish(self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ImportReport> {
+        self.finish_after(on_refused, &mut |_| Ok(()))
+    }
+
+    /// As [`Self::finish`], with a last word: `before_commit` gets the report when all rows have been
+    /// judged and nothing is visible yet; if it fails, the import is given up.
+    ///
+    /// # Errors
+    /// As [`Self::finish`], and what `before_commit` returns.
+    pub fn finish_after(
+        mut self,
+        on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
+        before_commit: &mut dyn FnMut(&ImportReport) -> Result<()>,
+    ) -> Result<ImportReport> {
         self.finish_ascending()?;
         self.spill()?;
         self.buffer = RunBuffer::default();
@@ -199,6 +216,7 @@ impl Importer {
             refused: self.refused,
             bytes: primary.file_len + spatial.file_len,
         };
+        before_commit(&report)?;
         self.install(&[primary, spatial], &component).inspect_err(|error| engine.note_failure(error))?;
         engine.after_flush();
         Ok(report)
@@ -271,6 +289,7 @@ impl Importer {
             return Err(Error::usage(format!("dataset {:?} was created meanwhile", handle.name)));
         }
         let _gate = handle.gate.write();
+        self.dataset().check_not_widened_since(self.widenings)?;
         engine.seal(&handle)?;
         while engine.flush_oldest(&handle)? {}
         self.check_written_meanwhile(primary)?;
