@@ -4,6 +4,7 @@
 //! [`crate::ColumnType`], and the geometry column to checked WKB.
 
 pub(crate) mod geo_metadata;
+mod guard;
 pub(crate) mod ipc;
 mod ipc_check;
 mod native;

@@ -102,7 +102,8 @@ pub(crate) fn named_geometry(
     };
     match (&options.geometry, &options.x, &options.y) {
         (Some(name), None, None) => {
-            if has_own_geometry && name == "geometry" {
+            let is_own_name = options.own_geometry_name.as_ref() == Some(name) && !names.contains(&name.as_str());
+            if has_own_geometry && (name == "geometry" || is_own_name) {
                 return Ok(None);
             }
             Ok(Some(GeometryColumns::Column { name: check(name)? }))

@@ -98,9 +98,12 @@ pub(crate) fn text_scalar<'a>(
         ColumnType::Boolean => parse_boolean(text).map(Scalar::Boolean),
         ColumnType::Int64 => text.parse().ok().map(Scalar::Int64),
         ColumnType::UInt64 => text.parse().ok().map(Scalar::UInt64),
-        ColumnType::Float64 => number::parse_float(text, decimal_comma)
-            .filter(|value| role != Role::Coordinate || value.is_finite())
-            .map(Scalar::Float64),
+        ColumnType::Float64 => match number::parse_float(text, decimal_comma) {
+            Some(value) if role == Role::Coordinate => Some(value).filter(|value| value.is_finite()),
+            Some(_) if text.parse().is_ok_and(|integer| !number::fits_float(integer)) => return Err(inexact(text)),
+            value => value,
+        }
+        .map(Scalar::Float64),
         ColumnType::Utf8 => None,
         ColumnType::Binary => {
             base64::engine::general_purpose::STANDARD.decode(text).ok().map(|bytes| Scalar::Binary(Cow::Owned(bytes)))
@@ -124,6 +127,10 @@ pub(crate) fn text_scalar<'a>(
     })
 }
 
+fn inexact(integer: &str) -> String {
+    format!("{} cannot be exact as a float64; write {integer}.0 if it may be rounded", quoted(integer))
+}
+
 fn midnight(text: &str) -> Option<i64> {
     const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
     temporal::parse_date(text).map(|days| i64::from(days) * MICROSECONDS_PER_DAY)
@@ -137,7 +144,13 @@ pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, Strin
         (ColumnType::Boolean, Value::Bool(value)) => Some(Scalar::Boolean(*value)),
         (ColumnType::Int64, Value::Number(number)) => number.as_i64().map(Scalar::Int64),
         (ColumnType::UInt64, Value::Number(number)) => number.as_u64().map(Scalar::UInt64),
-        (ColumnType::Float64, Value::Number(number)) => number.as_f64().map(Scalar::Float64),
+        (ColumnType::Float64, Value::Number(number)) => {
+            let is_exact = number.as_i128().is_none_or(number::fits_float);
+            if role != Role::Coordinate && !is_exact {
+                return Err(inexact(&number.to_string()));
+            }
+            number.as_f64().map(Scalar::Float64)
+        }
         (ColumnType::Utf8, Value::String(text)) => Some(Scalar::Utf8(Cow::Borrowed(text))),
         (ColumnType::Utf8, other) => Some(Scalar::Utf8(Cow::Owned(other.to_string()))),
         (

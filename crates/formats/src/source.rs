@@ -42,6 +42,9 @@ pub struct ReadOptions {
     pub separator: Option<u8>,
     /// The column that holds the geometry (WKT, hexadecimal WKB, WKB).
     pub geometry: Option<String>,
+    /// The name that a geometry beside the columns of a record (GeoJSON, NDJSON) gets where no
+    /// column has it, in place of `geometry`.
+    pub own_geometry_name: Option<String>,
     /// The column that holds the longitude (or x).
     pub x: Option<String>,
     /// The column that holds the latitude (or y).

@@ -117,9 +117,6 @@ pub(crate) struct Observed {
     first_text: Option<(u64, String)>,
 }
 
-/// Integers up to here are exact as float64.
-const EXACT_INTEGER_MAX: u64 = 1 << 53;
-
 impl Observed {
     /// For a column of this name.
     pub(crate) fn for_column(name: &str) -> Observed {
@@ -140,7 +137,7 @@ impl Observed {
     fn integer(&mut self, is_negative: bool, magnitude: u64) {
         self.integers += 1;
         self.has_negative |= is_negative;
-        self.has_inexact_integer |= magnitude > EXACT_INTEGER_MAX;
+        self.has_inexact_integer |= !number::fits_float(magnitude.into());
     }
 
     fn not_a_number(&mut self, row: u64, text: &str) {
@@ -235,7 +232,9 @@ impl Observed {
 
     fn number_type(&self) -> ColumnType {
         if self.floats + self.non_finite > 0 {
-            if self.integers_beyond_i64 > 0 { ColumnType::Utf8 } else { ColumnType::Float64 }
+            // No number type holds both fractions and such integers, and nothing is rounded unasked.
+            let is_exact = self.integers_beyond_i64 == 0 && !self.has_inexact_integer;
+            if is_exact { ColumnType::Float64 } else { ColumnType::Utf8 }
         } else if self.integers_beyond_i64 == 0 {
             ColumnType::Int64
         } else if self.has_negative {
@@ -249,9 +248,6 @@ impl Observed {
     pub(crate) fn warning(&self, name: &str, column_type: ColumnType) -> Option<String> {
         match column_type {
             ColumnType::Utf8 => self.text_warning(name),
-            ColumnType::Float64 if self.has_inexact_integer => {
-                Some(format!("column {name:?} holds fractions and integers above 2^53, which float64 rounds"))
-            }
             ColumnType::Timestamp if self.has_month_first => {
                 Some(format!("column {name:?}: dates with slashes are read as month/day/year"))
             }
@@ -273,6 +269,11 @@ impl Observed {
                     self.texts
                 )
             });
+        }
+        if others > 0 && others == self.numbers() {
+            return Some(format!(
+                "column {name:?} is text because no type of numbers holds all of its numbers exactly"
+            ));
         }
         (others > 0).then(|| format!("column {name:?} is text because its values are of types that have no common one"))
     }

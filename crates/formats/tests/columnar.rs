@@ -308,3 +308,34 @@ fn cut_files_are_damaged_not_short() {
         }
     }
 }
+
+#[test]
+fn coordinates_that_are_no_finite_numbers_are_refused_by_row_and_column() {
+    let (nan, infinity) = (f64::NAN, f64::INFINITY);
+    let batch = table(vec![
+        ("lon", Arc::new(Float64Array::from(vec![Some(nan), Some(nan), Some(1.0), Some(1.0), Some(nan), None]))),
+        ("lat", Arc::new(Float64Array::from(vec![Some(2.0), Some(nan), Some(-infinity), Some(2.0), None, None]))),
+        ("speed", Arc::new(Float64Array::from(vec![Some(nan); 6]))),
+    ]);
+    for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
+        let whole = read_text(name, bytes).expect("valid");
+        assert_eq!(whole.rows, [4, 6], "an attribute may be any number, and a place may be missing");
+        let reasons: Vec<_> = whole.rejected.iter().map(|bad| (bad.row, bad.reason.as_str())).collect();
+        let wanted = [
+            (1, "column \"lon\": NaN is not a finite number"),
+            (2, "column \"lon\": NaN is not a finite number"),
+            (3, "column \"lat\": -inf is not a finite number"),
+            (5, "column \"lon\": NaN is not a finite number"),
+        ];
+        assert_eq!(reasons, wanted);
+    }
+}
+
+#[test]
+fn geometry_that_parquet_itself_declares_makes_no_geoparquet() {
+    let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])]);
+    let batch = with_extension(&table(vec![("geometry", Arc::new(wkb))]), "geoarrow.wkb", "{}");
+    let whole = read_text("a.parquet", parquet_bytes(&batch, None)).expect("valid");
+    assert_eq!(whole.source.format, Format::Parquet);
+    assert_eq!(wkt(&whole).len(), 1, "and is taken all the same");
+}

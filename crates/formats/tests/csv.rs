@@ -230,3 +230,28 @@ fn named_columns_that_are_missing_are_a_usage_error() {
         assert!(matches!(error, terrane_formats::FormatError::Usage { .. }), "{error}");
     }
 }
+
+#[test]
+fn integers_that_a_float_cannot_hold_stay_exact_or_are_refused() {
+    let text = "n,m,k\n9007199254740993,9007199254740992,1.5\n0.5,0.5,9007199254740993\n";
+    let whole = read_text("a.csv", text).expect("valid");
+    assert_eq!(columns(&whole), ["n: Utf8", "m: Float64", "k: Utf8"]);
+    assert_eq!(texts(&whole, "n"), some(&["9007199254740993", "0.5"]));
+    assert!(whole.source.warnings.iter().any(|warning| warning.contains("\"n\" is text")), "{:?}", whole.source);
+    // In a column that is a float already.
+    let options = ReadOptions { column_types: vec![("n".into(), ColumnType::Float64)], ..ReadOptions::default() };
+    let file = TestFile::new(
+        "a.csv",
+        "n\n9007199254740993\n9007199254740992\n-9223372036854775807\n9007199254740993.0\n18446744073709551615\n",
+    );
+    let whole = read(&file.path, &options).expect("valid");
+    assert_eq!(floats(&whole, "n"), [Some(9007199254740992.0); 2]);
+    assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [1, 3, 5]);
+    assert!(whole.rejected[0].reason.contains("9007199254740993.0"), "{:?}", whole.rejected[0]);
+}
+
+#[test]
+fn a_missing_header_is_told_with_the_flag_for_it() {
+    let error = read_text("a.csv", "1.5,2,a\n3,4,b\n").expect_err("numbers").to_string();
+    assert!(error.contains("--no-header"), "{error}");
+}

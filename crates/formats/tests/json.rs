@@ -4,8 +4,8 @@ mod support;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use support::{columns, floats, read_text, texts, wkt};
-use terrane_formats::{Format, GeometryColumns, JsonErrorKind, parse_record, parse_strict};
+use support::{TestFile, columns, floats, read, read_text, texts, wkt};
+use terrane_formats::{ColumnType, Format, GeometryColumns, JsonErrorKind, ReadOptions, parse_record, parse_strict};
 
 fn feature(properties: &str, geometry: &str) -> String {
     format!(r#"{{"type":"Feature","properties":{properties},"geometry":{geometry}}}"#)
@@ -208,4 +208,32 @@ fn records_are_parsed_strictly() {
     assert!(parse_record(&deep).is_err());
     let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
     assert_eq!((error.kind, error.offset), (JsonErrorKind::Syntax, Some(6)));
+}
+
+#[test]
+fn integers_that_a_float_cannot_hold_stay_exact_or_are_refused() {
+    let lines = "{\"n\":9007199254740993,\"m\":9007199254740992}\n{\"n\":0.5,\"m\":0.5}\n";
+    let whole = read_text("a.ndjson", lines).expect("valid");
+    assert_eq!(columns(&whole), ["n: Utf8", "m: Float64"]);
+    assert_eq!(texts(&whole, "n"), [Some("9007199254740993".to_string()), Some("0.5".to_string())]);
+    let column_types = vec![("n".to_string(), ColumnType::Float64), ("m".to_string(), ColumnType::Float64)];
+    let options = ReadOptions { column_types, ..ReadOptions::default() };
+    let file = TestFile::new("a.ndjson", lines);
+    let whole = read(&file.path, &options).expect("valid");
+    assert_eq!(whole.rows, [2]);
+    assert!(whole.rejected[0].reason.contains("\"n\": \"9007199254740993\" cannot be exact"), "{:?}", whole.rejected);
+}
+
+#[test]
+fn a_geometry_beside_the_columns_gets_the_name_that_it_has_in_the_dataset() {
+    let file = TestFile::new("a.ndjson", "{\"id\":1,\"geometry\":{\"type\":\"Point\",\"coordinates\":[1,2]}}\n");
+    let named = |own: Option<&str>| ReadOptions {
+        geometry: Some("wkt".into()),
+        own_geometry_name: own.map(str::to_string),
+        ..ReadOptions::default()
+    };
+    let whole = read(&file.path, &named(Some("wkt"))).expect("valid");
+    assert_eq!(columns(&whole), ["id: Int64", "wkt: Binary"]);
+    assert_eq!(wkt(&whole).len(), 1);
+    assert!(read(&file.path, &named(None)).is_err(), "a name that was given by hand has to be there");
 }

@@ -158,3 +158,18 @@ fn formats_have_names_and_need_their_columns() {
     let error = out.begin(&sample().schema()).expect_err("no such column");
     assert!(matches!(error, WriteError::MissingColumn(name) if name == "shape"));
 }
+
+#[test]
+fn ndjson_has_geometries_where_readers_look_for_them() {
+    let point = [&[1, 1, 0, 0, 0][..], &1.0_f64.to_le_bytes(), &2.0_f64.to_le_bytes()].concat();
+    let wkb: ArrayRef = Arc::new(BinaryArray::from(vec![&point[..]]));
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+    let column = || GeometryColumns::Column { name: "wkt".into() };
+    let json = |names: [&str; 2]| {
+        let batch = RecordBatch::try_from_iter([(names[0], wkb.clone()), (names[1], text.clone())]).expect("a batch");
+        String::from_utf8(written(OutputFormat::Ndjson, &[batch], column())).expect("UTF-8")
+    };
+    let geojson = r#"{"type":"Point","coordinates":[1.0,2.0]}"#;
+    assert_eq!(json(["wkt", "name"]), format!("{{\"geometry\":{geojson},\"name\":\"a\"}}\n"));
+    assert_eq!(json(["wkt", "geometry"]), format!("{{\"wkt\":{geojson},\"geometry\":\"a\"}}\n"));
+}

@@ -6,8 +6,9 @@ use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, Schema};
 
 use super::geo_metadata;
+use super::guard::guarded;
 use super::ipc_check;
-use super::reader::{ColumnarPlan, RawBatches, guarded};
+use super::reader::{ColumnarPlan, RawBatches};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::input::{Input, open_file};

@@ -6,7 +6,8 @@ use parquet::basic::LogicalType;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::geo_metadata::{self, DeclaredGeometry, Encoding};
-use super::reader::{ColumnarPlan, guarded};
+use super::guard::guarded;
+use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
@@ -27,7 +28,8 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let mut warnings = Vec::new();
         let schema = metadata.schema().clone();
         let declared = declared_geometry(input, &metadata, &schema, &mut warnings)?;
-        let format = match declared {
+        // Geometry that is declared in another way makes no GeoParquet.
+        let format = match geo_of(metadata.metadata()) {
             Some(_) => Format::GeoParquet,
             None => Format::Parquet,
         };
@@ -43,16 +45,19 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
     })
 }
 
+/// The metadata that make a file a GeoParquet file.
+fn geo_of(metadata: &ParquetMetaData) -> Option<&str> {
+    let pairs = metadata.file_metadata().key_value_metadata()?;
+    pairs.iter().find(|pair| pair.key == "geo")?.value.as_deref()
+}
+
 fn declared_geometry(
     input: &Input,
     metadata: &ArrowReaderMetadata,
     schema: &Schema,
     warnings: &mut Vec<String>,
 ) -> Result<Option<DeclaredGeometry>, FormatError> {
-    let key_values = metadata.metadata().file_metadata().key_value_metadata();
-    let geo =
-        key_values.and_then(|pairs| pairs.iter().find(|pair| pair.key == "geo")).and_then(|pair| pair.value.as_deref());
-    if let Some(geo) = geo {
+    if let Some(geo) = geo_of(metadata.metadata()) {
         return geo_metadata::from_geoparquet(&input.path, geo, schema, warnings).map(Some);
     }
     for field in schema.fields() {

@@ -1,16 +1,17 @@
 //! From the batches of a columnar file to batches as this crate hands them out.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
 use super::geo_metadata::{DeclaredGeometry, Encoding};
+use super::guard::guarded;
 use super::native::NativeColumn;
 use super::normalise::{self, Conversion};
 use crate::crs::DeclaredCrs;
@@ -25,14 +26,6 @@ use crate::types::ColumnType;
 
 /// The batches of a file, as its decoder gives them.
 pub(crate) type RawBatches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
-
-/// Runs a decoder. The decoders are not ours, and a damaged file may lead them
-/// into a failed assertion, which is an error about the file here.
-pub(crate) fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T, FormatError>) -> Result<T, FormatError> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
-        Err(FormatError::damaged(path, Location::File, "the content contradicts itself and cannot be decoded"))
-    })
-}
 
 #[derive(Debug, Clone)]
 enum Plan {
@@ -284,8 +277,8 @@ impl ColumnarReader {
                 Plan::Geometry(encoding) => self.geometries(array, *encoding, field, &mut faults)?,
             });
         }
-        if let Some([x, y]) = self.coordinates {
-            self.check_coordinates(&arrays[x], &arrays[y], &mut faults);
+        if let Some(columns) = self.coordinates {
+            self.check_coordinates(columns, &arrays, &mut faults);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
@@ -310,16 +303,25 @@ impl ColumnarReader {
         )
     }
 
-    /// A row with one coordinate of two has no place.
-    fn check_coordinates(&self, x: &ArrayRef, y: &ArrayRef, faults: &mut [Option<String>]) {
+    /// A row has no place with one coordinate of two, nor with one that is no finite number.
+    fn check_coordinates(&self, columns: [usize; 2], arrays: &[ArrayRef], faults: &mut [Option<String>]) {
+        let named = |column: usize, reason: String| format!("column {:?}: {reason}", self.schema.field(column).name());
+        for column in columns {
+            let Some(values) = arrays[column].as_primitive_opt::<Float64Type>() else { continue };
+            for (value, fault) in values.iter().zip(faults.iter_mut()) {
+                if let Some(value) = value.filter(|value| !value.is_finite()) {
+                    fault.get_or_insert_with(|| named(column, format!("{value} is not a finite number")));
+                }
+            }
+        }
+        let [x, y] = columns.map(|column| &arrays[column]);
         if x.null_count() == 0 && y.null_count() == 0 {
             return;
         }
         for (row, fault) in faults.iter_mut().enumerate() {
-            if x.is_null(row) != y.is_null(row) && fault.is_none() {
-                let missing = if x.is_null(row) { 0 } else { 1 };
-                let name = self.coordinates.map(|columns| self.schema.field(columns[missing]).name());
-                *fault = Some(format!("column {:?}: the coordinate is missing", name.map_or("", String::as_str)));
+            if x.is_null(row) != y.is_null(row) {
+                let missing = columns[usize::from(!x.is_null(row))];
+                fault.get_or_insert_with(|| named(missing, "the coordinate is missing".to_string()));
             }
         }
     }

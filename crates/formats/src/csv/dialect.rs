@@ -127,7 +127,7 @@ pub(crate) fn column_names(
             &input.path,
             here,
             format!("the first row holds numbers such as {}, not column names", quoted(&names[0])),
-            "add a header row, or say that the file has none",
+            "add a header row, or import with --no-header, which names the columns column_1, column_2, …",
         ));
     }
     for index in 0..names.len() {

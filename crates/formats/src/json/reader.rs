@@ -165,7 +165,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         origins.insert(0, Origin::Id);
     }
     if has_geometry {
-        let name = unique_name("geometry", &survey.names);
+        let name = unique_name(options.own_geometry_name.as_deref().unwrap_or("geometry"), &survey.names);
         if layout.geometry == GeometryColumns::None {
             layout.geometry = GeometryColumns::Column { name: name.clone() };
         }

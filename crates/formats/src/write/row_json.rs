@@ -12,6 +12,9 @@ use super::error::WriteError;
 use super::output::geometry_json;
 use crate::arrow_json::json_of;
 
+/// Name of the member that holds a geometry.
+const GEOMETRY_MEMBER: &str = "geometry";
+
 /// The members that a row is written with.
 pub(crate) struct RowMembers {
     /// Column number, its name as a JSON key with the colon, whether it holds WKB.
@@ -19,14 +22,19 @@ pub(crate) struct RowMembers {
 }
 
 impl RowMembers {
-    /// All columns but `left_out`; `geometry` is written as GeoJSON.
+    /// All columns but `left_out`; `geometry` is written as GeoJSON under that name, which readers look
+    /// for, unless another column has it.
     pub(crate) fn new(schema: &Schema, left_out: &[usize], geometry: Option<usize>) -> RowMembers {
         let columns = (0..schema.fields().len())
             .filter(|index| !left_out.contains(index))
             .map(|index| {
-                let name = schema.field(index).name().as_str();
+                let is_geometry = geometry == Some(index);
+                let name = match is_geometry && schema.index_of(GEOMETRY_MEMBER).is_err() {
+                    true => GEOMETRY_MEMBER,
+                    false => schema.field(index).name().as_str(),
+                };
                 let key = format!("{}:", Value::String(name.to_string()));
-                (index, key.into_bytes(), geometry == Some(index))
+                (index, key.into_bytes(), is_geometry)
             })
             .collect();
         RowMembers { columns }
