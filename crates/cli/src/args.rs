@@ -33,7 +33,7 @@ pub struct Cli {
 /// Flags of every command.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Memory for components, page cache, imports and queries together: 64MiB, 1GiB, 500M, or bytes.
+    /// Memory for components, page cache, imports and queries together: 64MiB, 1.5GiB, 500M, or bytes.
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", env = "TERRANE_MEMORY_LIMIT", value_parser = parse_size, default_value = "256MiB", hide_env_values = true)]
     pub memory_limit: usize,
     /// When messages are coloured.
@@ -98,7 +98,8 @@ pub enum IndexKind {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Format, key column and coordinate columns are detected; the guess is printed. Without a key
-column, keys are row numbers, continued over the files.
+column, keys are row numbers, continued over the files. A dataset that exists takes files with its
+own columns only; `insert` adds columns instead.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv
@@ -127,6 +128,9 @@ pub struct ImportArguments {
     /// Coordinates are in a plane, of any unit, and not longitude and latitude.
     #[arg(long)]
     pub planar: bool,
+    /// The first row of a CSV file holds data; columns are called column_1, column_2, and so on.
+    #[arg(long)]
+    pub no_header: bool,
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
@@ -136,7 +140,8 @@ pub struct ImportArguments {
     /// What happens to a row that cannot be taken.
     #[arg(long, value_name = "ACTION", default_value = "error")]
     pub on_invalid: OnInvalid,
-    /// Where rows go that were skipped, as NDJSON [default: the input's name + .rejects.ndjson].
+    /// Where rows go that were skipped, as NDJSON [default: the input's name + .rejects.ndjson]. Earlier
+    /// rejects are replaced, any other file is left alone.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
 }
@@ -145,9 +150,10 @@ pub struct ImportArguments {
 #[command(after_help = "\
 Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or
 geometry) or as GeoJSON features. The key is the member of the key column's name (of a new dataset:
-key or id), else a row number. Keys are printed as JSON, one a line, once durable. Refused records
-are reported with their line number on standard error; the others are inserted, and the exit code
-is 5.
+key or id), else a row number. Members that the dataset has no column for become columns, and a
+column of integers becomes float64 when a fraction comes. Keys are printed as JSON, one a line, once
+durable. Refused records are reported with their line number on standard error; the others are
+inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close the store.
 
 Example:
   echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places")]
@@ -204,7 +210,8 @@ pub enum QueryFormat {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Conditions are combined: a record has to meet all of them. Rows come in no order, but those of
---nearest by distance.
+--nearest by distance. In NDJSON and GeoJSON, which have no such numbers, NaN and infinities are
+null.
 
 Examples:
   terrane query s.terrane rides --bbox -122.45,37.75,-122.40,37.80 --count

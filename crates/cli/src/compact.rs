@@ -3,10 +3,11 @@
 use std::fmt;
 
 use serde::Serialize;
-use terrane::StoreInfo;
+use terrane::{StoreInfo, counted};
 
 use crate::args::{Common, CompactArguments};
 use crate::failure::Failure;
+use crate::messages::Messages;
 use crate::size::format_size;
 use crate::{environment, output, place};
 
@@ -22,8 +23,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "compacted {} components of {} into {} of {}",
-            self.components_before,
+            "compacted {} of {} into {} of {}",
+            counted(self.components_before, "component", "components"),
             format_size(self.bytes_before),
             self.components,
             format_size(self.bytes)
@@ -36,9 +37,9 @@ fn components_and_bytes(info: &StoreInfo) -> (u64, u64) {
     (indexes().map(|index| index.components as u64).sum(), indexes().map(|index| index.bytes).sum())
 }
 
-pub fn run(arguments: &CompactArguments, common: &Common) -> Result<(), Failure> {
+pub fn run(arguments: &CompactArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::report_format(arguments.report.format)?;
-    let store = place::open_to_write(&arguments.report.store, common)?;
+    let store = place::open_to_write(&arguments.report.store, common, messages)?;
     let (components_before, bytes_before) = components_and_bytes(&store.info()?);
     store.compact()?;
     let (components, bytes) = components_and_bytes(&store.info()?);

@@ -8,7 +8,7 @@ use crate::messages::Messages;
 use crate::{output, place};
 
 pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
-    let store = place::open_to_write(&arguments.store, common)?;
+    let store = place::open_to_write(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
     let key_type = dataset.schema().key.key_type;
     // All keys are read before the first record is deleted.

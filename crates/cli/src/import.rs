@@ -3,16 +3,19 @@
 //! A file that cannot be taken is noticed before a store is created for it, where it is the
 //! first; a store that was created for an import that fails is taken away again.
 
+mod destination;
 mod positions;
 mod refusal;
 mod rejects;
 mod source;
+mod validity;
 
-use std::path::{Path, PathBuf};
+use std::cell::{Cell, RefCell};
+use std::path::Path;
 use std::time::Instant;
 
 use terrane::schema::Schema;
-use terrane::{Importer, RefusedRow, Store};
+use terrane::{Importer, RefusedRow, Snapshot, Store, counted};
 use terrane_formats::{Batch, Source};
 
 use crate::args::{Common, ImportArguments, OnInvalid};
@@ -23,24 +26,33 @@ use crate::place::StorePlace;
 use positions::Positions;
 use refusal::Refusal;
 use rejects::Rejects;
+use validity::Validity;
 
 pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let started = Instant::now();
     let place = StorePlace::examine(&arguments.store)?;
-    let mut import =
-        Import { arguments, messages, rejects: Rejects::new(arguments)?, guessed_key: None, taken: 0, refused: 0 };
+    let mut import = Import {
+        arguments,
+        messages,
+        rejects: Rejects::new(arguments)?,
+        validity: Validity::default(),
+        guessed_key: None,
+        taken: 0,
+        refused: 0,
+    };
     let first = match place.is_vacant() {
         true => Some(source::open(arguments, &arguments.files[0], None)?),
         false => None,
     };
-    let store = place.open(arguments.durability, common)?;
+    let store = place.open(arguments.durability, common, messages)?;
     if let Err(failure) = import.run(&store, first) {
         place.undo(store);
         return Err(failure);
     }
     store.close()?;
     let seconds = started.elapsed().as_secs_f64();
-    messages.info(format_args!("imported {} records into {} in {seconds:.1} s", import.taken, arguments.dataset));
+    let records = counted(import.taken, "record", "records");
+    messages.info(format_args!("imported {records} into {} in {seconds:.1} s", arguments.dataset));
     Ok(())
 }
 
@@ -49,6 +61,7 @@ struct Import<'a> {
     arguments: &'a ImportArguments,
     messages: &'a Messages,
     rejects: Rejects,
+    validity: Validity,
     /// The key column of a new dataset, where no flag named it.
     guessed_key: Option<String>,
     taken: u64,
@@ -59,29 +72,30 @@ impl Import<'_> {
     fn run(&mut self, store: &Store, first: Option<Source>) -> Result<(), Failure> {
         let arguments = self.arguments;
         let existing = match store.dataset(&arguments.dataset) {
-            Ok(dataset) => Some(dataset.schema()),
+            Ok(dataset) => Some(dataset.snapshot()),
             Err(terrane::Error::UnknownDataset { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        if let Some(schema) = &existing {
+        let schema = existing.as_ref().map(Snapshot::schema);
+        if let Some(schema) = &schema {
             source::check_flags(arguments, schema)?;
         }
         let first = match first {
             Some(first) => first,
-            None => source::open(arguments, &arguments.files[0], existing.as_deref())?,
+            None => source::open(arguments, &arguments.files[0], schema.as_deref())?,
         };
-        let schema = match &existing {
+        let schema = match &schema {
             Some(schema) => (**schema).clone(),
             None => self.new_schema(&first)?,
         };
         let mut importer = store.importer(&arguments.dataset, schema)?;
         let positions = self.read_files(first, &mut importer)?;
         self.check_any_taken()?;
-        self.finish(importer, &positions)?;
-        self.check_any_taken()?;
-        self.rejects.finish(self.messages)?;
+        self.finish(importer, &positions, existing.as_ref())?;
+        self.rejects.describe(self.messages);
+        self.validity.describe(self.messages);
         if self.refused > 0 {
-            self.messages.warn(format_args!("{} rows were refused", self.refused));
+            self.messages.warn(counted(self.refused, "row was refused", "rows were refused"));
         }
         Ok(())
     }
@@ -110,7 +124,7 @@ impl Import<'_> {
                 self.messages.warn(format_args!("{}: {warning}", path.display()));
             }
             positions.begin_file(number);
-            self.read(&mut file, path, importer, &mut positions)?;
+            self.read(&mut file, (number, path), importer, &mut positions)?;
         }
         Ok(positions)
     }
@@ -118,16 +132,18 @@ impl Import<'_> {
     fn read(
         &mut self,
         file: &mut Source,
-        path: &Path,
+        input: (usize, &Path),
         importer: &mut Importer,
         positions: &mut Positions,
     ) -> Result<(), Failure> {
+        let (_, path) = input;
         let bar = self.messages.progress(path, file.row_count_hint);
         while let Some(batch) = file.next_batch()? {
             let refused = importer.push(&batch.batch).map_err(|error| Failure::from(error).within(path.display()))?;
             positions.push(&batch.rows);
             self.taken += (batch.rows.len() - refused.len()) as u64;
-            self.refuse_rows(path, &batch, refused)?;
+            self.validity.look(path, &batch, &file.geometry);
+            self.refuse_rows(input, &batch, refused)?;
             bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
         }
         bar.finish_and_clear();
@@ -135,17 +151,18 @@ impl Import<'_> {
     }
 
     /// Puts the refused rows of a batch aside, or ends the import at the first of them.
-    fn refuse_rows(&mut self, path: &Path, batch: &Batch, refused: Vec<RefusedRow>) -> Result<(), Failure> {
+    fn refuse_rows(&mut self, input: (usize, &Path), batch: &Batch, refused: Vec<RefusedRow>) -> Result<(), Failure> {
         let mut refusals: Vec<Refusal> = batch.rejected.iter().map(Refusal::by_reader).collect();
         refusals.extend(refused.into_iter().map(|row| Refusal::by_store(batch, row)));
         refusals.sort_by_key(|refusal| refusal.row);
-        refusals.iter().try_for_each(|refusal| self.refuse(Some(path), refusal))
+        refusals.iter().try_for_each(|refusal| self.refuse(Some(input), refusal))
     }
 
-    fn refuse(&mut self, path: Option<&Path>, refusal: &Refusal) -> Result<(), Failure> {
+    /// Refuses a row of an input, by the input's number, or of one that is not known.
+    fn refuse(&mut self, input: Option<(usize, &Path)>, refusal: &Refusal) -> Result<(), Failure> {
         self.refused += 1;
         if self.arguments.on_invalid == OnInvalid::Skip {
-            return self.rejects.write(path, refusal);
+            return self.rejects.write(input, refusal);
         }
         let guess = match &self.guessed_key {
             Some(key) if refusal.is_duplicate => {
@@ -156,30 +173,41 @@ impl Import<'_> {
             _ => String::new(),
         };
         Err(Failure::refused(format!(
-            "{}; nothing was imported{guess} (--on-invalid skip puts such rows aside)",
-            refusal.describe(path)
+            "nothing was imported: {}{guess} (--on-invalid skip puts such rows aside)",
+            refusal.describe(input.map(|(_, path)| path))
         )))
     }
 
-    /// Makes the records durable, all at once. Keys that occur twice are found out here.
-    fn finish(&mut self, importer: Importer, positions: &Positions) -> Result<(), Failure> {
+    /// Makes the records durable, all at once. Keys that occur twice are found out here; the rejects
+    /// are complete before the records count.
+    fn finish(
+        &mut self,
+        importer: Importer,
+        positions: &Positions,
+        existing: Option<&Snapshot>,
+    ) -> Result<(), Failure> {
         let files = &self.arguments.files;
-        let mut failure = None;
-        let outcome = importer.finish(&mut |refused| {
-            self.taken -= 1;
+        let import = RefCell::new(self);
+        let failure = Cell::new(None);
+        let give_up = |reason: Failure| {
+            failure.set(Some(reason));
+            terrane::Error::Cancelled
+        };
+        let mut on_refused = |refused: RefusedRow| {
+            let import = &mut **import.borrow_mut();
+            import.taken -= 1;
             let position = positions.find(refused.row as u64);
-            let path = match (position, &files[..]) {
-                (Some((file, _)), _) => files.get(file),
-                (None, [only]) => Some(only),
-                (None, _) => None,
-            };
-            let refusal = Refusal::at_end(position.map(|(_, row)| row), &refused.error);
-            self.refuse(path.map(PathBuf::as_path), &refusal).map_err(|refusal| {
-                failure = Some(refusal);
-                terrane::Error::Cancelled
-            })
-        });
-        match failure {
+            let number = position.map(|(file, _)| file).or((files.len() == 1).then_some(0));
+            let input = number.and_then(|number| Some((number, files.get(number)?.as_path())));
+            let refusal = Refusal::at_end(position.map(|(_, row)| row), &refused.error, existing)?;
+            import.refuse(input, &refusal).map_err(give_up)
+        };
+        let mut before_commit = |_: &terrane::ImportReport| {
+            let import = &mut **import.borrow_mut();
+            import.check_any_taken().and_then(|()| import.rejects.publish()).map_err(give_up)
+        };
+        let outcome = importer.finish_after(&mut on_refused, &mut before_commit);
+        match failure.take() {
             Some(failure) => Err(failure),
             None => outcome.map(|_| ()).map_err(Failure::from),
         }
@@ -190,7 +218,12 @@ impl Import<'_> {
         if self.taken > 0 || self.refused == 0 {
             return Ok(());
         }
-        self.rejects.finish(self.messages)?;
-        Err(Failure::refused(format!("all {} rows were refused, nothing was imported", self.refused)))
+        self.rejects.publish()?;
+        self.rejects.describe(self.messages);
+        let refused = match self.refused {
+            1 => "the only row was refused".to_string(),
+            rows => format!("all {rows} rows were refused"),
+        };
+        Err(Failure::refused(format!("{refused}, nothing was imported")))
     }
 }

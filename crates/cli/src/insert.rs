@@ -7,12 +7,15 @@ mod batch;
 mod first;
 mod lines;
 mod row;
+mod stop;
 
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 
+use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
-use terrane::{CoordinateSystem, Dataset, OnConflict, Store};
-use terrane_formats::{JsonRecord, parse_record};
+use terrane::{CoordinateSystem, Dataset, OnConflict, Store, counted};
+use terrane_formats::parse_record;
 
 use crate::args::{Common, InsertArguments};
 use crate::failure::Failure;
@@ -21,15 +24,17 @@ use crate::place::StorePlace;
 
 use lines::{Line, Lines};
 use row::Row;
+use stop::{Input, Stop};
 
 /// Records that are written with one sync, at most.
 const BATCH_LINES_MAX: usize = 1000;
 
 pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let place = StorePlace::examine(&arguments.store)?;
-    let store = place.open(arguments.durability, common)?;
+    let stop = Stop::listen().map_err(|error| Failure::io("listen for signals", &error))?;
+    let store = place.open(arguments.durability, common, messages)?;
     let mut insertion = Insertion::new(arguments, &store, messages)?;
-    let outcome = insertion.run();
+    let outcome = insertion.run(&stop);
     let (inserted, refused) = (insertion.inserted, insertion.refused);
     drop(insertion);
     if let Err(failure) = outcome {
@@ -37,10 +42,17 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
         return Err(failure);
     }
     store.close()?;
-    messages.info(format_args!("inserted {inserted} records into {}", arguments.dataset));
-    match refused {
-        0 => Ok(()),
-        _ => Err(Failure::refused(format!("{refused} records were refused"))),
+    messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
+    if refused > 0 {
+        messages.error(counted(refused, "record was refused", "records were refused"));
+    }
+    match stop.signal() {
+        Some((name, exit_code)) => {
+            messages.warn(format_args!("stopped by {name}; records whose keys were not printed are not inserted"));
+            Err(Failure::silent(exit_code))
+        }
+        None if refused > 0 => Err(Failure::silent(Failure::REFUSED)),
+        None => Ok(()),
     }
 }
 
@@ -51,6 +63,8 @@ struct Insertion<'a> {
     store: &'a Store,
     /// `None` until the first valid record shows what the dataset is like.
     dataset: Option<Dataset>,
+    /// Rows of the dataset's schema that are not written yet.
+    pending: Vec<Row>,
     inserted: u64,
     refused: u64,
 }
@@ -71,62 +85,95 @@ impl<'a> Insertion<'a> {
                 arguments.dataset
             )));
         }
-        Ok(Self { arguments, messages, store, dataset, inserted: 0, refused: 0 })
+        Ok(Self { arguments, messages, store, dataset, pending: Vec::new(), inserted: 0, refused: 0 })
     }
 
-    fn run(&mut self) -> Result<(), Failure> {
-        let mut lines = Lines::new(io::stdin().lock());
+    /// Inserts what arrives, until the input ends or somebody asks to stop.
+    fn run(&mut self, stop: &Stop) -> Result<(), Failure> {
+        let cannot_read = |error: &io::Error| Failure::io("read standard input", error);
+        let mut lines = Lines::new(Input::new(stop).map_err(|error| cannot_read(&error))?);
         loop {
-            let arrived = lines.next(BATCH_LINES_MAX).map_err(|error| Failure::io("read standard input", &error))?;
-            if arrived.is_empty() {
-                return Ok(());
-            }
-            let mut rows = Vec::with_capacity(arrived.len());
-            for line in &arrived {
-                match self.take(line)? {
-                    Ok(row) => rows.push(row),
-                    Err(reason) => self.refuse(line.number, reason),
+            let arrived = match lines.next(BATCH_LINES_MAX) {
+                Ok(arrived) if arrived.is_empty() => return Ok(()),
+                Ok(arrived) => arrived,
+                Err(_) if stop.signal().is_some() => return Ok(()),
+                Err(error) => return Err(cannot_read(&error)),
+            };
+            for line in arrived {
+                let number = line.number;
+                if let Err(reason) = self.take(line)? {
+                    self.refuse(number, reason);
                 }
             }
-            self.write(&rows)?;
+            self.write()?;
         }
     }
 
-    /// A line as a row of the dataset, which is created if this is the first; or the reason
+    /// Makes a row of a line, for which the dataset is created or changed if need be; or says
     /// why the line is refused.
-    fn take(&mut self, line: &Line) -> Result<Result<Row, String>, Failure> {
-        let text = match &line.text {
+    fn take(&mut self, line: Line) -> Result<Result<(), String>, Failure> {
+        let text = match line.text {
             Ok(text) => text,
-            Err(reason) => return Ok(Err(reason.clone())),
+            Err(reason) => return Ok(Err(reason)),
         };
-        let record = match parse_record(text) {
+        let record = match parse_record(&text) {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let dataset = match &self.dataset {
-            Some(dataset) => dataset,
-            None => match first::schema_of(&record, text, self.arguments.planar) {
-                Ok(schema) => {
-                    if let Err(reason) = row::convert(&record, &schema, line.number) {
-                        return Ok(Err(reason));
-                    }
-                    self.create(schema)?
-                }
+        let schema = match &self.dataset {
+            Some(dataset) => dataset.schema(),
+            None => match first::schema_of(&record, &text, self.arguments.planar) {
+                Ok(schema) => Arc::new(schema),
                 Err(reason) => return Ok(Err(reason)),
             },
         };
-        convert_and_extend(dataset, &record, line.number)
+        // What is long is kept once.
+        drop(text);
+        let row = match row::convert(record, &schema, line.number) {
+            Ok(row) => row,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if (self.dataset.is_none() || row.changes_schema())
+            && let Err(reason) = self.prepare_for(&row, &schema)?
+        {
+            return Ok(Err(reason));
+        }
+        self.pending.push(row);
+        Ok(Ok(()))
     }
 
-    fn create(&mut self, schema: Schema) -> Result<&Dataset, Failure> {
-        let name = &self.arguments.dataset;
-        self.messages.info(first::description(name, &schema));
-        let dataset = self.store.create_dataset(name, schema)?;
-        Ok(self.dataset.insert(dataset))
+    /// Creates the dataset, or gives it what a row calls for, unless the row is refused anyway:
+    /// a change of the schema is durable at once.
+    fn prepare_for(&mut self, row: &Row, schema: &Schema) -> Result<Result<(), String>, Failure> {
+        // Rows that were made for the schema as it is come first.
+        self.write()?;
+        if let Err(reason) = check_fits(row, &row.schema_after(schema))? {
+            return Ok(Err(reason));
+        }
+        let Some(dataset) = &self.dataset else {
+            let name = &self.arguments.dataset;
+            self.messages.info(first::description(name, schema));
+            self.dataset = Some(self.store.create_dataset(name, schema.clone())?);
+            return Ok(Ok(()));
+        };
+        if let Some(key) = row.key.as_ref().filter(|_| !self.arguments.upsert)
+            && dataset.get(key)?.is_some()
+        {
+            return Ok(Err(reason_of(&terrane::Error::DuplicateKey { key: key.clone() })));
+        }
+        // What may be refused comes before what is not.
+        let widened = row.widened.iter().try_for_each(|name| dataset.widen_column(name));
+        let changed = widened.and_then(|()| row.added.iter().try_for_each(|column| dataset.add_column(column.clone())));
+        match changed {
+            Ok(()) => Ok(Ok(())),
+            Err(error) if error.is_refusal() => Ok(Err(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Writes rows, and prints the keys of those that are durable then.
-    fn write(&mut self, rows: &[Row]) -> Result<(), Failure> {
+    /// Writes the pending rows, and prints the keys of those that are durable then.
+    fn write(&mut self) -> Result<(), Failure> {
+        let mut rows = std::mem::take(&mut self.pending);
         let Some(dataset) = self.dataset.clone() else {
             return Ok(());
         };
@@ -135,15 +182,17 @@ impl<'a> Insertion<'a> {
             false => OnConflict::Refuse,
         };
         let schema = dataset.schema();
-        // A batch brings keys for all of its rows or for none.
-        for group in rows.chunk_by(|a, b| a.key.is_some() == b.key.is_some()) {
-            let batch = batch::of_rows(group, &schema)?;
+        while let Some(first) = rows.first() {
+            // A batch brings keys for all of its rows or for none.
+            let has_keys = first.key.is_some();
+            let count = rows.iter().take_while(|row| row.key.is_some() == has_keys).count();
+            let batch = batch::of_rows(&rows[..count], &schema)?;
+            let lines: Vec<u64> = rows.drain(..count).map(|row| row.line).collect();
             let outcome = dataset.write_batch(&batch, on_conflict)?;
             self.inserted += outcome.keys.len() as u64;
             print_keys(&outcome.keys, self.inserted)?;
             for refused in outcome.refused {
-                let line = group.get(refused.row).map_or(0, |row| row.line);
-                self.refuse(line, reason_of(&refused.error));
+                self.refuse(lines.get(refused.row).copied().unwrap_or_default(), reason_of(&refused.error));
             }
         }
         Ok(())
@@ -155,6 +204,17 @@ impl<'a> Insertion<'a> {
     }
 }
 
+/// Whether a dataset of this schema would take the row.
+fn check_fits(row: &Row, schema: &Schema) -> Result<Result<(), String>, Failure> {
+    if let Err(error) = schema.validate() {
+        return Ok(Err(error.to_string()));
+    }
+    let batch = batch::of_rows(std::slice::from_ref(row), schema)?;
+    let mut records = BatchRecords::new(&batch, schema).map_err(terrane::Error::from)?;
+    let encoded = records.encode_row(0, &mut Vec::new(), &mut Vec::new());
+    Ok(encoded.map(|_| ()).map_err(|error| terrane::Error::from(error).to_string()))
+}
+
 fn reason_of(error: &terrane::Error) -> String {
     match error {
         terrane::Error::DuplicateKey { key } => {
@@ -162,25 +222,6 @@ fn reason_of(error: &terrane::Error) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Turns a record into a row, after the dataset got the columns that the record calls for.
-fn convert_and_extend(dataset: &Dataset, record: &JsonRecord, line: u64) -> Result<Result<Row, String>, Failure> {
-    let row = match row::convert(record, &dataset.schema(), line) {
-        Ok(row) => row,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    for column in &row.added {
-        match dataset.add_column(column.clone()) {
-            Ok(()) => {}
-            Err(error) if error.is_refusal() => return Ok(Err(error.to_string())),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    for name in &row.widened {
-        dataset.widen_column(name)?;
-    }
-    Ok(Ok(row))
 }
 
 /// Prints keys as JSON scalars, one a line. Whoever sees one can rely on its record.
@@ -191,7 +232,10 @@ fn print_keys(keys: &[terrane::Key], inserted: u64) -> Result<(), Failure> {
         // Unlike the rows of a query, records that are not read from standard input are lost.
         io::ErrorKind::BrokenPipe => Failure::new(
             Failure::FAILURE,
-            format!("standard output was closed; stopped after {inserted} durable records"),
+            format!(
+                "standard output was closed; stopped after {}",
+                counted(inserted, "durable record", "durable records")
+            ),
         ),
         _ => Failure::stdout(&error),
     })

@@ -9,6 +9,7 @@ use terrane::{Durability, Options, Store};
 use crate::args::Common;
 use crate::environment;
 use crate::failure::Failure;
+use crate::messages::Messages;
 
 /// Attempts to remove a directory into which background work may still write.
 const REMOVAL_ATTEMPTS: usize = 20;
@@ -24,8 +25,18 @@ pub fn open_to_read(path: &Path, common: &Common) -> Result<Store, Failure> {
 }
 
 /// Opens a store that exists for writing.
-pub fn open_to_write(path: &Path, common: &Common) -> Result<Store, Failure> {
-    Ok(Store::open(path, options(common))?)
+pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
+    let store = Store::open(path, options(common))?;
+    warn_of_torn_tail(&store, messages)?;
+    Ok(store)
+}
+
+/// Says what opening cut off the log.
+fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> {
+    if let Some(tail) = store.info()?.torn_tail {
+        messages.warn(tail);
+    }
+    Ok(())
 }
 
 /// Opens a store for a check, also where secondary indexes are damaged.
@@ -77,14 +88,16 @@ impl StorePlace {
 
     /// Opens the store for writing, or creates it. The environment's durability is for stores
     /// that are created; a flag's has to be that of the store.
-    pub fn open(&self, durability: Option<Durability>, common: &Common) -> Result<Store, Failure> {
+    pub fn open(&self, durability: Option<Durability>, common: &Common, messages: &Messages) -> Result<Store, Failure> {
         let from_environment = environment::durability()?;
         let options = Options {
             durability: durability.or(from_environment.filter(|_| self.is_vacant)),
             create: true,
             ..options(common)
         };
-        Ok(Store::open(&self.path, options)?)
+        let store = Store::open(&self.path, options)?;
+        warn_of_torn_tail(&store, messages)?;
+        Ok(store)
     }
 
     /// Takes a store away that was created for data that were refused. The store is still

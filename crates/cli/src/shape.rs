@@ -53,7 +53,7 @@ pub fn parse_geometry(flag: &str, text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn read(flag: &str, path: &str) -> Result<String, Failure> {
-    let failed = |error| Failure::io(format_args!("read {path} for {flag}"), &error);
+    let failed = |error| Failure::usage(format!("{flag}: cannot read {path}: {error}"));
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
     file.take(GEOMETRY_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;

@@ -16,22 +16,36 @@ const UNITS: [(&str, u64); 12] = [
     ("tib", 1 << 40),
 ];
 
-/// Reads a size such as `64MiB`, `1GiB`, `500M` or a number of bytes.
+/// Most digits behind the point of a size; more say nothing about bytes.
+const FRACTION_DIGITS_MAX: usize = 12;
+
+/// Reads a size such as `64MiB`, `1.5GiB`, `500M` or a number of bytes.
 ///
 /// # Errors
 /// Says what a size looks like.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let refuse = || {
-        format!("{text:?} is not a size; write a whole number of bytes, or one with a unit such as 64MiB, 1GiB or 500M")
+        format!(
+            "{text:?} is not a size; write a whole number of bytes, or a number with a unit such as 64MiB, 1.5GiB or 500M"
+        )
     };
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
-    let unit = text[digits..].trim().to_ascii_lowercase();
+    let length = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let (number, unit) = text.split_at(length);
+    let unit = unit.trim().to_ascii_lowercase();
     let factor = match unit.as_str() {
         "" => 1,
         unit => UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor).ok_or_else(refuse)?,
     };
-    let bytes = number.checked_mul(factor).ok_or_else(refuse)?;
+    let (whole, fraction) = match number.split_once('.') {
+        Some((whole, fraction)) if factor > 1 && (1..=FRACTION_DIGITS_MAX).contains(&fraction.len()) => {
+            (whole, fraction)
+        }
+        Some(_) => return Err(refuse()),
+        None => (number, ""),
+    };
+    // Exact: a fraction is so many tenths, hundredths, … of the unit.
+    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| refuse())?;
+    let bytes = digits.checked_mul(factor.into()).ok_or_else(refuse)? / 10_u128.pow(fraction.len() as u32);
     usize::try_from(bytes).map_err(|_| refuse())
 }
 
@@ -64,6 +78,9 @@ mod tests {
             ("500M", 500_000_000),
             ("12 kb", 12_000),
             ("3kib", 3072),
+            ("1.5GiB", 3 << 29),
+            ("0.25 MB", 250_000),
+            ("1.0001k", 1000),
         ];
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
@@ -72,7 +89,9 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in ["", "MiB", "-1", "1.5GiB", "12 parsecs", "99999999999TiB", "1e9", "٣"] {
+        for text in
+            ["", "MiB", "-1", "1.5", "1.5b", ".", ".GiB", "1.GiB", "1.2.3k", "12 parsecs", "99999999999TiB", "1e9", "٣"]
+        {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use arrow_array::RecordBatch;
 use serde_json::Value;
-use terrane::RefusedRow;
+use terrane::{RefusedRow, Snapshot};
 use terrane_formats::{Batch, OutputFormat, RejectedRow, WriteOptions, writer};
 
 /// Why a row is not in the dataset.
@@ -41,14 +41,32 @@ impl Refusal {
     pub fn by_store(batch: &Batch, refused: RefusedRow) -> Self {
         Self {
             values: values_of(&batch.batch, refused.row),
-            ..Self::at_end(batch.rows.get(refused.row).copied(), &refused.error)
+            // The importer compares rows with each other first.
+            ..Self::new(batch.rows.get(refused.row).copied(), &refused.error, false)
         }
     }
 
-    /// A row that is refused at the end of the import, when its values are not at hand.
-    pub fn at_end(row: Option<u64>, error: &terrane::Error) -> Self {
+    /// A row that is refused at the end of the import, when its values are not at hand;
+    /// `existing` is the dataset as it was before.
+    ///
+    /// # Errors
+    /// When the dataset cannot be read.
+    pub fn at_end(row: Option<u64>, error: &terrane::Error, existing: Option<&Snapshot>) -> terrane::Result<Self> {
+        let is_stored = match (error, existing) {
+            (terrane::Error::DuplicateKey { key }, Some(existing)) => existing.get(key)?.is_some(),
+            _ => false,
+        };
+        Ok(Self::new(row, error, is_stored))
+    }
+
+    fn new(row: Option<u64>, error: &terrane::Error, is_stored: bool) -> Self {
         let (reason, is_duplicate) = match error {
-            terrane::Error::DuplicateKey { key } => (format!("a record with the key {key} exists already"), true),
+            terrane::Error::DuplicateKey { key } if is_stored => {
+                (format!("a record with the key {key} exists already in the dataset"), true)
+            }
+            terrane::Error::DuplicateKey { key } => {
+                (format!("a row with the key {key} exists already among those before it"), true)
+            }
             other => (other.to_string(), false),
         };
         Self { row, line: None, reason, raw: None, values: None, is_duplicate }

@@ -1,144 +1,196 @@
 //! The files that refused rows go to: one JSON object a line, with file, row, line, reason and
 //! the row itself.
+//!
+//! Rows are gathered in a temporary file beside each destination, which takes the destination's
+//! place once it is complete and durable. An import publishes its rejects before it commits: if
+//! they cannot be written, nothing is imported; if it fails before, earlier files stay.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use terrane::counted;
 
+use super::destination::{self, Destination};
 use super::refusal::Refusal;
 use crate::args::{ImportArguments, OnInvalid};
 use crate::failure::Failure;
 use crate::messages::Messages;
 
-/// Extension of the default file beside each input.
-const SUFFIX: &str = ".rejects.ndjson";
+/// Members of a line.
+pub const MEMBERS: [&str; 6] = [FILE, ROW, LINE, REASON, RAW, VALUES];
+const FILE: &str = "file";
+const ROW: &str = "row";
+const LINE: &str = "line";
+const REASON: &str = "reason";
+const RAW: &str = "raw";
+const VALUES: &str = "values";
 
 /// The files of rejects of one import, created with the first row that goes to them.
 #[derive(Debug)]
 pub struct Rejects {
-    /// The one file of all inputs, if it was named.
-    named: Option<PathBuf>,
-    first_input: PathBuf,
-    open: Option<OpenFile>,
+    /// Where the rows of each input go; none where the first of them ends the import.
+    destinations: Vec<Destination>,
     /// What was written so far.
-    written: Vec<(PathBuf, u64)>,
+    outputs: Vec<Output>,
+    /// The one of them that is open.
+    current: usize,
 }
 
+/// A file of rejects that is not complete yet.
 #[derive(Debug)]
-struct OpenFile {
+struct Output {
+    destination: Destination,
+    /// Where the rows are until they are complete; the destination itself if it is a stream.
     path: PathBuf,
-    output: BufWriter<File>,
+    /// `None` while rows go elsewhere, as there may be more outputs than files can be open.
+    file: Option<BufWriter<File>>,
+    rows: u64,
+    is_published: bool,
 }
 
 impl Rejects {
     /// The files that the flags ask for.
     ///
     /// # Errors
-    /// When an input would be overwritten, or rejects are not put aside at all.
+    /// When something would be overwritten, or rejects are not put aside at all.
     pub fn new(arguments: &ImportArguments) -> Result<Self, Failure> {
-        if let Some(path) = &arguments.rejects {
-            if arguments.on_invalid == OnInvalid::Error {
-                return Err(Failure::usage("--rejects needs --on-invalid skip"));
-            }
-            if arguments.files.iter().any(|file| is_same_file(file, path)) {
-                return Err(Failure::usage(format!("--rejects {} is a file to import; name another", path.display())));
-            }
-        }
-        Ok(Self {
-            named: arguments.rejects.clone(),
-            first_input: arguments.files[0].clone(),
-            open: None,
-            written: Vec::new(),
-        })
+        let destinations = match (arguments.on_invalid, &arguments.rejects) {
+            (OnInvalid::Error, Some(_)) => return Err(Failure::usage("--rejects needs --on-invalid skip")),
+            (OnInvalid::Error, None) => Vec::new(),
+            (OnInvalid::Skip, _) => destination::of_inputs(arguments)?,
+        };
+        Ok(Self { destinations, outputs: Vec::new(), current: 0 })
     }
 
-    /// Writes a refused row of an input, or of one of them that is not known.
-    pub fn write(&mut self, input: Option<&Path>, refusal: &Refusal) -> Result<(), Failure> {
-        let path = match &self.named {
-            Some(path) => path.clone(),
-            None => {
-                let mut name = input.unwrap_or(&self.first_input).as_os_str().to_owned();
-                name.push(SUFFIX);
-                PathBuf::from(name)
-            }
-        };
-        if self.open.as_ref().is_none_or(|open| open.path != path) {
-            self.change_to(path)?;
-        }
-        let Some(OpenFile { path, output }) = &mut self.open else {
+    /// Writes a refused row of an input, by its number, or of one of them that is not known.
+    pub fn write(&mut self, input: Option<(usize, &Path)>, refusal: &Refusal) -> Result<(), Failure> {
+        let number = input.map_or(0, |(number, _)| number);
+        let Some(destination) = self.destinations.get(number).or(self.destinations.first()) else {
             return Ok(());
         };
-        let written = serde_json::to_writer(&mut *output, &line(input, refusal))
-            .map_err(io::Error::from)
-            .and_then(|()| output.write_all(b"\n"));
-        written.map_err(|error| failed(path, &error))?;
-        if let Some((_, count)) = self.written.iter_mut().find(|(known, _)| known == path) {
-            *count += 1;
-        }
-        Ok(())
-    }
-
-    fn change_to(&mut self, path: PathBuf) -> Result<(), Failure> {
-        self.flush()?;
-        // A file of this import is continued, one of an earlier import is replaced.
-        let is_known = self.written.iter().any(|(known, _)| *known == path);
-        let file = match is_known {
-            true => File::options().append(true).open(&path),
-            false => File::create(&path),
+        let known = self.outputs.iter().position(|output| output.destination.path == destination.path);
+        let place = match known {
+            Some(place) => place,
+            None => {
+                self.outputs.push(Output::create(destination.clone())?);
+                self.outputs.len() - 1
+            }
         };
-        let file = file.map_err(|error| failed(&path, &error))?;
-        if !is_known {
-            self.written.push((path.clone(), 0));
+        if place != self.current {
+            self.outputs[self.current].close()?;
+            self.current = place;
         }
-        self.open = Some(OpenFile { path, output: BufWriter::new(file) });
+        self.outputs[place].write(&line(input.map(|(_, path)| path), refusal))
+    }
+
+    /// Completes the files, makes them durable, and puts them in their places.
+    pub fn publish(&mut self) -> Result<(), Failure> {
+        self.outputs.iter_mut().try_for_each(Output::publish)
+    }
+
+    /// Says where the rows are.
+    pub fn describe(&self, messages: &Messages) {
+        for output in &self.outputs {
+            let rows = counted(output.rows, "refused row is", "refused rows are");
+            messages.warn(format_args!("{rows} in {}", output.destination.name.display()));
+        }
+    }
+}
+
+impl Output {
+    fn create(destination: Destination) -> Result<Self, Failure> {
+        let opened = match destination.is_stream {
+            true => File::options().append(true).open(&destination.path).map(|file| (destination.path.clone(), file)),
+            false => create_beside(&destination.path),
+        };
+        let (path, file) = opened.map_err(|error| failed(&destination, &error))?;
+        Ok(Self { destination, path, file: Some(BufWriter::new(file)), rows: 0, is_published: false })
+    }
+
+    fn write(&mut self, line: &Value) -> Result<(), Failure> {
+        self.append(line).map_err(|error| failed(&self.destination, &error))
+    }
+
+    fn append(&mut self, line: &Value) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(BufWriter::new(File::options().append(true).open(&self.path)?)),
+        };
+        serde_json::to_writer(&mut *file, line)?;
+        file.write_all(b"\n")?;
+        self.rows += 1;
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
-        match &mut self.open {
-            Some(open) => open.output.flush().map_err(|error| failed(&open.path, &error)),
+    fn close(&mut self) -> Result<(), Failure> {
+        let flushed = self.file.take().map_or(Ok(()), |mut file| file.flush());
+        flushed.map_err(|error| failed(&self.destination, &error))
+    }
+
+    fn publish(&mut self) -> Result<(), Failure> {
+        self.close()?;
+        if !self.destination.is_stream && !self.is_published {
+            self.replace().map_err(|error| failed(&self.destination, &error))?;
+            self.is_published = true;
+        }
+        Ok(())
+    }
+
+    fn replace(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()?;
+        fs::rename(&self.path, &self.destination.path)?;
+        match self.destination.path.parent() {
+            Some(directory) => File::open(directory)?.sync_all(),
             None => Ok(()),
         }
     }
+}
 
-    /// Completes the files and says where they are.
-    pub fn finish(&mut self, messages: &Messages) -> Result<(), Failure> {
-        self.flush()?;
-        for (path, count) in &self.written {
-            messages.warn(format_args!("{count} refused rows are in {}", path.display()));
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.is_published && !self.destination.is_stream {
+            // It is of no use to anybody, and its name says what it is.
+            let _ = fs::remove_file(&self.path);
         }
-        Ok(())
+    }
+}
+
+/// A new file in the folder of `path`.
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let process = std::process::id();
+    let mut number = 0_u64;
+    loop {
+        let temporary = path.with_file_name(format!(".terrane-rejects-{process}-{number}"));
+        match File::options().write(true).create_new(true).open(&temporary) {
+            Ok(file) => return Ok((temporary, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
     }
 }
 
 fn line(input: Option<&Path>, refusal: &Refusal) -> Value {
     let mut line = Map::new();
     if let Some(input) = input {
-        line.insert("file".into(), input.display().to_string().into());
+        line.insert(FILE.into(), input.display().to_string().into());
     }
-    let numbers = [("row", refusal.row), ("line", refusal.line)];
+    let numbers = [(ROW, refusal.row), (LINE, refusal.line)];
     for (name, number) in numbers.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         line.insert(name.into(), number.into());
     }
-    line.insert("reason".into(), refusal.reason.as_str().into());
+    line.insert(REASON.into(), refusal.reason.as_str().into());
     if let Some(raw) = &refusal.raw {
-        line.insert("raw".into(), raw.as_str().into());
+        line.insert(RAW.into(), raw.as_str().into());
     }
     if let Some(values) = &refusal.values {
-        line.insert("values".into(), values.clone());
+        line.insert(VALUES.into(), values.clone());
     }
     Value::Object(line)
 }
 
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    match (fs::canonicalize(one), fs::canonicalize(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
-    }
-}
-
-fn failed(path: &Path, error: &io::Error) -> Failure {
-    Failure::io(format_args!("write the rejects to {}", path.display()), error)
+fn failed(destination: &Destination, error: &io::Error) -> Failure {
+    let action = format_args!("write the rejects to {}", destination.name.display());
+    Failure::io(action, error).within("nothing was imported")
 }

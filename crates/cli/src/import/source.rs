@@ -4,7 +4,7 @@ use std::path::Path;
 
 use terrane::CoordinateSystem;
 use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema};
-use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, ReadOptions, Source};
+use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Header, ReadOptions, Source};
 
 use crate::args::ImportArguments;
 use crate::failure::Failure;
@@ -20,6 +20,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         x: arguments.lon.clone(),
         y: arguments.lat.clone(),
         planar: arguments.planar,
+        header: if arguments.no_header { Header::Absent } else { Header::Present },
         ..ReadOptions::default()
     };
     let Some(schema) = schema else {
@@ -30,7 +31,10 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         GeometryColumn::Point { x, y } => {
             (options.x, options.y) = (Some(x.clone()), Some(y.clone()));
         }
-        GeometryColumn::Geometry { name } => options.geometry = Some(name.clone()),
+        GeometryColumn::Geometry { name } => {
+            options.geometry = Some(name.clone());
+            options.own_geometry_name = Some(name.clone());
+        }
     }
     let columns = schema.columns.iter();
     options.column_types = columns.map(|column| (column.name.clone(), file_column_type(column.column_type))).collect();

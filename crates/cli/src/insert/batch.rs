@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::builder::StringBuilder;
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray, UInt64Array,
@@ -93,15 +94,20 @@ fn binary_key(key: Option<&Key>) -> Option<&[u8]> {
     }
 }
 
-/// A column of values of its type; integers are taken where the column is float, since it may
-/// have been widened after they were read.
+/// A column of values of its type.
 fn attribute(values: &[Option<&Value>], column_type: ColumnType) -> ArrayRef {
     let values = values.iter().copied();
     match column_type {
         ColumnType::Bool => Arc::new(values.map(bool_of).collect::<BooleanArray>()),
         ColumnType::Int64 => Arc::new(values.map(int_of).collect::<Int64Array>()),
         ColumnType::Float64 => Arc::new(values.map(float_of).collect::<Float64Array>()),
-        ColumnType::Utf8 => Arc::new(values.map(utf8_of).collect::<StringArray>()),
+        ColumnType::Utf8 => {
+            // As large as it gets, since values may be long.
+            let bytes = values.clone().filter_map(utf8_of).map(str::len).sum();
+            let mut array = StringBuilder::with_capacity(values.len(), bytes);
+            values.for_each(|value| array.append_option(utf8_of(value)));
+            Arc::new(array.finish())
+        }
         ColumnType::Binary => Arc::new(values.map(binary_of).collect::<BinaryArray>()),
         ColumnType::Date => Arc::new(values.map(date_of).collect::<Date32Array>()),
         ColumnType::Timestamp { utc } => {
@@ -131,7 +137,6 @@ fn int_of(value: Option<&Value>) -> Option<i64> {
 fn float_of(value: Option<&Value>) -> Option<f64> {
     match value {
         Some(Value::Float(value)) => Some(*value),
-        Some(Value::Int(value)) => Some(*value as f64),
         _ => None,
     }
 }

@@ -1,9 +1,12 @@
-//! Lines of an input in batches: all that have arrived, without waiting for more.
+//! Lines of an input in batches: all that have arrived, without waiting for more, as far as they are
+//! not too many.
 
 use std::io::{self, Read};
 
 /// Longest line; the JSON of the largest record fits.
 const LINE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of lines after which a batch ends, so that large records come alone.
+const BATCH_BYTES_SOFT: usize = 1 << 20;
 /// Bytes asked of the input at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -16,7 +19,7 @@ pub struct Line {
     pub text: Result<String, String>,
 }
 
-/// Reads lines. Memory is bounded by the longest line and one read.
+/// Reads lines. Memory is bounded by the longest line, one batch and one read.
 #[derive(Debug)]
 pub struct Lines<R> {
     input: R,
@@ -48,8 +51,8 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The lines that have arrived, up to `count_max`; waits only if there is none, and returns
-    /// none at the end.
+    /// The lines that have arrived, up to `count_max` or so many that they are large; waits only if
+    /// there is none, and returns none at the end.
     ///
     /// # Errors
     /// Of the input.
@@ -88,7 +91,8 @@ impl<R: Read> Lines<R> {
     }
 
     fn take_complete(&mut self, count_max: usize, lines: &mut Vec<Line>) {
-        while lines.len() < count_max {
+        let mut bytes = 0;
+        while lines.len() < count_max && bytes < BATCH_BYTES_SOFT {
             let from = self.start + self.searched;
             let Some(length) = self.buffer[from..].iter().position(|&byte| byte == b'\n') else {
                 self.searched = self.buffer.len() - self.start;
@@ -99,9 +103,8 @@ impl<R: Read> Lines<R> {
                 return;
             };
             let end = from + length;
+            bytes += end - self.start;
             self.take(end, lines);
-            self.start = end + 1;
-            self.searched = 0;
             self.number += 1;
         }
     }
@@ -109,20 +112,37 @@ impl<R: Read> Lines<R> {
     /// The last line, which has no line end.
     fn take_rest(&mut self, lines: &mut Vec<Line>) {
         self.take(self.buffer.len(), lines);
-        self.start = self.buffer.len();
-        self.searched = 0;
     }
 
+    /// Hands out the line that ends before `end`, and goes on behind it.
     fn take(&mut self, end: usize, lines: &mut Vec<Line>) {
-        let bytes = &self.buffer[self.start..end];
+        let bytes = self.cut(end);
         if std::mem::take(&mut self.is_passing_over) || bytes.trim_ascii().is_empty() {
             return;
         }
-        let text = String::from_utf8(bytes.to_vec()).map_err(|error| {
+        let text = String::from_utf8(bytes).map_err(|error| {
             let position = error.utf8_error().valid_up_to();
             format!("byte {position} is not UTF-8; convert the input to UTF-8")
         });
         lines.push(Line { number: self.number, text });
+    }
+
+    /// Takes the bytes before `end` out of the buffer, with the line end: many without a copy.
+    fn cut(&mut self, end: usize) -> Vec<u8> {
+        let next = (end + 1).min(self.buffer.len());
+        self.searched = 0;
+        if end - self.start < READ_BYTES {
+            let bytes = self.buffer[self.start..end].to_vec();
+            self.start = next;
+            return bytes;
+        }
+        let rest = self.buffer.split_off(next);
+        let mut bytes = std::mem::replace(&mut self.buffer, rest);
+        bytes.truncate(end);
+        bytes.drain(..self.start);
+        bytes.shrink_to_fit();
+        self.start = 0;
+        bytes
     }
 
     /// Refuses a line for its length and forgets what came of it.
@@ -184,6 +204,22 @@ mod tests {
         let pieces = Pieces(vec![b"1\n2\n3\n4\n5\n"]);
         let sizes: Vec<usize> = batches(Lines::new(pieces), 2).iter().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 1]);
+    }
+
+    #[test]
+    fn long_lines_come_one_by_one() {
+        let long: &'static [u8] = vec![b'x'; BATCH_BYTES_SOFT].leak();
+        let pieces = Pieces(vec![b"1\n", &long[..READ_BYTES], b"\n2\n"]);
+        assert_eq!(batches(Lines::new(pieces), 10).len(), 2, "short of the bound, what arrived together stays so");
+        let line = [long, b"\n"].concat();
+        let mut lines = Lines::new(io::Cursor::new([&line[..], &line, b"short\n"].concat()));
+        // As if all had arrived at once.
+        lines.buffer = line.repeat(2);
+        let sizes: Vec<usize> = std::iter::from_fn(|| lines.next(10).ok().filter(|batch| !batch.is_empty()))
+            .map(|batch| batch.len())
+            .collect();
+        assert_eq!(sizes, [1, 1, 1, 1, 1]);
+        assert!(lines.buffer.capacity() <= BATCH_BYTES_SOFT, "the room of long lines is given back");
     }
 
     #[test]

@@ -42,46 +42,62 @@ pub fn column_type_of(value: &Json) -> Option<ColumnType> {
 }
 
 /// Fits a record to a schema, or says why it cannot be taken.
-pub fn convert(record: &JsonRecord, schema: &Schema, line: u64) -> Result<Row, String> {
-    let key = key_of(record, schema)?;
-    let geometry = Geometry::of(record, schema)?;
+pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row, String> {
+    let key = key_of(&record, schema)?;
+    let Geometry { wkb, members } = Geometry::of(&record, schema)?;
+    let is_taken =
+        |(name, json): &(String, Json)| *name == schema.key.name || members.contains(&name.as_str()) || json.is_null();
+    let taken: Vec<bool> = record.fields.iter().map(is_taken).collect();
     let mut row = Row {
         line,
         key,
-        geometry: geometry.wkb,
+        geometry: wkb,
         values: Vec::with_capacity(record.fields.len()),
         added: Vec::new(),
         widened: Vec::new(),
     };
-    for (name, json) in &record.fields {
-        let is_taken = *name == schema.key.name || geometry.members.contains(&name.as_str());
-        if !is_taken && !json.is_null() {
-            row.add(name, json, schema).map_err(|reason| format!("column {name:?}: {reason}"))?;
-        }
+    // Values are moved, as they may be long.
+    for ((name, json), _) in record.fields.drain(..).zip(taken).filter(|(_, is_taken)| !is_taken) {
+        row.add(&name, json, schema).map_err(|reason| format!("column {name:?}: {reason}"))?;
     }
     Ok(row)
 }
 
 impl Row {
-    fn add(&mut self, name: &str, json: &Json, schema: &Schema) -> Result<(), String> {
+    /// Whether the dataset lacks something that the row calls for.
+    pub fn changes_schema(&self) -> bool {
+        !self.added.is_empty() || !self.widened.is_empty()
+    }
+
+    /// The schema of the dataset once it has what the row calls for.
+    pub fn schema_after(&self, schema: &Schema) -> Schema {
+        let mut after = schema.clone();
+        for column in after.columns.iter_mut().filter(|column| self.widened.contains(&column.name)) {
+            column.column_type = ColumnType::Float64;
+        }
+        after.columns.extend(self.added.iter().cloned());
+        after
+    }
+
+    fn add(&mut self, name: &str, json: Json, schema: &Schema) -> Result<(), String> {
         let column_type = match schema.column(name) {
             Some(column) => column.column_type,
             None => {
-                let Some(column_type) = column_type_of(json) else {
+                let Some(column_type) = column_type_of(&json) else {
                     return Ok(());
                 };
                 self.added.push(Column::new(name, column_type));
                 column_type
             }
         };
-        let is_nested = matches!(json, Json::Array(_) | Json::Object(_));
         let value = match (column_type, json) {
-            (ColumnType::Utf8, nested) if is_nested => Value::Utf8(nested.to_string()),
+            (ColumnType::Utf8, Json::String(text)) => Value::Utf8(text),
+            (ColumnType::Utf8, nested @ (Json::Array(_) | Json::Object(_))) => Value::Utf8(nested.to_string()),
             (ColumnType::Int64, Json::Number(number)) if number.is_f64() => {
                 self.widened.push(name.to_owned());
-                Value::from_json(json, ColumnType::Float64).map_err(|error| error.to_string())?
+                Value::from_json(&Json::Number(number), ColumnType::Float64).map_err(|error| error.to_string())?
             }
-            _ => Value::from_json(json, column_type).map_err(|error| error.to_string())?,
+            (_, json) => Value::from_json(&json, column_type).map_err(|error| error.to_string())?,
         };
         self.values.push((name.to_owned(), value));
         Ok(())
@@ -120,7 +136,7 @@ struct Geometry<'a> {
 impl<'a> Geometry<'a> {
     fn of(record: &'a JsonRecord, schema: &'a Schema) -> Result<Self, String> {
         let geometry = match &schema.geometry {
-            GeometryColumn::Point { x, y } => Self::of_point(record, x, y)?,
+            GeometryColumn::Point { x, y } => Self::of_point(record, schema, x, y)?,
             GeometryColumn::Geometry { name } => Self::of_any(record, schema, name)?,
         };
         check(geometry.wkb.as_deref(), schema.system)?;
@@ -128,11 +144,14 @@ impl<'a> Geometry<'a> {
     }
 
     /// For a dataset of points: two numbers, or a geometry that is a point.
-    fn of_point(record: &'a JsonRecord, x: &'a str, y: &'a str) -> Result<Self, String> {
+    fn of_point(record: &'a JsonRecord, schema: &Schema, x: &'a str, y: &'a str) -> Result<Self, String> {
         let members = vec![x, y];
         let (x, y) = (number(record, x)?, number(record, y)?);
         let wkb = match (x, y, &record.geometry) {
-            (None, None, None) => None,
+            (None, None, None) => {
+                refuse_other_names(record, schema, &members)?;
+                None
+            }
             (Some(x), Some(y), None) => Some(point_wkb(Point::new(x, y)).to_vec()),
             (None, None, Some(wkb)) if as_point(wkb).is_some() && wkb.len() == POINT_WKB_BYTES => Some(wkb.clone()),
             (None, None, Some(_)) => {
@@ -168,18 +187,37 @@ impl<'a> Geometry<'a> {
         if let Some(wkb) = from_member.or_else(|| record.geometry.clone()) {
             return Ok(Self { wkb: Some(wkb), members: vec![name] });
         }
-        let unknown = record
-            .fields
-            .iter()
-            .filter(|(field, json)| json.is_number() && *field != schema.key.name && schema.column(field).is_none());
-        let names: Vec<&str> = unknown.map(|(field, _)| field.as_str()).collect();
+        let names = unknown_numbers(record, schema);
         match detect_coordinates_by_name(&names) {
             Some((x, y)) => {
-                let geometry = Self::of_point(record, x, y)?;
+                let geometry = Self::of_point(record, schema, x, y)?;
                 Ok(Self { wkb: geometry.wkb, members: vec![name, x, y] })
             }
             None => Ok(Self { wkb: None, members: vec![name] }),
         }
+    }
+}
+
+/// The members that are numbers and no columns of the dataset.
+fn unknown_numbers<'a>(record: &'a JsonRecord, schema: &Schema) -> Vec<&'a str> {
+    let unknown = record
+        .fields
+        .iter()
+        .filter(|(field, json)| json.is_number() && *field != schema.key.name && schema.column(field).is_none());
+    unknown.map(|(field, _)| field.as_str()).collect()
+}
+
+/// Refuses a record without a place whose coordinates go by other names than the dataset's. Names
+/// with something around them, such as `start_lon`, are of other places.
+fn refuse_other_names(record: &JsonRecord, schema: &Schema, wanted: &[&str]) -> Result<(), String> {
+    let mut names = unknown_numbers(record, schema);
+    names.retain(|name| !wanted.contains(name) && name.chars().all(char::is_alphabetic));
+    match detect_coordinates_by_name(&names) {
+        Some((x, y)) => Err(format!(
+            "the coordinates are in {x:?} and {y:?}, but the dataset takes them from {:?} and {:?}; rename the members",
+            wanted[0], wanted[1]
+        )),
+        None => Ok(()),
     }
 }
 

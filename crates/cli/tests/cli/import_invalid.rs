@@ -129,7 +129,7 @@ fn duplicate_keys_are_found_in_any_order() {
             .says("exists already")
             .says("--key");
         assert!(!store.exists());
-        import(&store, "d", &file, &["--on-invalid", "skip"]).exits(0).says("1 rows were refused");
+        import(&store, "d", &file, &["--on-invalid", "skip"]).exits(0).says("1 row was refused");
         let rejects = fs::read_to_string(sandbox.path("a.csv.rejects.ndjson")).expect("rejects");
         assert_eq!(json_lines(&rejects)[0]["row"], json!(row), "{rejects}");
         let first = rows(&store, "d", "id");

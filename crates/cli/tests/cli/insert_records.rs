@@ -12,7 +12,7 @@ fn the_first_record_makes_the_dataset() {
     let record = json!({"id": 7, "lon": -1.5, "lat": 2, "n": 3, "f": 0.5, "ok": true, "name": "x", "nothing": null});
     let answer = insert(&sandbox.store(), "d", lines(std::slice::from_ref(&record)), &[]).exits(0);
     assert_eq!(answer.text(), "7\n");
-    answer.says("inserted 1 records into d");
+    answer.says("inserted 1 record into d");
     let wanted = json!({"id": 7, "lon": -1.5, "lat": 2.0, "n": 3, "f": 0.5, "ok": true, "name": "x"});
     assert_eq!(rows(&sandbox.store(), "d", "id"), [wanted]);
     is_clean(&sandbox.store());

@@ -1,0 +1,84 @@
+//! Being asked to stop: the first SIGINT or SIGTERM ends the reading, so that what was read is
+//! written and the store is closed; a second one ends the process at once.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+/// Exit code of a process that a signal ended, less the signal's number.
+const SIGNAL_EXIT_CODE: i32 = 128;
+
+/// Whether somebody asked to stop.
+#[derive(Debug)]
+pub struct Stop {
+    /// Number of the signal, 0 if there was none.
+    signal: Arc<AtomicUsize>,
+    /// Readable once a signal has come.
+    wake: UnixStream,
+}
+
+impl Stop {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    pub fn listen() -> io::Result<Self> {
+        let (wake, waker) = UnixStream::pair()?;
+        let signal = Arc::new(AtomicUsize::new(0));
+        let is_second = Arc::new(AtomicBool::new(false));
+        for number in [SIGINT, SIGTERM] {
+            // In this order the first signal passes by the shutdown, and is known when it wakes.
+            flag::register_conditional_shutdown(number, SIGNAL_EXIT_CODE + number, is_second.clone())?;
+            flag::register(number, is_second.clone())?;
+            flag::register_usize(number, signal.clone(), number.unsigned_abs() as usize)?;
+            low_level::pipe::register(number, waker.try_clone()?)?;
+        }
+        Ok(Self { signal, wake })
+    }
+
+    /// The name of the signal that came, and the exit code that tells of it.
+    pub fn signal(&self) -> Option<(&'static str, u8)> {
+        let code = |number: i32| u8::try_from(SIGNAL_EXIT_CODE + number).unwrap_or(u8::MAX);
+        match i32::try_from(self.signal.load(Ordering::SeqCst)) {
+            Ok(SIGINT) => Some(("SIGINT", code(SIGINT))),
+            Ok(SIGTERM) => Some(("SIGTERM", code(SIGTERM))),
+            _ => None,
+        }
+    }
+}
+
+/// Standard input, of which a read fails once somebody asked to stop.
+#[derive(Debug)]
+pub struct Input<'a> {
+    /// Without a buffer: what lies in one would not wake a wait for the descriptor.
+    input: File,
+    stop: &'a Stop,
+}
+
+impl<'a> Input<'a> {
+    /// Standard input.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    pub fn new(stop: &'a Stop) -> io::Result<Self> {
+        Ok(Self { input: io::stdin().as_fd().try_clone_to_owned()?.into(), stop })
+    }
+}
+
+impl Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut descriptors = [PollFd::new(&self.input, PollFlags::IN), PollFd::new(&self.stop.wake, PollFlags::IN)];
+        poll(&mut descriptors, None)?;
+        if self.stop.signal().is_some() {
+            return Err(io::Error::other("asked to stop"));
+        }
+        self.input.read(buffer)
+    }
+}

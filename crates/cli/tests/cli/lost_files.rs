@@ -1,0 +1,91 @@
+//! Parts of a store that a crash or somebody took away: every command tells the same of them.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::insert_stream::Stream;
+use crate::support::{Sandbox, count, import, insert, rows, sample, terrane};
+
+const RECORD: &str = "{\"id\":9,\"lon\":1,\"lat\":1}\n";
+
+/// Flips a bit of the last group of the only segment that was written to.
+fn flip_end_of_log(store: &Path) {
+    let mut segments: Vec<_> =
+        fs::read_dir(store.join("log")).expect("a log").map(|entry| entry.expect("an entry").path()).collect();
+    segments.sort();
+    let mut bytes = fs::read(&segments[0]).expect("a segment");
+    let last = bytes.iter().rposition(|&byte| byte != 0).expect("groups");
+    bytes[last] ^= 1;
+    fs::write(&segments[0], bytes).expect("a segment");
+}
+
+fn torn_tail(name: &str, store: &Path) -> Value {
+    terrane(name, store, &["--format", "json"]).exits(0).json_lines()[0]["torn_tail"].clone()
+}
+
+#[test]
+fn a_torn_tail_is_told_of_by_readers_and_cut_with_a_warning_by_writers() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let mut stream = Stream::start(&store, "d", &[]);
+    for id in 0..3 {
+        stream.send(json!({"id": id, "lon": 1, "lat": 1}));
+        assert_eq!(stream.key(), id.to_string());
+    }
+    assert_eq!(torn_tail("info", &store), json!(null));
+    stream.child.kill().expect("SIGKILL");
+    stream.child.wait().expect("it is dead");
+    flip_end_of_log(&store);
+
+    for name in ["info", "check"] {
+        let tail = torn_tail(name, &store);
+        assert_eq!(tail["file"], json!("log/000000000001.log"), "{name}: {tail}");
+        assert!(tail["bytes"].as_u64() > Some(0) && tail["offset"].as_u64() > Some(0), "{name}: {tail}");
+        assert_eq!(tail["cut"], json!(false), "{name}");
+        let text = terrane(name, &store, &[]).exits(0).text();
+        let place = format!("at byte {} of log/000000000001.log", tail["offset"]);
+        assert!(text.contains(&place) && text.contains("did not end"), "{name}: {text}");
+    }
+    let place = format!("at byte {} of log/", torn_tail("info", &store)["offset"]);
+    let answer = insert(&store, "d", RECORD, &[]).exits(0).says(&place);
+    assert_eq!(answer.stderr.matches("cut off").count(), 1, "{}", answer.stderr);
+    assert_eq!(torn_tail("info", &store), json!(null));
+    let ids: Vec<Value> = rows(&store, "d", "id").iter().map(|row| row["id"].clone()).collect();
+    assert_eq!(ids, [json!(0), json!(1), json!(9)]);
+    assert!(!insert(&store, "d", RECORD, &["--upsert"]).exits(0).stderr.contains("cut off"));
+}
+
+#[test]
+fn a_manifest_that_is_missing_is_corruption_for_every_command() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    let manifest = fs::read(store.join("MANIFEST")).expect("a manifest");
+    fs::remove_file(store.join("MANIFEST")).expect("it is removed");
+    for (name, arguments) in [
+        ("query", &["cities"][..]),
+        ("info", &[]),
+        ("check", &[]),
+        ("check", &["--repair"]),
+        ("compact", &[]),
+        ("delete", &["cities", "--key", "1"]),
+    ] {
+        terrane(name, &store, arguments).exits(3).says("MANIFEST is damaged at byte 0: the file is missing");
+    }
+    insert(&store, "cities", RECORD, &[]).exits(3).says("MANIFEST is damaged at byte 0: the file is missing");
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(3).says("the file is missing");
+    fs::write(store.join("MANIFEST"), manifest).expect("it is put back");
+    assert_eq!(count(&store, "cities"), 200);
+}
+
+#[test]
+fn a_directory_that_only_resembles_a_store_is_none() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.path("store/log")).expect("directories");
+    sandbox.write("store/log/syslog", "started\n");
+    for name in ["info", "check"] {
+        terrane(name, &sandbox.store(), &[]).exits(2).says("there is no store");
+    }
+}
