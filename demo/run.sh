@@ -91,8 +91,8 @@ show terrane query "$store" live --count
 seen=$("$terrane" query "$store" live --count)
 echo "$seen"
 (( seen >= before )) || fail "the reader saw $seen records, $before were acknowledged before it began"
-kill -9 "$writer"
-wait "$writer" 2>/dev/null || true
+# The shell has its own word on a killed job, as soon as it hears of the end.
+{ kill -9 "$writer"; wait "$writer"; } 2>/dev/null || true
 writer=
 echo "killed with SIGKILL"
 
