@@ -105,7 +105,7 @@ struct Head {
 pub struct Page(ThinArc<Head, u64>);
 
 impl Page {
-    /// Reads a page of `len` bytes, a multiple of [`ALIGNMENT`], and verifies header and checksum.
+    /// Reads a page of `len` bytes, a multiple of 8, and verifies header and checksum.
     /// The inner error is a reason why it is no page.
     pub fn read<E>(
         len: usize,
