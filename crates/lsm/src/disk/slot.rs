@@ -103,7 +103,9 @@ impl PageSlot {
 impl Drop for PageSlot {
     fn drop(&mut self) {
         // A page may still be lent to somebody who has not let go of the guard.
-        self.replace(None, &ReadGuard::enter());
+        if !self.0.get_mut().is_null() {
+            self.replace(None, &ReadGuard::enter());
+        }
     }
 }
 

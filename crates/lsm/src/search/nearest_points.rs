@@ -117,7 +117,7 @@ pub struct NearestPoints {
     pub components_searched: u64,
     /// Pages of disk components visited.
     pub pages: u64,
-    /// Entries whose distance was computed.
+    /// Points whose distance was computed, or that waited for it within the bound.
     pub measured: u64,
 }
 
@@ -438,7 +438,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             if lower <= self.bound && leaf.is_visible(index, self.snapshot) {
                 self.measured += 1;
                 self.waiting.push(Waiting { lower, leaf: number, index: index as u32 });
-                self.lower_bound_to(upper);
+                self.shrink_bound(upper);
             }
         }
     }
@@ -473,7 +473,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.measured += 1;
         if measure <= self.bound {
             self.keep(measure, point, &key());
-            self.lower_bound_to(measure);
+            self.shrink_bound(measure);
         }
     }
 
@@ -484,9 +484,9 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.entries.push(Entry { measure, point, key_start, key_end: self.keys.len() as u32 });
     }
 
-    /// Follows with the bound: there is one more point whose measure is at most this.
+    /// Notes that there is one more point whose measure is at most this, and shrinks the bound by it.
     #[inline]
-    fn lower_bound_to(&mut self, measure: f64) {
+    fn shrink_bound(&mut self, measure: f64) {
         if self.best.len() < self.count {
             self.best.push(Measure(measure));
         } else if let Some(mut farthest) = self.best.peek_mut()
