@@ -162,7 +162,7 @@ proptest! {
             .map(|point| (point.x - from.x).powi(2) + (point.y - from.y).powi(2))
             .collect();
         for (index, square) in squares.iter().enumerate() {
-            let (lower, upper) = bounds.of(index);
+            let (lower, upper) = (bounds.lower(index), bounds.upper(index));
             prop_assert!(lower <= *square && *square <= upper, "{lower} {square} {upper}");
             let mut hits = Hits::new();
             bounds.mark(-1.0, bounds.count_of(*square), &mut hits);

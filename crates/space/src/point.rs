@@ -25,6 +25,9 @@ impl Point {
     /// Euclidean distance to `other`, in the units of the coordinates.
     #[inline]
     pub fn planar_distance(self, other: Point) -> f64 {
-        (self.x - other.x).hypot(self.y - other.y)
+        let (dx, dy) = (self.x - other.x, self.y - other.y);
+        let square = dx * dx + dy * dy;
+        // The root of a square that has lost no digits is as exact as `hypot`, and much faster.
+        if (1e-280..1e300).contains(&square) { square.sqrt() } else { dx.hypot(dy) }
     }
 }

@@ -168,8 +168,12 @@ impl Page {
     pub fn prefetch(&self) {
         const LINE: usize = 64 / ALIGNMENT;
         const LINES: usize = 10;
-        let lines = self.0.slice.iter().step_by(LINE).take(LINES);
-        std::hint::black_box(lines.fold(0, |all, word| all ^ word));
+        let words = &self.0.slice;
+        let mut all = 0;
+        for line in words[..words.len().min(LINES * LINE)].chunks(LINE) {
+            all ^= line[0];
+        }
+        std::hint::black_box(all);
     }
 
     /// Bytes that the page occupies in memory.

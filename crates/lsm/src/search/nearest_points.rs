@@ -5,16 +5,17 @@
 //! within the bound, which shrinks on the way. In a leaf of evenly spaced numbers, lower
 //! bounds from the upper parts of the coordinates tell which few points to look at.
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use terrane_space::{Point, Rect};
+use terrane_space::{Point, Rect, RectF32, f32_above, f32_below};
 
 use super::SpatialSource;
 use super::nearest::{Metric, NodeRef};
 use crate::Result;
-use crate::disk::rtree::{DistanceBounds, FANOUT_MAX, Hits, Inner, Leaf, Node, WindowBits};
-use crate::disk::{PagePointer, PageRef, ReadGuard};
+use crate::disk::rtree::{
+    BoxBounds, DistanceBounds, Hits, Inner, Leaf, Node, RTreeComponent, SMALLEST_MAX, WindowBits, smallest,
+};
+use crate::disk::{PageRef, ReadGuard};
 
 /// Most points that are found this way.
 pub const NEAREST_POINTS_MAX: usize = 1 << 10;
@@ -24,43 +25,59 @@ const SLACK_KEY_BYTES: usize = 256 << 10;
 /// Below this, measures have lost digits.
 const MEASURE_SLACK: f64 = 1e-300;
 
-/// A node that may hold wanted points.
-struct Pending<'v> {
-    measure: f64,
-    source: usize,
+/// Pages that are opened under one guard, and waiting points beyond those that are wanted, before
+/// the points are looked at.
+const PAGES_MAX: u64 = 64;
+const WAITING_SLACK: usize = 1024;
+
+/// Most children of a page that are brought near the processor before they are opened.
+const AHEAD_MAX: usize = 4;
+
+/// Nodes by the lower bounds of their measures.
+#[derive(Default)]
+struct Queue<'v> {
+    /// The bits of a bound, which order as the numbers that they are, inverted for the smallest to
+    /// come first; then the number of a node.
+    order: BinaryHeap<u64>,
+    nodes: Vec<Place<'v>>,
+}
+
+/// A node of a component.
+#[derive(Clone, Copy)]
+struct Place<'v> {
     node: NodeRef<'v>,
+    source: u32,
     is_root: bool,
 }
 
-impl PartialEq for Pending<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
+impl<'v> Queue<'v> {
+    fn push(&mut self, measure: f32, place: Place<'v>) {
+        // Neither negative nor -0.
+        let measure = if measure > 0.0 { measure } else { 0.0 };
+        self.order.push(u64::from(!measure.to_bits()) << 32 | self.nodes.len() as u64);
+        self.nodes.push(place);
+    }
+
+    fn pop(&mut self) -> Option<(f32, Place<'v>)> {
+        let first = self.order.pop()?;
+        let place = self.nodes[first as u32 as usize];
+        if self.order.is_empty() {
+            self.nodes.clear();
+        }
+        Some((f32::from_bits(!((first >> 32) as u32)), place))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
     }
 }
 
-impl Eq for Pending<'_> {}
-
-impl PartialOrd for Pending<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Pending<'_> {
-    /// The nearest is the greatest, as a binary heap wants it.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.measure.total_cmp(&self.measure)
-    }
-}
-
-/// The children of an inner page that was passed before there was a bound.
-struct Passed {
-    source: usize,
-    pointer: PagePointer,
+/// An inner page that was passed before there was a bound.
+struct Passed<'g> {
+    source: u32,
+    page: PageRef<'g>,
     /// The child that was opened.
     opened: usize,
-    count: usize,
-    measures: [f64; FANOUT_MAX],
 }
 
 /// A point of an opened leaf that has not been looked at closely.
@@ -72,32 +89,12 @@ struct Waiting {
     index: u32,
 }
 
-/// Leaves with waiting points, kept in memory by one guard.
-type Opened<'g> = Vec<PageRef<'g>>;
-
-/// Pages that are opened under one guard, and waiting points beyond those that are wanted, before
-/// the points are looked at.
-const PAGES_MAX: u64 = 64;
-const WAITING_SLACK: usize = 1024;
-
-/// Most leaves that are brought near the processor before they are opened.
-const AHEAD_MAX: usize = 4;
-
-#[derive(Clone, Copy, PartialEq)]
-struct Measure(f64);
-
-impl Eq for Measure {}
-
-impl PartialOrd for Measure {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Measure {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
+/// What is kept in memory by one guard.
+struct Guarded<'g> {
+    guard: &'g ReadGuard,
+    /// Leaves with waiting points.
+    opened: Vec<PageRef<'g>>,
+    passed: Vec<Passed<'g>>,
 }
 
 /// A point that may be among the nearest.
@@ -111,7 +108,9 @@ struct Entry {
 
 /// The nearest points in order.
 pub struct NearestPoints {
-    entries: Vec<(f64, Entry)>,
+    /// Exact distances, and which of the entries it is.
+    ranked: Vec<(f64, u32)>,
+    entries: Vec<Entry>,
     keys: Vec<u8>,
     /// Components that were looked into.
     pub components_searched: u64,
@@ -124,9 +123,10 @@ pub struct NearestPoints {
 impl NearestPoints {
     /// Exact distance and key of a point; the nearest is the first, and at one distance they are
     /// in the order of keys.
+    #[inline]
     pub fn get(&self, index: usize) -> Option<(f64, &[u8])> {
-        let (distance, entry) = self.entries.get(index)?;
-        Some((*distance, key_of(&self.keys, entry)))
+        let (distance, entry) = self.ranked.get(index)?;
+        Some((*distance, key_of(&self.keys, &self.entries[*entry as usize])))
     }
 }
 
@@ -135,7 +135,7 @@ fn key_of<'k>(keys: &'k [u8], entry: &Entry) -> &'k [u8] {
 }
 
 /// Finds the `count` nearest points that the snapshot sees, by their exact distances.
-/// `None` where the search is not suited: for more than [`NEAREST_POINTS_MAX`] points, and
+/// `None` where the search is not suited: for no points or more than [`NEAREST_POINTS_MAX`], and
 /// where there is anti-matter.
 pub fn nearest_points<'v, M: Metric>(
     sources: &'v [SpatialSource<'v>],
@@ -144,7 +144,7 @@ pub fn nearest_points<'v, M: Metric>(
     snapshot: u64,
     count: usize,
 ) -> Result<Option<NearestPoints>> {
-    if count > NEAREST_POINTS_MAX || sources.iter().any(SpatialSource::has_antimatter) {
+    if !(1..=NEAREST_POINTS_MAX).contains(&count) || sources.iter().any(SpatialSource::has_antimatter) {
         return Ok(None);
     }
     let mut search = Search {
@@ -153,13 +153,14 @@ pub fn nearest_points<'v, M: Metric>(
         exact,
         snapshot,
         count,
-        best: BinaryHeap::with_capacity(count + 1),
-        bound: if count == 0 { f64::NEG_INFINITY } else { f64::INFINITY },
+        plane: metric.plane().map(|place| (place, RectF32::outward(Rect::from_point(place)))),
+        best: Vec::with_capacity(count + 32),
+        bound: f64::INFINITY,
+        node_bound: f32::INFINITY,
         window: None,
-        window_bound: f64::INFINITY,
         unbounded: Vec::new(),
-        passed: Vec::with_capacity(4),
-        queue: BinaryHeap::with_capacity(16),
+        queue: Queue { order: BinaryHeap::with_capacity(32), nodes: Vec::with_capacity(32) },
+        measures: BoxBounds::default(),
         bounds: DistanceBounds::default(),
         waiting: Vec::with_capacity(64),
         entries: Vec::with_capacity(32),
@@ -170,9 +171,9 @@ pub fn nearest_points<'v, M: Metric>(
         measured: 0,
     };
     search.run()?;
-    let entries = search.ranked();
-    let Search { keys, components_searched, pages, measured, .. } = search;
-    Ok(Some(NearestPoints { entries, keys, components_searched, pages, measured }))
+    let ranked = search.ranked();
+    let Search { entries, keys, components_searched, pages, measured, .. } = search;
+    Ok(Some(NearestPoints { ranked, entries, keys, components_searched, pages, measured }))
 }
 
 struct Search<'v, 'm, M, E> {
@@ -181,26 +182,29 @@ struct Search<'v, 'm, M, E> {
     exact: &'m E,
     snapshot: u64,
     count: usize,
-    /// Measures of the nearest points so far, at most `count` of them.
-    best: BinaryHeap<Measure>,
+    /// The query's place, exactly and in single precision, where measures are squared distances
+    /// of the plane.
+    plane: Option<(Point, RectF32)>,
+    /// Upper bounds of the measures of the nearest points so far, at most `count` of them, and of the
+    /// points of the leaf that is being read, in no order.
+    best: Vec<f64>,
     /// Nothing farther can be among the nearest; infinite until `count` points are known.
     bound: f64,
-    /// Encloses everything up to the bound, where the metric has such a window.
-    window: Option<WindowBits>,
-    /// The bound for which the window was made.
-    window_bound: f64,
+    /// The bound or a little more.
+    node_bound: f32,
+    /// A bound, and what encloses everything up to it where the metric has such a window.
+    window: Option<(f64, Option<WindowBits>)>,
     /// Nodes of memory components met before there was a bound, in no order.
-    unbounded: Vec<Pending<'v>>,
-    /// Those of disk components.
-    #[expect(clippy::vec_box, reason = "small pieces come from the allocator's fast path, one of all levels does not")]
-    passed: Vec<Box<Passed>>,
-    queue: BinaryHeap<Pending<'v>>,
+    unbounded: Vec<(f32, Place<'v>)>,
+    queue: Queue<'v>,
+    /// Of the inner page that is being read.
+    measures: BoxBounds,
     /// Of the leaf that is being read.
     bounds: DistanceBounds,
     /// All points within the bound at their time, but for those that surely are not wanted.
     entries: Vec<Entry>,
-    /// Points of the leaves in `Opened` that may be within the bound, by what the leaf tells
-    /// without its lower parts and keys.
+    /// Points of opened leaves that may be within the bound, by what the leaf tells without its
+    /// lower parts and keys; leaf by leaf.
     waiting: Vec<Waiting>,
     keys: Vec<u8>,
     /// Bytes of keys after the last clearing.
@@ -222,7 +226,8 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 SpatialSource::Disk(component) => component.root().map(NodeRef::Disk),
             };
             if let Some(node) = root {
-                self.queue.push(Pending { measure: self.metric.to_node(&bounds), source: number, node, is_root: true });
+                let measure = f32_below(self.metric.to_node(&bounds));
+                self.queue.push(measure, Place { node, source: number as u32, is_root: true });
             }
         }
         // A guard keeps what the cache drops meanwhile, so none is held for many pages.
@@ -232,199 +237,199 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
 
     /// Goes on until enough waits to be looked at; false when there is nothing more to open.
     fn run_guarded(&mut self, guard: &ReadGuard) -> Result<bool> {
-        let mut opened = Opened::with_capacity(8);
+        let mut guarded = Guarded { guard, opened: Vec::with_capacity(8), passed: Vec::with_capacity(4) };
         let last_page = self.pages + PAGES_MAX;
         let mut more = false;
-        while let Some(first) = self.queue.pop() {
-            if first.measure > self.bound {
+        while let Some((measure, first)) = self.queue.pop() {
+            if measure > self.node_bound {
                 break;
             }
             let mut next = Some(first);
-            while let Some(pending) = next {
-                next = self.open(&pending, guard, &mut opened)?;
+            while let Some(place) = next {
+                next = self.open(place, &mut guarded)?;
             }
-            if (self.bound.is_finite() || self.queue.is_empty())
-                && (!self.passed.is_empty() || !self.unbounded.is_empty())
-            {
-                self.queue_passed(guard)?;
+            if self.bound.is_finite() || self.queue.is_empty() {
+                self.queue_passed(&mut guarded)?;
             }
             if self.pages > last_page || self.waiting.len() > 2 * self.count + WAITING_SLACK {
                 more = true;
                 break;
             }
         }
-        self.settle(&opened);
+        self.queue_passed(&mut guarded)?;
+        self.settle(&guarded);
         Ok(more)
     }
 
     /// Looks closely at the waiting points.
-    fn settle(&mut self, opened: &Opened<'_>) {
-        let mut waiting = std::mem::take(&mut self.waiting);
+    fn settle(&mut self, guarded: &Guarded<'_>) {
+        let waiting = std::mem::take(&mut self.waiting);
         let bound = self.bound;
-        for point in waiting.drain(..).filter(|point| point.lower <= bound) {
-            let Some(leaf) = opened.get(point.leaf as usize).and_then(|page| Leaf::parse(page)) else { continue };
-            let index = point.index as usize;
-            let place = leaf.point(index);
-            self.keep(self.metric.to_point(place), place, &leaf.keys.get(index));
+        for points in waiting.chunk_by(|a, b| a.leaf == b.leaf) {
+            let Some(leaf) = guarded.opened.get(points[0].leaf as usize).and_then(|page| Leaf::parse(page)) else {
+                continue;
+            };
+            for index in points.iter().filter(|point| point.lower <= bound).map(|point| point.index as usize) {
+                let place = leaf.point(index);
+                self.keep(self.metric.to_point(place), place, &leaf.keys.get(index));
+            }
         }
         self.waiting = waiting;
+        self.waiting.clear();
         self.clear_out();
     }
 
     /// Queues what was passed before there was a bound.
-    fn queue_passed(&mut self, guard: &ReadGuard) -> Result<()> {
-        let bound = self.bound;
-        self.queue.extend(self.unbounded.drain(..).filter(|pending| pending.measure <= bound));
-        for passed in self.passed.drain(..) {
-            let SpatialSource::Disk(component) = &self.sources[passed.source] else { continue };
-            let page = component.page(passed.pointer, guard)?;
-            let Node::Inner(inner) = component.node(&page, passed.pointer)? else { continue };
-            for (index, &measure) in passed.measures[..passed.count].iter().enumerate() {
-                if measure <= bound && index != passed.opened {
-                    let node = NodeRef::Disk(inner.children[index]);
-                    self.queue.push(Pending { measure, source: passed.source, node, is_root: false });
-                }
+    fn queue_passed(&mut self, guarded: &mut Guarded<'_>) -> Result<()> {
+        for (measure, place) in self.unbounded.drain(..).filter(|(measure, _)| *measure <= self.node_bound) {
+            self.queue.push(measure, place);
+        }
+        for passed in guarded.passed.drain(..) {
+            let SpatialSource::Disk(component) = &self.sources[passed.source as usize] else { continue };
+            if let Some(inner) = Inner::parse(&passed.page) {
+                self.measure_boxes(&inner);
+                self.queue_children(passed.source, component, &inner, Some(passed.opened), guarded.guard);
             }
         }
-        self.prefetch(guard);
         Ok(())
     }
 
-    /// Brings pages that are going to be opened near the processor: to wait for the memory of
-    /// several takes as long as to wait for one.
-    fn prefetch(&self, guard: &ReadGuard) {
-        for pending in self.queue.iter().take(AHEAD_MAX) {
-            if let (NodeRef::Disk(pointer), SpatialSource::Disk(component)) =
-                (&pending.node, &self.sources[pending.source])
-                && let Some(page) = component.file().peek(*pointer, guard)
+    /// Queues the children that may have wanted points, by `self.measures`, and brings the first of
+    /// them near the processor: to wait for the memory of several takes as long as to wait for one.
+    fn queue_children(
+        &mut self,
+        source: u32,
+        component: &RTreeComponent,
+        inner: &Inner<'_>,
+        except: Option<usize>,
+        guard: &ReadGuard,
+    ) {
+        let mut hits = Hits::new();
+        self.measures.mark(self.node_bound, &mut hits);
+        let mut ahead = 0;
+        for index in hits.iter(inner.children.len()) {
+            let Some(&child) = inner.children.get(index) else { break };
+            if Some(index) == except {
+                continue;
+            }
+            self.queue.push(self.measures.0[index], Place { node: NodeRef::Disk(child), source, is_root: false });
+            if ahead < AHEAD_MAX
+                && let Some(page) = component.file().peek(child, guard)
             {
                 page.prefetch();
+                ahead += 1;
             }
         }
     }
 
     /// Opens a node. Where there is no bound yet, the nearest child is returned to be opened next.
-    fn open<'g>(
-        &mut self,
-        pending: &Pending<'v>,
-        guard: &'g ReadGuard,
-        opened: &mut Opened<'g>,
-    ) -> Result<Option<Pending<'v>>> {
-        let source = pending.source;
-        self.components_searched += u64::from(pending.is_root);
-        match (&pending.node, &self.sources[source]) {
+    fn open<'g>(&mut self, place: Place<'v>, guarded: &mut Guarded<'g>) -> Result<Option<Place<'v>>> {
+        let source = place.source;
+        self.components_searched += u64::from(place.is_root);
+        match (&place.node, &self.sources[source as usize]) {
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) if node.is_leaf() => {
                 memory.leaf_entries(*node, self.snapshot, &mut |version| {
                     let Rect { x0: x, y0: y, .. } = version.entry.rect;
                     self.offer(Point { x, y }, || version.entry.key);
                 });
-                self.after_leaf();
+                self.shrink_bound();
                 self.clear_out();
                 Ok(None)
             }
             (NodeRef::Memory(node), SpatialSource::Memory(memory)) => {
                 let mut nearest = None;
                 memory.children(*node, &mut |child| {
-                    let measure = self.metric.to_node(&child.mbr);
+                    let measure = f32_below(self.metric.to_node(&child.mbr));
                     self.add(
                         &mut nearest,
-                        Pending { measure, source, node: NodeRef::Memory(child.node), is_root: false },
+                        measure,
+                        Place { node: NodeRef::Memory(child.node), source, is_root: false },
                     );
                 });
-                Ok(nearest)
+                Ok(nearest.map(|(_, place)| place))
             }
             (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
-                let page = component.page(*pointer, guard)?;
+                let page = component.page(*pointer, guarded.guard)?;
                 self.pages += 1;
-                match component.node(&page, *pointer)? {
-                    Node::Inner(inner) => Ok(self.open_inner(source, *pointer, &inner)),
+                let inner = match component.node(&page, *pointer)? {
+                    Node::Inner(inner) => inner,
                     Node::Leaf(leaf) => {
                         let before = self.waiting.len();
-                        self.read_leaf(&leaf, opened.len() as u32);
+                        self.read_leaf(&leaf, guarded.opened.len() as u32);
+                        self.shrink_bound();
                         if self.waiting.len() > before {
-                            opened.push(page);
+                            guarded.opened.push(page);
                         }
-                        self.after_leaf();
-                        Ok(None)
+                        return Ok(None);
                     }
+                };
+                self.measure_boxes(&inner);
+                if self.bound.is_finite() {
+                    self.queue_children(source, component, &inner, None, guarded.guard);
+                    return Ok(None);
                 }
+                let opened = self.nearest_box(&inner);
+                let child = inner.children[opened];
+                guarded.passed.push(Passed { source, page, opened });
+                Ok(Some(Place { node: NodeRef::Disk(child), source, is_root: false }))
             }
             _ => Ok(None),
         }
     }
 
-    fn open_inner(&mut self, source: usize, pointer: PagePointer, inner: &Inner<'_>) -> Option<Pending<'v>> {
-        let children = inner.children;
-        let child = |index: usize, measure: f64| Pending {
-            measure,
-            source,
-            node: NodeRef::Disk(children[index]),
-            is_root: false,
-        };
-        if let Some(window) = &self.window {
-            let mut hits = Hits::new();
-            inner.mark_window(window, &mut hits);
-            for index in hits.iter(children.len()) {
-                let measure = self.metric.to_node(&inner.rect(index));
-                if measure <= self.bound {
-                    self.queue.push(child(index, measure));
+    fn measure_boxes(&mut self, inner: &Inner<'_>) {
+        let count = inner.children.len();
+        self.measures.0[count..].fill(f32::INFINITY);
+        match &self.plane {
+            Some((_, from)) => inner.distance_bounds(from, &mut self.measures),
+            None => {
+                for (index, measure) in self.measures.0[..count].iter_mut().enumerate() {
+                    *measure = f32_below(self.metric.to_node(&inner.rect(index)));
                 }
             }
-            return None;
         }
-        let count = children.len();
-        let mut measures = [f64::INFINITY; FANOUT_MAX];
-        for (index, measure) in measures[..count].iter_mut().enumerate() {
-            *measure = self.metric.to_node(&inner.rect(index));
-        }
-        if self.bound.is_finite() {
-            for (index, &measure) in measures[..count].iter().enumerate() {
-                if measure <= self.bound {
-                    self.queue.push(child(index, measure));
-                }
-            }
-            return None;
-        }
-        let mut opened = 0;
-        for (index, measure) in measures[..count].iter().enumerate() {
-            // Of boxes around the place, the smallest has the most points near it.
-            if *measure < measures[opened]
-                || (*measure == measures[opened] && inner.rect(index).area() < inner.rect(opened).area())
-            {
-                opened = index;
-            }
-        }
-        self.passed.push(Box::new(Passed { source, pointer, opened, count, measures }));
-        Some(child(opened, measures[opened]))
+    }
+
+    /// The child whose box is nearest. Of boxes around the place, the smallest has the most points
+    /// near it.
+    fn nearest_box(&self, inner: &Inner<'_>) -> usize {
+        let mut hits = Hits::new();
+        self.measures.mark(self.measures.min(), &mut hits);
+        let nearest = hits.iter(inner.children.len()).filter(|index| *index < inner.children.len());
+        nearest.min_by(|a, b| inner.rect(*a).area().total_cmp(&inner.rect(*b).area())).unwrap_or(0)
     }
 
     /// Keeps a child for later, or as the nearest one so far of its parent.
     #[inline]
-    fn add(&mut self, nearest: &mut Option<Pending<'v>>, child: Pending<'v>) {
-        if child.measure > self.bound {
+    fn add(&mut self, nearest: &mut Option<(f32, Place<'v>)>, measure: f32, child: Place<'v>) {
+        if measure > self.node_bound {
             return;
         }
         if self.bound.is_finite() {
-            self.queue.push(child);
+            self.queue.push(measure, child);
             return;
         }
         match nearest {
-            None => *nearest = Some(child),
-            Some(other) if child.measure < other.measure => self.unbounded.push(std::mem::replace(other, child)),
-            Some(_) => self.unbounded.push(child),
+            None => *nearest = Some((measure, child)),
+            Some(other) if measure < other.0 => self.unbounded.push(std::mem::replace(other, (measure, child))),
+            Some(_) => self.unbounded.push((measure, child)),
         }
     }
 
     fn read_leaf(&mut self, leaf: &Leaf<'_>, number: u32) {
-        let on_grid = self.metric.plane().is_some_and(|place| leaf.distance_bounds(place, &mut self.bounds));
+        let on_grid = self.plane.is_some_and(|(place, _)| leaf.distance_bounds(place, &mut self.bounds));
         if !on_grid {
-            return self.read_within(leaf, self.window);
+            return self.read_within(leaf);
         }
-        let known = self.bound.is_finite();
-        let first = if known { self.bounds.count_of(self.bound) } else { self.bounds.threshold(self.count) };
+        if self.bound.is_finite() {
+            self.wait(leaf, number, -1.0, self.bounds.count_of(self.bound));
+            return;
+        }
+        let first = self.bounds.threshold(self.count);
         self.wait(leaf, number, -1.0, first);
+        self.shrink_bound();
         let all = self.bounds.count_of(self.bound);
-        if !known && all > first {
+        if all > first {
             self.wait(leaf, number, first, all);
         }
     }
@@ -434,18 +439,18 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         let mut hits = Hits::new();
         self.bounds.mark(above, at_most, &mut hits);
         for index in hits.iter(leaf.count) {
-            let (lower, upper) = self.bounds.of(index);
-            if lower <= self.bound && leaf.is_visible(index, self.snapshot) {
-                self.measured += 1;
+            if leaf.is_visible(index, self.snapshot) {
+                let lower = self.bounds.lower(index);
                 self.waiting.push(Waiting { lower, leaf: number, index: index as u32 });
-                self.shrink_bound(upper);
+                self.best.push(self.bounds.upper(index));
+                self.measured += 1;
             }
         }
     }
 
-    fn read_within(&mut self, leaf: &Leaf<'_>, window: Option<WindowBits>) {
+    fn read_within(&mut self, leaf: &Leaf<'_>) {
         let mut hits = Hits::new();
-        match window {
+        match self.window() {
             None => hits.set_all(leaf.count),
             Some(window) => {
                 if leaf.mark_window(&window, &mut hits).is_none() {
@@ -453,15 +458,23 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 }
             }
         }
-        self.read_hits(leaf, &hits);
-        self.clear_out();
-    }
-
-    fn read_hits(&mut self, leaf: &Leaf<'_>, hits: &Hits) {
         for index in hits.iter(leaf.count) {
             if leaf.is_visible(index, self.snapshot) {
                 let point = leaf.point(index);
                 self.offer(point, || leaf.keys.get(index));
+            }
+        }
+        self.clear_out();
+    }
+
+    /// Encloses everything up to the bound, where the metric has such a window.
+    fn window(&mut self) -> Option<WindowBits> {
+        match self.window {
+            Some((bound, window)) if bound == self.bound => window,
+            _ => {
+                let window = self.metric.window(self.bound).map(|window| WindowBits::new(&window));
+                self.window = Some((self.bound, window));
+                window
             }
         }
     }
@@ -473,7 +486,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.measured += 1;
         if measure <= self.bound {
             self.keep(measure, point, &key());
-            self.shrink_bound(measure);
+            self.best.push(measure);
         }
     }
 
@@ -484,30 +497,25 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.entries.push(Entry { measure, point, key_start, key_end: self.keys.len() as u32 });
     }
 
-    /// Notes that there is one more point whose measure is at most this, and shrinks the bound by it.
-    #[inline]
-    fn shrink_bound(&mut self, measure: f64) {
+    /// Shrinks the bound by the points that a leaf has added.
+    fn shrink_bound(&mut self) {
         if self.best.len() < self.count {
-            self.best.push(Measure(measure));
-        } else if let Some(mut farthest) = self.best.peek_mut()
-            && measure < farthest.0
-        {
-            *farthest = Measure(measure);
+            return;
         }
-        if self.best.len() == self.count
-            && let Some(farthest) = self.best.peek()
-        {
-            // Measures that differ by rounding may be one distance, in which keys decide.
-            self.bound = farthest.0 * (1.0 + 1e-14) + MEASURE_SLACK;
+        let len = self.best.len();
+        if len <= SMALLEST_MAX {
+            let mut values = [f64::INFINITY; SMALLEST_MAX];
+            values[..len].copy_from_slice(&self.best);
+            self.best.truncate(self.count);
+            smallest(&values, len, &mut self.best);
+        } else {
+            self.best.select_nth_unstable_by(self.count - 1, f64::total_cmp);
+            self.best.truncate(self.count);
         }
-    }
-
-    /// Follows the bound with the window.
-    fn after_leaf(&mut self) {
-        if self.bound < self.window_bound {
-            self.window_bound = self.bound;
-            self.window = self.metric.window(self.bound).map(|window| WindowBits::new(&window));
-        }
+        let farthest = self.best[self.count - 1];
+        // Measures that differ by rounding may be one distance, in which keys decide.
+        self.bound = farthest * (1.0 + 1e-14) + MEASURE_SLACK;
+        self.node_bound = f32_above(self.bound);
     }
 
     /// Clears out what is not wanted any more.
@@ -518,7 +526,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             return;
         }
         // Each of those left out has `count` before it in the order of the result.
-        self.entries = self.ranked().into_iter().map(|(_, entry)| entry).collect();
+        self.entries = self.ranked().into_iter().map(|(_, entry)| self.entries[entry as usize]).collect();
         let mut kept = Vec::with_capacity(self.keys.len() / 2);
         for entry in &mut self.entries {
             let start = kept.len() as u32;
@@ -529,13 +537,15 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.keys = kept;
     }
 
-    /// The first `count` entries in the order of the result.
-    fn ranked(&self) -> Vec<(f64, Entry)> {
-        let within = self.entries.iter().filter(|entry| entry.measure <= self.bound);
+    /// The first `count` entries in the order of the result, with their exact distances.
+    fn ranked(&self) -> Vec<(f64, u32)> {
+        let key = |number: u32| key_of(&self.keys, &self.entries[number as usize]);
         let mut ranked = Vec::with_capacity(self.entries.len());
-        ranked.extend(within.map(|entry| ((self.exact)(entry.point), *entry)));
-        ranked.sort_unstable_by(|(distance, entry), (other_distance, other)| {
-            distance.total_cmp(other_distance).then_with(|| key_of(&self.keys, entry).cmp(key_of(&self.keys, other)))
+        for (number, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.measure <= self.bound) {
+            ranked.push(((self.exact)(entry.point), number as u32));
+        }
+        ranked.sort_unstable_by(|(distance, number), (other_distance, other)| {
+            distance.total_cmp(other_distance).then_with(|| key(*number).cmp(key(*other)))
         });
         ranked.truncate(self.count);
         ranked

@@ -11,6 +11,8 @@
 mod build;
 mod check;
 mod cursor;
+mod distance;
+mod kernels;
 mod pages;
 mod search;
 
@@ -18,7 +20,9 @@ use std::sync::Arc;
 
 pub use build::RTreeBuilder;
 pub use cursor::RTreeCursor;
-pub use pages::{DistanceBounds, Entry, FANOUT_MAX, Hits, Inner, Leaf, WindowBits};
+pub use distance::{BoxBounds, DistanceBounds};
+pub use kernels::{SMALLEST_MAX, smallest};
+pub use pages::{Entry, FANOUT_MAX, Hits, Inner, Leaf, WindowBits};
 pub use search::{Node, WindowSearch};
 
 use super::component::ComponentFile;

@@ -2,6 +2,7 @@
 
 use terrane_space::{Point, Rect, RectF32, from_ordered_bits, ordered_bits};
 
+use super::kernels;
 use crate::disk::btree::words_if;
 use crate::disk::column::{self, Column, UpperRange};
 use crate::disk::keys::{Key, Keys};
@@ -19,7 +20,7 @@ pub const POINTS_MAX: usize = 128;
 /// Most entries of a leaf of rectangles.
 pub const RECTANGLES_MAX: usize = 128;
 /// Most children of an inner page.
-pub const FANOUT_MAX: usize = 64;
+pub const FANOUT_MAX: usize = 128;
 
 /// An entry of a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,7 @@ impl Hits {
     }
 
     #[inline]
-    fn bytes(&mut self, count: usize) -> &mut [u8] {
+    pub(super) fn bytes(&mut self, count: usize) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.0)[..count]
     }
 
@@ -81,10 +82,10 @@ impl Hits {
 pub struct Leaf<'a> {
     /// Number of entries.
     pub count: usize,
-    x0: Column<'a>,
-    y0: Column<'a>,
+    pub(super) x0: Column<'a>,
+    pub(super) y0: Column<'a>,
     /// Upper corners x1 and y1 of rectangles; those of points are the lower ones.
-    far: Option<[Column<'a>; 2]>,
+    pub(super) far: Option<[Column<'a>; 2]>,
     /// Primary keys.
     pub keys: Keys<'a>,
     antimatter: Option<&'a [u64]>,
@@ -157,7 +158,7 @@ impl<'a> Leaf<'a> {
     pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) -> Option<Marked> {
         let hits = hits.bytes(self.count);
         if let Some([x1, y1]) = &self.far {
-            mark(
+            kernels::mark_points(
                 hits,
                 self.x0.upper(),
                 self.x0.upper_range(0, window.x1)?,
@@ -165,52 +166,12 @@ impl<'a> Leaf<'a> {
                 self.y0.upper_range(0, window.y1)?,
             );
             let (x, y) = (x1.upper_range(window.x0, u64::MAX)?, y1.upper_range(window.y0, u64::MAX)?);
-            and_mark(hits, x1.upper(), x, y1.upper(), y);
+            kernels::keep_points(hits, x1.upper(), x, y1.upper(), y);
             return Some(Marked::Rectangles);
         }
         let (x, y) = (self.x0.upper_range(window.x0, window.x1)?, self.y0.upper_range(window.y0, window.y1)?);
-        mark(hits, self.x0.upper(), x, self.y0.upper(), y);
+        kernels::mark_points(hits, self.x0.upper(), x, self.y0.upper(), y);
         Some(Marked::Points(x, y))
-    }
-
-    /// Lower bounds of the squared Euclidean distances of the points from a place, from the upper
-    /// parts of their coordinates alone. False where the points do not lie on an even grid, or too
-    /// far away for its numbers.
-    #[inline]
-    pub fn distance_bounds(&self, from: Point, bounds: &mut DistanceBounds) -> bool {
-        self.fill_distance_bounds(from, bounds).is_some()
-    }
-
-    #[inline]
-    fn fill_distance_bounds(&self, from: Point, bounds: &mut DistanceBounds) -> Option<()> {
-        // Up to here, the grid's numbers and their differences err by less than `ROUNDING`.
-        const FARTHEST: f64 = (1 << 18) as f64;
-        const ROUNDING: f32 = 0.0625;
-        // Down to here, the squares of differences are normal numbers.
-        const NARROWEST: f64 = 1.0 / (1u64 << 32) as f64;
-        if self.far.is_some() {
-            return None;
-        }
-        let ((x, step_x), (y, step_y)) = (self.x0.even_steps()?, self.y0.even_steps()?);
-        let (at_x, at_y) = ((from.x - x) / step_x, (from.y - y) / step_y);
-        let unit = step_x.max(step_y);
-        // The square of the unit is neither nothing nor everything.
-        let in_reach = at_x.abs() <= FARTHEST && at_y.abs() <= FARTHEST;
-        if !in_reach || !(1e-140..1e140).contains(&unit) || step_x.min(step_y) < unit * NARROWEST {
-            return None;
-        }
-        let (at_x, at_y) = (at_x as f32, at_y as f32);
-        let (scale_x, scale_y) = ((step_x / unit) as f32, (step_y / unit) as f32);
-        for ((bound, x), y) in bounds.lower.iter_mut().zip(self.x0.upper()).zip(self.y0.upper()) {
-            // A point lies up to one step beyond its upper part.
-            let dx = ((f32::from(*x) - at_x).abs() - (1.0 + ROUNDING)).max(0.0) * scale_x;
-            let dy = ((f32::from(*y) - at_y).abs() - (1.0 + ROUNDING)).max(0.0) * scale_y;
-            *bound = (dx * dx + dy * dy) * (1.0 - 1e-6);
-        }
-        bounds.count = self.count;
-        bounds.unit = unit;
-        bounds.span = 2.0 * (1.0 + f64::from(ROUNDING)) * f64::from(scale_x).hypot(f64::from(scale_y));
-        Some(())
     }
 
     /// Whether a marked entry intersects the window. A point whose upper bits lie strictly
@@ -244,20 +205,6 @@ impl<'a> Leaf<'a> {
     }
 }
 
-#[inline]
-fn mark(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRange) {
-    for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
-        *hit = u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
-    }
-}
-
-#[inline]
-fn and_mark(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRange) {
-    for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
-        *hit &= u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
-    }
-}
-
 /// How the entries of a leaf were marked.
 #[derive(Clone, Copy, Debug)]
 pub enum Marked {
@@ -265,84 +212,6 @@ pub enum Marked {
     Points(UpperRange, UpperRange),
     /// By those of all four sides.
     Rectangles,
-}
-
-/// Lower bounds of the squared distances of a leaf's points from a place.
-#[derive(Clone, Copy, Debug)]
-pub struct DistanceBounds {
-    /// In squares of the unit.
-    lower: [f32; POINTS_MAX],
-    count: usize,
-    unit: f64,
-    /// Units by which a distance can exceed its lower bound.
-    span: f64,
-}
-
-impl Default for DistanceBounds {
-    fn default() -> Self {
-        Self { lower: [0.0; POINTS_MAX], count: 0, unit: 1.0, span: 0.0 }
-    }
-}
-
-impl DistanceBounds {
-    #[inline]
-    fn values(&self) -> &[f32] {
-        &self.lower[..self.count]
-    }
-
-    /// A squared distance as [`Self::mark`] takes it, rounded up.
-    #[inline]
-    pub fn count_of(&self, squared: f64) -> f32 {
-        (squared / (self.unit * self.unit) * (1.0 + 1e-6)) as f32
-    }
-
-    /// At most and at least the squared distance of a point.
-    #[inline]
-    pub fn of(&self, index: usize) -> (f64, f64) {
-        let lower = f64::from(self.lower[index]);
-        let upper = lower.sqrt() + self.span;
-        let square = self.unit * self.unit;
-        (lower * square, upper * upper * (1.0 + 1e-5) * square)
-    }
-
-    /// Marks the points whose bounds are above the first and at most the second number.
-    #[inline]
-    pub fn mark(&self, above: f32, at_most: f32, hits: &mut Hits) {
-        for (hit, bound) in hits.bytes(self.count).iter_mut().zip(self.values()) {
-            *hit = u8::from(*bound > above) & u8::from(*bound <= at_most);
-        }
-    }
-
-    /// A number that the bounds of at least `count` points do not exceed, and those of few more;
-    /// infinite where there are no more points than that.
-    pub fn threshold(&self, count: usize) -> f32 {
-        const STEPS: usize = 24;
-        let values = self.values();
-        if values.len() <= count {
-            return f32::INFINITY;
-        }
-        let within = |limit: f32| values.iter().map(|bound| u32::from(*bound <= limit)).sum::<u32>() as usize;
-        let (nearest, farthest) =
-            values.iter().fold((f32::INFINITY, 0.0f32), |(low, high), bound| (low.min(*bound), high.max(*bound)));
-        // Points that fill a circle evenly have squared distances that lie evenly.
-        let mut low = nearest;
-        let mut high = farthest;
-        let mut guess = nearest + (farthest - nearest) * (0.6 * count as f32 / values.len() as f32);
-        for _ in 0..STEPS {
-            let found = within(guess);
-            if found < count {
-                low = guess;
-                guess = (2.0 * guess).min(0.5 * (low + high)).max(guess);
-            } else {
-                high = guess;
-                if found <= count + count / 2 + 4 {
-                    break;
-                }
-                guess = 0.5 * (low + high);
-            }
-        }
-        high
-    }
 }
 
 /// A window in the order-preserving bits of its coordinates, and rounded for inner pages.
@@ -371,10 +240,10 @@ impl WindowBits {
 /// An inner page.
 #[derive(Clone, Copy, Debug)]
 pub struct Inner<'a> {
-    x0: &'a [f32],
-    y0: &'a [f32],
-    x1: &'a [f32],
-    y1: &'a [f32],
+    pub(super) x0: &'a [f32],
+    pub(super) y0: &'a [f32],
+    pub(super) x1: &'a [f32],
+    pub(super) y1: &'a [f32],
     /// The children.
     pub children: &'a [PagePointer],
 }
@@ -411,14 +280,7 @@ impl<'a> Inner<'a> {
     /// Marks the children whose boxes intersect the window.
     #[inline]
     pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) {
-        let window = &window.outward;
-        let hits = hits.bytes(self.children.len());
-        for ((((hit, x0), y0), x1), y1) in hits.iter_mut().zip(self.x0).zip(self.y0).zip(self.x1).zip(self.y1) {
-            *hit = u8::from(*x0 <= window.x1)
-                & u8::from(*y0 <= window.y1)
-                & u8::from(*x1 >= window.x0)
-                & u8::from(*y1 >= window.y0);
-        }
+        kernels::mark_boxes(hits.bytes(self.children.len()), [self.x0, self.y0, self.x1, self.y1], &window.outward);
     }
 }
 

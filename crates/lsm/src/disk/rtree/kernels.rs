@@ -1,0 +1,254 @@
+//! Loops over the columns of a page, compiled for several widths of vectors; the widest that
+//! the processor has is taken at run time.
+//!
+//! Lists that belong together have one length; of longer ones the front counts.
+
+use terrane_space::RectF32;
+
+use crate::disk::column::UpperRange;
+
+/// More than the relative error of the few operations that make a bound of a distance.
+pub const ERROR: f32 = 1e-6;
+/// More than what single precision changes a number of a grid by.
+pub const ROUNDING: f32 = 0.0625;
+
+/// Most numbers that [`smallest`] takes.
+pub const SMALLEST_MAX: usize = 64;
+
+/// Compiles functions for several sets of instructions.
+macro_rules! vectorized {
+    ($($(#[$attribute:meta])* pub fn $name:ident $arguments:tt $(-> $result:ty)? $body:block)*) => { $(
+        $(#[$attribute])*
+        #[multiversion::multiversion(targets("x86_64+avx2"))]
+        pub fn $name $arguments $(-> $result)? $body
+    )* };
+}
+
+/// The greater one; neither is NaN, about which `f32::max` would have to think.
+#[inline(always)]
+fn greater(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+#[inline(always)]
+fn smaller(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// The smallest or greatest number of all, several side by side.
+#[inline(always)]
+fn reduce(values: &[f32], start: f32, choose: impl Fn(f32, f32) -> f32) -> f32 {
+    const LANES: usize = 16;
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut chosen = [start; LANES];
+    for chunk in chunks {
+        for (chosen, value) in chosen.iter_mut().zip(chunk) {
+            *chosen = choose(*chosen, *value);
+        }
+    }
+    chosen.iter().chain(rest).fold(start, |a, b| choose(a, *b))
+}
+
+vectorized! {
+    /// Marks the points whose upper parts lie in the ranges.
+    pub fn mark_points(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRange) {
+        for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
+            *hit = u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
+        }
+    }
+
+    /// Keeps the marks of the points whose upper parts lie in the ranges.
+    pub fn keep_points(hits: &mut [u8], xs: &[u16], x: UpperRange, ys: &[u16], y: UpperRange) {
+        for ((hit, px), py) in hits.iter_mut().zip(xs).zip(ys) {
+            *hit &= u8::from(px.wrapping_sub(x.low) <= x.span) & u8::from(py.wrapping_sub(y.low) <= y.span);
+        }
+    }
+
+    /// Marks the boxes that intersect the window.
+    pub fn mark_boxes(hits: &mut [u8], [x0, y0, x1, y1]: [&[f32]; 4], window: &RectF32) {
+        for ((((hit, x0), y0), x1), y1) in hits.iter_mut().zip(x0).zip(y0).zip(x1).zip(y1) {
+            *hit = u8::from(*x0 <= window.x1)
+                & u8::from(*y0 <= window.y1)
+                & u8::from(*x1 >= window.x0)
+                & u8::from(*y1 >= window.y0);
+        }
+    }
+
+    /// Marks the numbers that are at most this.
+    pub fn mark_up_to(hits: &mut [u8], values: &[f32], at_most: f32) {
+        for (hit, value) in hits.iter_mut().zip(values) {
+            *hit = u8::from(*value <= at_most);
+        }
+    }
+
+    /// Marks the numbers above the first and up to the second number.
+    pub fn mark_between(hits: &mut [u8], values: &[f32], above: f32, at_most: f32) {
+        for (hit, value) in hits.iter_mut().zip(values) {
+            *hit = u8::from(*value > above) & u8::from(*value <= at_most);
+        }
+    }
+
+    /// Lower bounds of the squared distances of boxes from a place that lies somewhere in `from`.
+    pub fn box_distances(bounds: &mut [f32], [x0, y0, x1, y1]: [&[f32]; 4], from: &RectF32) {
+        // Infinite corners and places give infinite distances on one side or the other, and the
+        // greater number is right; what overflows is as far as the largest number at least.
+        for ((((bound, x0), y0), x1), y1) in bounds.iter_mut().zip(x0).zip(y0).zip(x1).zip(y1) {
+            let dx = greater(greater(x0 - from.x1, from.x0 - x1), 0.0);
+            let dy = greater(greater(y0 - from.y1, from.y0 - y1), 0.0);
+            let square = smaller(dx * dx + dy * dy, f32::MAX) * (1.0 - ERROR);
+            // Numbers without a full mantissa have lost digits.
+            *bound = greater(square - f32::MIN_POSITIVE, 0.0);
+        }
+    }
+
+    /// Lower bounds of the squared distances of a grid's points, whose places are known to one
+    /// step, from a place on the grid.
+    pub fn grid_distances(bounds: &mut [f32], [x, y]: [&[u16]; 2], at: [f32; 2], scale: [f32; 2]) {
+        for ((bound, x), y) in bounds.iter_mut().zip(x).zip(y) {
+            // A point lies up to one step beyond its upper part.
+            let dx = greater((f32::from(*x) - at[0]).abs() - (1.0 + ROUNDING), 0.0) * scale[0];
+            let dy = greater((f32::from(*y) - at[1]).abs() - (1.0 + ROUNDING), 0.0) * scale[1];
+            *bound = (dx * dx + dy * dy) * (1.0 - ERROR);
+        }
+    }
+
+    /// The smallest number.
+    pub fn least(values: &[f32]) -> f32 {
+        reduce(values, f32::INFINITY, smaller)
+    }
+
+    /// A number that at least `count` of the squared distances do not exceed, and few more than
+    /// those; infinite where there are no more than that.
+    pub fn threshold(values: &[f32], count: usize) -> f32 {
+        const STEPS: usize = 24;
+        if values.len() <= count {
+            return f32::INFINITY;
+        }
+        let within = |limit: f32| values.iter().map(|bound| u32::from(*bound <= limit)).sum::<u32>() as usize;
+        let mut low = reduce(values, f32::INFINITY, smaller);
+        let mut high = reduce(values, 0.0, greater);
+        // Points that fill a circle evenly have squared distances that lie evenly.
+        let mut guess = low + (high - low) * (0.6 * count as f32 / values.len() as f32);
+        for _ in 0..STEPS {
+            let found = within(guess);
+            if found < count {
+                low = guess;
+                guess = greater(smaller(2.0 * guess, 0.5 * (low + high)), guess);
+            } else {
+                high = guess;
+                if found <= count + count / 2 + 4 {
+                    break;
+                }
+                guess = 0.5 * (low + high);
+            }
+        }
+        high
+    }
+
+    /// The smallest of the first `len` numbers, of which none is negative, ascending; as many as
+    /// `sorted` has.
+    pub fn smallest(values: &[f64; SMALLEST_MAX], len: usize, sorted: &mut [f64]) {
+        const LANES: usize = 8;
+        sorted.fill(0.0);
+        for value in &values[..len] {
+            let mut ranks = [0_u64; LANES];
+            for chunk in values[..len.next_multiple_of(LANES)].as_chunks::<LANES>().0 {
+                for (rank, other) in ranks.iter_mut().zip(chunk) {
+                    *rank += u64::from(other < value);
+                }
+            }
+            if let Some(place) = sorted.get_mut(ranks.iter().sum::<u64>() as usize) {
+                *place = *value;
+            }
+        }
+        // Of equal numbers, all have the place of the first.
+        let mut greatest = 0.0;
+        for value in sorted {
+            if *value < greatest {
+                *value = greatest;
+            }
+            greatest = *value;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use terrane_space::Rect;
+
+    fn coordinate() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            4 => -200.0..200.0f64,
+            2 => -1e-22..1e-22f64,
+            1 => -1e25..1e25f64,
+            1 => prop::sample::select(vec![0.0, -0.0, 1e-300, 1e40, -1e40, 1e300, -1e300, f64::MAX, f64::MIN]),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn box_distances_are_lower_bounds(
+            corners in prop::collection::vec((coordinate(), coordinate(), coordinate(), coordinate()), 1..40),
+            (x, y) in (coordinate(), coordinate()),
+        ) {
+            let rects: Vec<Rect> = corners
+                .iter()
+                .map(|(a, b, c, d)| Rect { x0: a.min(*c), y0: b.min(*d), x1: a.max(*c), y1: b.max(*d) })
+                .collect();
+            let outward: Vec<RectF32> = rects.iter().map(|rect| RectF32::outward(*rect)).collect();
+            let column = |side: fn(&RectF32) -> f32| outward.iter().map(side).collect::<Vec<_>>();
+            let (x0, y0, x1, y1) = (column(|r| r.x0), column(|r| r.y0), column(|r| r.x1), column(|r| r.y1));
+            let mut bounds = vec![f32::NAN; rects.len()];
+            let from = RectF32::outward(Rect { x0: x, y0: y, x1: x, y1: y });
+            box_distances(&mut bounds, [&x0, &y0, &x1, &y1], &from);
+            for (rect, bound) in rects.iter().zip(bounds) {
+                let dx = (rect.x0 - x).max(x - rect.x1).max(0.0);
+                let dy = (rect.y0 - y).max(y - rect.y1).max(0.0);
+                prop_assert!(bound >= 0.0 && f64::from(bound) <= dx * dx + dy * dy, "{rect:?} {bound}");
+            }
+        }
+
+        #[test]
+        fn box_distances_of_maps_are_close(
+            (x0, y0, x1, y1) in (-180.0..180.0f64, -90.0..90.0f64, 0.0..1.0f64, 0.0..1.0f64),
+            (x, y) in (-180.0..180.0f64, -90.0..90.0f64),
+        ) {
+            let outward = RectF32::outward(Rect { x0, y0, x1: x0 + x1, y1: y0 + y1 });
+            let from = RectF32::outward(Rect { x0: x, y0: y, x1: x, y1: y });
+            let mut bound = [f32::NAN];
+            box_distances(&mut bound, [&[outward.x0], &[outward.y0], &[outward.x1], &[outward.y1]], &from);
+            let dx = (x0 - x).max(x - (x0 + x1)).max(0.0);
+            let dy = (y0 - y).max(y - (y0 + y1)).max(0.0);
+            prop_assert!(f64::from(bound[0]).sqrt() >= dx.hypot(dy) * (1.0 - 1e-6) - 1e-4);
+        }
+
+        #[test]
+        fn the_smallest_numbers_come_in_order(
+            numbers in prop::collection::vec(prop_oneof![0.0..10.0f64, (0..5u8).prop_map(f64::from), Just(f64::INFINITY)], 1..=SMALLEST_MAX),
+            wanted in 1..=SMALLEST_MAX,
+        ) {
+            let wanted = wanted.min(numbers.len());
+            let mut values = [f64::INFINITY; SMALLEST_MAX];
+            values[..numbers.len()].copy_from_slice(&numbers);
+            let mut found = vec![f64::NAN; wanted];
+            smallest(&values, numbers.len(), &mut found);
+            let mut sorted = numbers;
+            sorted.sort_by(f64::total_cmp);
+            prop_assert_eq!(found, &sorted[..wanted]);
+        }
+
+        #[test]
+        fn the_least_number_is_found(numbers in prop::collection::vec(-9.0..9.0f32, 1..80)) {
+            prop_assert_eq!(least(&numbers), numbers.iter().copied().fold(f32::INFINITY, f32::min));
+        }
+
+        #[test]
+        fn thresholds_hold_enough_and_few_more(numbers in prop::collection::vec(0.0..9.0f32, 1..128), count in 1..64usize) {
+            let within = numbers.iter().filter(|number| **number <= threshold(&numbers, count)).count();
+            prop_assert!(within >= count.min(numbers.len()));
+            prop_assert!(numbers.len() <= count || within <= count + count / 2 + 4, "{within}");
+        }
+    }
+}
