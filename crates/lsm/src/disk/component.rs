@@ -8,7 +8,7 @@ use terrane_space::Rect;
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::cache::{PageCache, SlotTable};
-use super::page::{ALIGNMENT, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
+use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
 use super::slot::{Lent, ReadGuard};
 use crate::sync::{AtomicBool, Ordering};
 use crate::{Error, Result};
@@ -69,6 +69,10 @@ impl Statistics {
 pub struct ComponentMeta {
     /// The file's id.
     pub file_id: u64,
+    /// A number drawn for the file. With the id it is in the checksum of every page, so that no file
+    /// of another store, or of a copy that went its own way, passes for this one.
+    #[serde(with = "stamp_digits")]
+    pub stamp: u64,
     /// Kind of the index: `btree`, `rtree`, …
     pub kind: String,
     /// Root page; none when the component is empty.
@@ -86,6 +90,27 @@ pub struct ComponentMeta {
     /// Length of the file in bytes; known to the manifest, 0 in the file itself.
     #[serde(default)]
     pub file_len: u64,
+}
+
+/// A stamp as 16 hexadecimal digits.
+mod stamp_digits {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(stamp: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{stamp:016x}"))
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<u64, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        u64::from_str_radix(&digits, 16).map_err(|_| D::Error::custom("a stamp is 16 hexadecimal digits"))
+    }
+}
+
+impl ComponentMeta {
+    pub(super) fn seal(&self) -> FileSeal {
+        FileSeal { file_id: self.file_id, stamp: self.stamp }
+    }
 }
 
 /// The name of a component file below the store's directory.
@@ -123,7 +148,7 @@ impl ComponentFile {
                 format!("the file has {length} bytes, the manifest says {}", expected.file_len),
             ));
         }
-        let meta = read_meta(&*file, &name, expected.file_id, length)?;
+        let meta = read_meta(&*file, &name, expected.seal(), length)?;
         let meta = ComponentMeta { file_len: length, ..meta };
         if meta != *expected {
             return Err(Error::damaged(&name, 0, "the file is not the component that the manifest describes"));
@@ -191,7 +216,7 @@ impl ComponentFile {
         if pointer.number >= self.meta.pages {
             return Err(damaged(format!("page number {} of {}", pointer.number, self.meta.pages)));
         }
-        let page = read_page(&*self.file, pointer, self.meta.file_id, self.meta.file_len)
+        let page = read_page(&*self.file, pointer, self.meta.seal(), self.meta.file_len)
             .map_err(|error| relabel(error, &self.name()))?;
         self.cache.count_read(pointer.length as usize);
         validate(&page).map_err(damaged)?;
@@ -227,7 +252,7 @@ fn relabel(error: Error, name: &str) -> Error {
 }
 
 /// Reads and verifies one page; errors carry an empty file name.
-fn read_page(file: &dyn File, pointer: PagePointer, file_id: u64, file_len: u64) -> Result<Page> {
+fn read_page(file: &dyn File, pointer: PagePointer, seal: FileSeal, file_len: u64) -> Result<Page> {
     let length = pointer.length as usize;
     let fits = pointer.offset.checked_add(pointer.length.into()).is_some_and(|end| end <= file_len);
     if !fits
@@ -246,10 +271,10 @@ fn read_page(file: &dyn File, pointer: PagePointer, file_id: u64, file_len: u64)
             }
         })
     };
-    Page::read(length, file_id, pointer.number, read)?.map_err(|reason| Error::damaged("", pointer.offset, reason))
+    Page::read(length, seal, pointer.number, read)?.map_err(|reason| Error::damaged("", pointer.offset, reason))
 }
 
-fn read_meta(file: &dyn File, name: &str, file_id: u64, length: u64) -> Result<ComponentMeta> {
+fn read_meta(file: &dyn File, name: &str, seal: FileSeal, length: u64) -> Result<ComponentMeta> {
     let Some(trailer_offset) = length.checked_sub(TRAILER_LEN as u64) else {
         return Err(Error::damaged(name, 0, "the file is too short for a component"));
     };
@@ -266,10 +291,10 @@ fn read_meta(file: &dyn File, name: &str, file_id: u64, length: u64) -> Result<C
     if trailer.version != FORMAT_VERSION {
         return Err(Error::UnknownVersion { file: name.into(), found: trailer.version, known: FORMAT_VERSION });
     }
-    if trailer.file_id != file_id {
+    if trailer.file_id != seal.file_id {
         return Err(damaged("the file belongs to another place"));
     }
-    let page = read_page(file, trailer.meta, file_id, length).map_err(|error| relabel(error, name))?;
+    let page = read_page(file, trailer.meta, seal, length).map_err(|error| relabel(error, name))?;
     if page.kind() != PageKind::Meta {
         return Err(damaged("the trailer does not point to the description"));
     }

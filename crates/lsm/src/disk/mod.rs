@@ -4,13 +4,13 @@
 //! R-tree) is written bottom-up in one pass, with one open page per level, so building
 //! takes memory for the height of the tree and not for its size.
 //!
-//! I1 A page's checksum covers the file's id, the page's number and its contents, so a page
-//!    of another file or of another place is never taken for this one.
+//! I1 A page's checksum covers the file's id and stamp, the page's number and its contents, so a
+//!    page of another file, place or store is never taken for this one.
 //! I2 A page's structure is validated once, when it enters memory; code that reads a page
 //!    may rely on its counts and offsets.
 //! I3 A component file is complete and synced before a manifest names it; a file that no
 //!    manifest names is a stray and is removed when the store is opened for writing.
-//! I4 File ids are never reused within a store.
+//! I4 No two files that manifests of a store have named share an id; strays may.
 
 pub mod bloom;
 pub mod btree;

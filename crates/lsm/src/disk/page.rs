@@ -53,7 +53,7 @@ impl PageKind {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct PageHeader {
-    /// CRC-32C over file id, page number and the page without this field.
+    /// CRC-32C over the file's seal, page number and the page without this field.
     pub checksum: u32,
     /// Bytes after the header that mean something; zeros pad the page to 8 bytes.
     pub payload_len: u32,
@@ -83,12 +83,20 @@ pub struct PagePointer {
 
 const _: () = assert!(size_of::<PagePointer>() == 16);
 
+/// Which file a page belongs to; checksums cover it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct FileSeal {
+    /// The file's id, which tells it from the others of its store.
+    pub file_id: u64,
+    /// A number drawn for the file, which tells it from those of all other stores.
+    pub stamp: u64,
+}
+
 /// CRC-32C of a page: `bytes` is the whole page; its first four bytes do not count.
-pub fn checksum(file_id: u64, number: u32, bytes: &[u8]) -> u32 {
-    let mut place = [0; 12];
-    place[..8].copy_from_slice(&file_id.to_le_bytes());
-    place[8..].copy_from_slice(&number.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[4..])
+pub fn checksum(seal: FileSeal, number: u32, bytes: &[u8]) -> u32 {
+    let seed = crc32c::crc32c(bytemuck::bytes_of(&seal));
+    crc32c::crc32c_append(crc32c::crc32c_append(seed, &number.to_le_bytes()), &bytes[4..])
 }
 
 /// What stands before a page's words in memory.
@@ -109,7 +117,7 @@ impl Page {
     /// The inner error is a reason why it is no page.
     pub fn read<E>(
         len: usize,
-        file_id: u64,
+        seal: FileSeal,
         number: u32,
         read: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<std::result::Result<Self, String>, E> {
@@ -119,7 +127,7 @@ impl Page {
             .with_arc_mut(|words| {
                 let words = triomphe::Arc::get_mut(words).expect("nobody else has the new page yet");
                 read(bytemuck::cast_slice_mut(words.slice_mut()))?;
-                let verified = verify(bytemuck::cast_slice(words.slice()), file_id, number);
+                let verified = verify(bytemuck::cast_slice(words.slice()), seal, number);
                 Ok(verified.map(|kind| words.header_mut().kind = kind))
             })
             .map(|verified| verified.map(|()| Self(words)))
@@ -218,12 +226,12 @@ impl Page {
 }
 
 /// Verifies header and checksum of a page; the error is a reason.
-fn verify(bytes: &[u8], file_id: u64, number: u32) -> std::result::Result<PageKind, String> {
+fn verify(bytes: &[u8], seal: FileSeal, number: u32) -> std::result::Result<PageKind, String> {
     let Some(header) = bytes.get(..HEADER_LEN) else {
         return Err("the page is shorter than its header".into());
     };
     let header: PageHeader = bytemuck::pod_read_unaligned(header);
-    let found = checksum(file_id, number, bytes);
+    let found = checksum(seal, number, bytes);
     if found != header.checksum {
         return Err(format!("checksum {found:08x} does not match the stored {:08x}", header.checksum));
     }
@@ -276,12 +284,13 @@ pub fn test_page(level: u8) -> Page {
     let mut header =
         PageHeader { checksum: 0, payload_len, kind: PageKind::RTreeLeaf as u8, level, flags: 0, count: 1 };
     bytes[..HEADER_LEN].copy_from_slice(bytemuck::bytes_of(&header));
-    header.checksum = checksum(1, 1, &bytes);
+    let seal = FileSeal { file_id: 1, stamp: 1 };
+    header.checksum = checksum(seal, 1, &bytes);
     bytes[..HEADER_LEN].copy_from_slice(bytemuck::bytes_of(&header));
     let read = |page: &mut [u8]| {
         page.copy_from_slice(&bytes);
         Ok::<(), std::convert::Infallible>(())
     };
-    let Ok(page) = Page::read(bytes.len(), 1, 1, read);
+    let Ok(page) = Page::read(bytes.len(), seal, 1, read);
     page.unwrap()
 }

@@ -1,11 +1,13 @@
 //! Writes the pages of a component file in one pass.
 
 use std::sync::Arc;
+// Counts calls only; nothing is ordered by it.
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::component::{ComponentMeta, FORMAT_VERSION, MAGIC, TRAILER_LEN, Trailer, component_name};
-use super::page::{ALIGNMENT, HEADER_LEN, PAGE_LEN_MAX, PageHeader, PageKind, PagePointer, checksum};
+use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, PageHeader, PageKind, PagePointer, checksum};
 use crate::{Error, Result};
 
 /// Pages are collected to writes of about this many bytes.
@@ -16,7 +18,7 @@ const BUFFER_LEN: usize = 256 << 10;
 pub struct ComponentWriter {
     storage: Arc<dyn Storage>,
     file: Arc<dyn File>,
-    file_id: u64,
+    seal: FileSeal,
     buffer: Vec<u8>,
     /// Bytes handed to the file.
     written: u64,
@@ -31,17 +33,12 @@ impl ComponentWriter {
         Ok(Self {
             storage: storage.clone(),
             file,
-            file_id,
+            seal: FileSeal { file_id, stamp: draw_stamp(storage.as_ref()) },
             buffer: Vec::with_capacity(BUFFER_LEN + (16 << 10)),
             written: 0,
             pages: 0,
             finished: false,
         })
-    }
-
-    /// Id of the file.
-    pub fn file_id(&self) -> u64 {
-        self.file_id
     }
 
     /// Bytes written so far.
@@ -76,7 +73,7 @@ impl ComponentWriter {
         self.buffer.extend_from_slice(bytemuck::bytes_of(&header));
         self.buffer.extend_from_slice(payload);
         self.buffer.resize(start + length, 0);
-        header.checksum = checksum(self.file_id, pointer.number, &self.buffer[start..]);
+        header.checksum = checksum(self.seal, pointer.number, &self.buffer[start..]);
         self.buffer[start..start + 4].copy_from_slice(&header.checksum.to_le_bytes());
         self.pages = self
             .pages
@@ -95,11 +92,11 @@ impl ComponentWriter {
         Ok(())
     }
 
-    /// Writes the description and the trailer, syncs the file, and returns the description as
+    /// Fills in what the writer knows, writes the description and the trailer, syncs the file, and returns the description as
     /// the manifest keeps it. The file's name becomes durable with its directory's sync, which
     /// the caller owes before a manifest names the file.
     pub fn finish(mut self, mut meta: ComponentMeta) -> Result<ComponentMeta> {
-        meta.file_id = self.file_id;
+        FileSeal { file_id: meta.file_id, stamp: meta.stamp } = self.seal;
         meta.pages = self.pages;
         meta.file_len = 0;
         let description = serde_json::to_vec(&meta)
@@ -107,7 +104,7 @@ impl ComponentWriter {
         let pointer = self.page(PageKind::Meta, 0, 0, 1, &description)?;
         let mut trailer = Trailer {
             meta: pointer,
-            file_id: self.file_id,
+            file_id: self.seal.file_id,
             version: FORMAT_VERSION,
             reserved: 0,
             magic: MAGIC,
@@ -124,11 +121,19 @@ impl ComponentWriter {
     }
 }
 
+/// A number that hardly any other file has; it needs to be unlikely to repeat, not hard to guess.
+fn draw_stamp(storage: &dyn Storage) -> u64 {
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);
+    let seed = [storage.unix_time_ns(), storage.monotonic_ns(), std::process::id().into(), drawn];
+    xxhash_rust::xxh3::xxh3_64(bytemuck::cast_slice(&seed))
+}
+
 impl Drop for ComponentWriter {
     fn drop(&mut self) {
         if !self.finished {
             // What cannot be removed is a stray, which the next open removes.
-            let _ = self.storage.remove(&component_name(self.file_id));
+            let _ = self.storage.remove(&component_name(self.seal.file_id));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Group commit under every interleaving of two or three threads: whoever returns from
-//! [`Log::sync_to`] finds its entry durable and replayed, and nobody waits for ever, which
-//! loom reports as a deadlock.
+//! Group commit under every interleaving of two or three threads with up to two preemptions:
+//! whoever returns from [`Log::sync_to`] finds its entry durable and replayed, and nobody waits
+//! for ever, which loom reports as a deadlock.
 
 use std::sync::Arc;
 

@@ -218,7 +218,8 @@ impl BTreeBuilder {
         }
         self.statistics.sequence = sequence;
         let meta = ComponentMeta {
-            file_id: self.writer.file_id(),
+            file_id: 0,
+            stamp: 0,
             kind: KIND.into(),
             root,
             height: self.levels.len() as u8 + u8::from(root.is_some()),
