@@ -237,3 +237,24 @@ fn a_geometry_beside_the_columns_gets_the_name_that_it_has_in_the_dataset() {
     assert_eq!(wkt(&whole).len(), 1);
     assert!(read(&file.path, &named(None)).is_err(), "a name that was given by hand has to be there");
 }
+
+#[test]
+fn texts_of_too_many_values_are_refused_before_memory_is_taken_for_them() {
+    let largest = |count: usize| format!("[{}0]", "0,".repeat(count - 2));
+    let error = parse_strict(largest((4 << 20) + 1).as_bytes()).expect_err("one value too many");
+    assert_eq!(error.kind, JsonErrorKind::Content);
+    assert!(error.reason.contains("4194304 values"), "{error}");
+    assert!(parse_strict(largest(4 << 20).as_bytes()).is_ok());
+    // Names take memory too.
+    let members: Vec<String> = (0..1 << 20).map(|number| format!("\"{number:x}\":0")).collect();
+    assert!(parse_strict(format!("{{{}}}", members.join(",")).as_bytes()).is_err());
+    assert!(parse_strict(format!("{{{}}}", members[..members.len() / 2].join(",")).as_bytes()).is_ok());
+}
+
+#[test]
+fn the_largest_geometry_of_a_record_can_be_read() {
+    let positions = vec!["[1.5,2.5]"; 1 << 20].join(",");
+    let line = format!("{{\"type\":\"LineString\",\"coordinates\":[{positions}]}}");
+    let record = parse_record(&line).expect("a million positions");
+    assert_eq!(record.geometry.expect("a geometry").len(), 9 + (16 << 20));
+}

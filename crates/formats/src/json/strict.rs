@@ -1,5 +1,6 @@
 //! Parsing one JSON value without leniency.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -36,11 +37,17 @@ impl JsonError {
     }
 }
 
+/// Most values in one text. The largest record that a store takes, 16 MiB of coordinates, has about
+/// three million; in memory a value takes some dozens of times the two bytes that it may have as text.
+const VALUES_MAX: usize = 4 << 20;
+/// A member counts as so many values, for its name.
+const MEMBER_VALUES: usize = 4;
+
 /// Parses exactly one JSON value.
 ///
 /// # Errors
 /// Syntax errors, invalid UTF-8, lone surrogates, numbers beyond float64,
-/// nesting deeper than 128, duplicate member names.
+/// nesting deeper than 128, duplicate member names, more than four million values.
 pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     let text = std::str::from_utf8(text).map_err(|error| {
         let offset = error.valid_up_to();
@@ -54,7 +61,9 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
         }
     })?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = StrictValue.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
+    let left = Cell::new(VALUES_MAX);
+    let value =
+        StrictValue { left: &left }.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     value.map_err(|error| {
         let kind = match error.classify() {
             serde_json::error::Category::Data => JsonErrorKind::Content,
@@ -81,18 +90,35 @@ fn offset_of(text: &str, line: usize, column: usize) -> usize {
     (line_start + column.saturating_sub(1)).min(text.len())
 }
 
-/// Builds a value and refuses duplicate member names on the way.
-struct StrictValue;
+/// Builds a value and refuses duplicate member names, and too many values, on the way.
+#[derive(Clone, Copy)]
+struct StrictValue<'c> {
+    /// How many more values are taken.
+    left: &'c Cell<usize>,
+}
 
-impl<'de> DeserializeSeed<'de> for StrictValue {
+impl StrictValue<'_> {
+    fn count<E: de::Error>(self, values: usize) -> Result<(), E> {
+        let left = self.left.get().checked_sub(values);
+        self.left.set(
+            left.ok_or_else(|| {
+                E::custom(format!("more than {VALUES_MAX} values in one record; split it into several"))
+            })?,
+        );
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for StrictValue<'_> {
     type Value = JsonValue;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<JsonValue, D::Error> {
+        self.count(1)?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for StrictValue {
+impl<'de> Visitor<'de> for StrictValue<'_> {
     type Value = JsonValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +155,11 @@ impl<'de> Visitor<'de> for StrictValue {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<JsonValue, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = access.next_element_seed(StrictValue)? {
+        while let Some(value) = access.next_element_seed(self)? {
+            // Most arrays are positions of two numbers.
+            if values.is_empty() {
+                values.reserve_exact(2);
+            }
             values.push(value);
         }
         Ok(JsonValue::Array(values))
@@ -138,10 +168,11 @@ impl<'de> Visitor<'de> for StrictValue {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<JsonValue, A::Error> {
         let mut members = Map::new();
         while let Some(name) = access.next_key::<String>()? {
+            self.count(MEMBER_VALUES)?;
             if members.contains_key(&name) {
                 return Err(de::Error::custom(format!("duplicate member name {name:?}")));
             }
-            let value = access.next_value_seed(StrictValue)?;
+            let value = access.next_value_seed(self)?;
             members.insert(name, value);
         }
         Ok(JsonValue::Object(members))
