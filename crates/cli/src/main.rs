@@ -16,6 +16,7 @@ mod info;
 mod insert;
 mod lab;
 mod messages;
+mod open_files;
 mod output;
 mod place;
 mod query;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         }
     };
     let messages = Messages::new(cli.common.log, cli.common.color);
+    open_files::raise_limit();
     match run(&cli, &messages) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

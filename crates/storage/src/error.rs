@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// A kind of storage call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -74,7 +76,7 @@ impl fmt::Display for Operation {
 pub struct StorageError(Box<Failure>);
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {}: {cause}", self.place())]
+#[error("cannot {operation} {}: {cause}{}", self.place(), self.advice())]
 struct Failure {
     operation: Operation,
     /// The directory that the name is below, where there is one.
@@ -85,6 +87,16 @@ struct Failure {
 }
 
 impl Failure {
+    /// What to do, where the reason does not say it.
+    fn advice(&self) -> &'static str {
+        let out_of_files = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+        if out_of_files.contains(&self.cause.raw_os_error()) {
+            "; a store takes one open file for every component: raise the limit (ulimit -n)"
+        } else {
+            ""
+        }
+    }
+
     fn place(&self) -> String {
         let name = match (&self.root, self.name.as_str()) {
             (None, "") => "(the root)".to_owned(),

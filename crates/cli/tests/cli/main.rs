@@ -20,6 +20,7 @@ mod kill9;
 mod locked;
 mod lost_files;
 mod messages;
+mod open_files;
 mod query_formats;
 mod query_spatial;
 mod support;

@@ -51,7 +51,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn of(output: Output) -> Self {
+    pub fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),
             stdout: output.stdout,
