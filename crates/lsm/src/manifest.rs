@@ -145,6 +145,15 @@ impl Manifest {
             .ok_or_else(|| Error::Invalid(format!("dataset {id} is not in the manifest")))
     }
 
+    /// Moves the low-water mark forward, and tells where it is then. It never goes back: what was
+    /// before it once is in components for good, and its segments may be gone. A caller can come
+    /// with an older position, as it may have looked at a dataset of which a flush had taken its
+    /// own step already and not yet exchanged the version.
+    pub fn raise_low_water(&mut self, position: LogPosition) -> LogPosition {
+        self.low_water = self.low_water.max(position);
+        self.low_water
+    }
+
     /// All components of all datasets.
     pub fn components(&self) -> impl Iterator<Item = &ComponentMeta> {
         self.datasets

@@ -4,12 +4,13 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use support::crash::{explore, recover};
 use support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
 use support::{record, seeded};
 use terrane::{Durability, Key, Query, Record, Store, Value};
-use terrane_storage::crash::{Budget, Controller};
+use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
 
 fn at(key: i64, size: i64) -> Record {
     Record::at(key, 1.0, 2.0, vec![Value::Null, Value::Int(size)])
@@ -104,6 +105,67 @@ fn commits_around_seals_survive_crashes() {
                 });
                 let in_flight = acknowledged..=acknowledged + 1;
                 assert!(in_flight.contains(&found), "writer {writer}: {found} instead of {in_flight:?}, {image:?}");
+            }
+            let report = store.check(false).unwrap();
+            assert!(report.findings.is_empty(), "{report}, {image:?}");
+        }
+    }
+}
+
+/// Flushes of several datasets at once, in the threads that write them and beside them, share the
+/// low-water mark of one log: what one of them still needs is never given up by another, and what
+/// the log has given up is never asked for.
+#[test]
+fn flushes_of_several_datasets_at_once_survive_crashes() {
+    const WRITES: i64 = 60;
+    const NAMES: [&str; 3] = ["first", "second", "third"];
+    let (_, seed) = seeded(65);
+    let controller = Controller::new();
+    let store = Store::open_on(controller.storage(), options(Durability::Power)).unwrap();
+    let datasets = NAMES.map(|name| store.create_dataset(name, first_schema()).unwrap());
+    let start = controller.events();
+    std::thread::scope(|scope| {
+        for (number, dataset) in datasets.iter().enumerate() {
+            let controller = &controller;
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed ^ number as u64);
+                for count in 1..=WRITES {
+                    let name = Value::Utf8("n".repeat(rng.random_range(0..1500)));
+                    dataset.upsert(&Record::at(1, 1.0, 2.0, vec![name, Value::Int(count)])).unwrap();
+                    controller.mark(number as u64);
+                    if rng.random_ratio(1, 3) {
+                        dataset.flush().unwrap();
+                    }
+                }
+            });
+        }
+        for _ in 0..12 {
+            store.flush().unwrap();
+        }
+    });
+    let log = controller.log();
+    let is_segment = |name: &str| name.starts_with("log/") && name.ends_with(".log");
+    let given_up = log.iter().filter(|event| match event {
+        Event::Disk(DiskEvent::Rename { from, .. }) => is_segment(from),
+        Event::Disk(DiskEvent::Remove { name, .. }) => is_segment(name),
+        _ => false,
+    });
+    assert!(given_up.count() > 3, "segments of the log are recycled and removed");
+    let budget = Budget { exhaustive_pending: 3, samples: 2, ..Budget::default() };
+    for cut in (start..=controller.events()).step_by(11) {
+        let marks = controller.marks(cut);
+        for image in controller.images(cut, &budget, seed).chain([controller.process_kill(cut)]) {
+            let store = Store::open_on(image.storage(), options(Durability::Power))
+                .unwrap_or_else(|error| panic!("cannot reopen: {error}, {image:?}"));
+            for (number, name) in NAMES.into_iter().enumerate() {
+                let acknowledged = marks.iter().filter(|mark| **mark == number as u64).count() as i64;
+                let found = store.dataset(name).unwrap().get(&Key::Int(1)).unwrap();
+                let found = found.map_or(0, |record| match record.values[1] {
+                    Value::Int(count) => count,
+                    _ => panic!("an integer was stored"),
+                });
+                let in_flight = acknowledged..=acknowledged + 1;
+                assert!(in_flight.contains(&found), "{name}: {found} instead of {in_flight:?}, {image:?}");
             }
             let report = store.check(false).unwrap();
             assert!(report.findings.is_empty(), "{report}, {image:?}");

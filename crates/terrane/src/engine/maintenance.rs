@@ -269,8 +269,7 @@ impl Engine {
                 if let (Some(log), Some(lsn)) = (&self.log, self.low_water(dataset))
                     && let Ok(position) = log.position_of(lsn)
                 {
-                    manifest.low_water = position;
-                    low_water.set(Some(position));
+                    low_water.set(Some(manifest.raise_low_water(position)));
                 }
             },
         );
@@ -367,13 +366,21 @@ fn merge_loop(engine: &Weak<Engine>) {
 
 #[cfg(test)]
 mod tests {
-    use terrane_storage::MemoryStorage;
+    use terrane_lsm::log::LogOptions;
+    use terrane_storage::{MemoryStorage, Storage};
 
     use super::*;
     use crate::dataset::Dataset;
     use crate::options::Options;
     use crate::record::Record;
     use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+
+    fn dataset(engine: &Arc<Engine>, name: &str) -> Dataset {
+        let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+        let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+        let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, Vec::new()).unwrap();
+        Dataset { engine: engine.clone(), handle: engine.create_dataset(name, schema).unwrap() }
+    }
 
     /// A write for which no flush can make room is refused, and does not wait for ever.
     #[test]
@@ -385,14 +392,47 @@ mod tests {
             changed.shares.components = 0;
             changed.options.background = background;
             engine.start_maintenance().unwrap();
-            let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
-            let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
-            let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, Vec::new()).unwrap();
-            let handle = engine.create_dataset("d", schema).unwrap();
-            let dataset = Dataset { engine: engine.clone(), handle };
-            let refused = dataset.insert(&Record::at(1, 1.0, 2.0, Vec::new()));
+            let refused = dataset(&engine, "d").insert(&Record::at(1, 1.0, 2.0, Vec::new()));
             assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
             engine.close().unwrap();
+        }
+    }
+
+    /// A flush may take its manifest step between another one's step and its exchange of the
+    /// version. It then meets a generation of the other dataset that is on disk already, and whose
+    /// part of the log is about to be removed.
+    #[test]
+    fn a_flush_that_meets_a_generation_already_on_disk_leaves_the_low_water_mark() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let log = LogOptions { segment_size: 8 << 10, first_segment_size: 8 << 10, spare_segments: 0 };
+        let options = Options { background: false, log, ..Options::default() };
+        let engine = Engine::open(storage.clone(), options.clone()).unwrap();
+        let (older, newer) = (dataset(&engine, "older"), dataset(&engine, "newer"));
+        let log = engine.log.as_ref().unwrap();
+        let begin = log.end_lsn();
+        // The first flush has not come to removing segments when the second takes its step.
+        let held = log.hold(begin).unwrap();
+        for key in 0..200 {
+            older.insert(&Record::at(key, 1.0, 2.0, Vec::new())).unwrap();
+        }
+        newer.insert(&Record::at(1, 1.0, 2.0, Vec::new())).unwrap();
+        let first_lsn = older.handle.partition.active().first_lsn().unwrap();
+        older.flush().unwrap();
+        let raised = engine.workshop.manifest.current().low_water;
+        assert!(raised.segment > log.position_of(first_lsn).unwrap().segment, "{raised:?}");
+        // As if the generation were still in the version.
+        older.handle.partition.active().note_lsn(first_lsn);
+        newer.flush().unwrap();
+        let kept = engine.workshop.manifest.current().low_water;
+        assert!(kept >= raised, "{kept:?} after {raised:?}");
+        drop(held);
+        log.set_low_water(raised).unwrap();
+        engine.close().unwrap();
+        drop((older, newer, engine));
+        let engine = Engine::open(storage, options).unwrap();
+        for (name, count) in [("older", 200), ("newer", 1)] {
+            let dataset = Dataset { engine: engine.clone(), handle: engine.dataset(name).unwrap() };
+            assert_eq!(dataset.snapshot().count(&crate::Query::new()).unwrap(), count, "{name}");
         }
     }
 }
