@@ -180,6 +180,11 @@ impl Partition {
         self.version.load().generations[0].memory_used()
     }
 
+    /// Where the log must be kept from for the sake of the memory components that take writes.
+    pub fn active_first_lsn(&self) -> Option<u64> {
+        self.version.load().generations[0].first_lsn()
+    }
+
     /// Bytes of the memory components that wait to be flushed.
     pub fn sealed_memory_used(&self) -> usize {
         self.version.load().generations[1..].iter().map(|generation| generation.memory_used()).sum()

@@ -61,7 +61,7 @@ impl Engine {
             return Err(error);
         }
         self.visibility.applied(sequence);
-        self.note_write(dataset);
+        self.note_write(dataset, end_lsn);
         Ok(Committed { sequence, end_lsn })
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use terrane_lsm::index::Cancellation;
+use terrane_lsm::log::Log;
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
 use terrane_lsm::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
@@ -152,6 +153,21 @@ impl Engine {
         self.shares.components / 2
     }
 
+    /// Bytes of the log after a dataset's oldest change in memory at which its generation is sealed,
+    /// however little is in it, as it keeps all of them from being given up. As many as fill
+    /// memory components, so that it happens about as seldom as other flushes and opening redoes
+    /// no more than fits; but not less than a segment, as the log gives up whole ones only.
+    fn log_bytes_kept(&self) -> u64 {
+        (self.shares.components as u64).max(self.options.log.segment_size)
+    }
+
+    /// Whether the generation of a dataset that takes writes keeps too much of a log that ends at
+    /// `end_lsn`.
+    fn keeps_log(&self, dataset: &DatasetHandle, end_lsn: u64) -> bool {
+        let first_lsn = dataset.partition.active_first_lsn();
+        first_lsn.is_some_and(|first_lsn| end_lsn.saturating_sub(first_lsn) > self.log_bytes_kept())
+    }
+
     /// Whether memory components may grow. An eighth of their share is left for the writes that
     /// pass at the same time, as memory is taken in chunks.
     fn has_room(&self) -> bool {
@@ -202,9 +218,11 @@ impl Engine {
         })
     }
 
-    /// To be called after a write: has a flush done when there is enough for one.
-    pub fn note_write(&self, dataset: &DatasetHandle) {
-        let full = dataset.partition.active_memory_used() >= self.seal_threshold();
+    /// To be called after a write that ends at `end_lsn` in the log: has a flush done when there is
+    /// enough for one, be it in another dataset.
+    pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64) {
+        let full = dataset.partition.active_memory_used() >= self.seal_threshold()
+            || self.datasets.load().values().any(|dataset| self.keeps_log(dataset, end_lsn));
         let crowded = self.memory_used() >= self.shares.components / 4 * 3;
         if full || crowded || self.log.as_ref().is_some_and(|log| log.needs_preparation()) {
             if self.options.background {
@@ -218,17 +236,20 @@ impl Engine {
         }
     }
 
-    /// Seals and flushes the datasets whose memory components are large enough, and, when
-    /// memory is short, the largest ones until a quarter of its share is on the way out.
+    /// Seals and flushes the datasets whose memory components are large enough or keep too much of
+    /// the log, and, when memory is short, the largest ones until a quarter of its share is on the
+    /// way out.
     fn flush_full(&self) -> Result<bool> {
         let mut datasets: Vec<_> = self.datasets.load().values().cloned().collect();
         datasets.sort_by_key(|dataset| Reverse(dataset.partition.active_memory_used()));
         let mut sealed: usize = datasets.iter().map(|dataset| dataset.partition.sealed_memory_used()).sum();
         let is_short = self.memory_used() >= self.shares.components / 4 * 3;
+        let end_lsn = self.log.as_ref().map_or(0, Log::end_lsn);
         let mut flushed = false;
         for dataset in &datasets {
             let active = dataset.partition.active_memory_used();
-            if active >= self.seal_threshold() || (is_short && sealed < self.shares.components / 4) {
+            let wanted = active >= self.seal_threshold() || self.keeps_log(dataset, end_lsn);
+            if wanted || (is_short && sealed < self.shares.components / 4) {
                 self.seal(dataset)?;
                 sealed += active;
             }

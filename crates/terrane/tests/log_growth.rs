@@ -1,0 +1,81 @@
+//! The log is as long as what waits in memory, not as the data.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::small_options;
+use support::workload::first_schema;
+use terrane::{Dataset, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
+
+const WRITES: i64 = 12_000;
+const RECORD_BYTES: usize = 2000;
+/// Datasets that are written once.
+const QUIET: usize = 3;
+
+fn at(key: i64, bytes: usize) -> Record {
+    Record::at(key % 5000, key as f64, 1.0, vec![Value::Utf8("n".repeat(bytes)), Value::Int(key)])
+}
+
+fn log_bytes(storage: &dyn Storage) -> u64 {
+    let names = storage.list("log").unwrap();
+    // A file may be gone since it was listed.
+    let files = names.iter().filter_map(|name| storage.open(&format!("log/{name}"), OpenMode::Read).ok());
+    files.map(|file| file.len().unwrap()).sum()
+}
+
+/// Writes much into one dataset beside a record in each of some others; returns the flushes and the most bytes that
+/// the log had.
+fn run(background: bool, quiet: usize, log: LogOptions) -> (u64, u64) {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let options = Options { background, log, ..small_options() };
+    let store = Store::open_on(storage.clone(), options.clone()).unwrap();
+    let busy = store.create_dataset("busy", first_schema()).unwrap();
+    let quiet: Vec<Dataset> =
+        (0..quiet).map(|number| store.create_dataset(&format!("quiet{number}"), first_schema()).unwrap()).collect();
+    quiet.iter().for_each(|dataset| dataset.insert(&at(1, 10)).unwrap());
+    let mut bytes_max = 0;
+    for key in 0..WRITES {
+        busy.upsert(&at(key, RECORD_BYTES)).unwrap();
+        if key % 50 == 0 {
+            bytes_max = bytes_max.max(log_bytes(&*storage));
+        }
+    }
+    let flushes = store.maintenance().flushes;
+    drop((busy, quiet));
+    store.close().unwrap();
+    let store = Store::open_on(storage, options).unwrap();
+    for name in store.dataset_names() {
+        let wanted = if name == "busy" { 5000 } else { 1 };
+        assert_eq!(store.dataset(&name).unwrap().snapshot().count(&Query::new()).unwrap(), wanted, "{name}");
+    }
+    (flushes, bytes_max)
+}
+
+#[test]
+fn datasets_that_are_seldom_written_do_not_keep_the_log() {
+    let written = WRITES as u64 * RECORD_BYTES as u64;
+    let components = MEMORY_LIMIT_MIN as u64 / 8 * 3;
+    for background in [false, true] {
+        let (alone, _) = run(background, 0, small_options().log);
+        let (flushes, bytes) = run(background, QUIET, small_options().log);
+        // What is kept, and what fills memory while a flush goes on in the background and the next
+        // one, which is to give it up, follows.
+        assert!(bytes < 3 * components, "{bytes} bytes of log for {written} bytes, background {background}");
+        // Each of them is flushed once, and not with every flush of the other, of which there are
+        // as many as it happens to be where they run beside the writes.
+        if !background {
+            assert!(flushes <= alone + QUIET as u64, "{flushes} flushes instead of {alone}");
+        }
+    }
+}
+
+/// A log that has whole segments to give up is not made shorter than one.
+#[test]
+fn datasets_are_not_flushed_for_less_than_a_segment_of_the_log() {
+    let log = LogOptions { segment_size: 64 << 20, ..LogOptions::default() };
+    let (alone, _) = run(false, 0, log);
+    let (flushes, _) = run(false, QUIET, log);
+    assert_eq!(flushes, alone);
+}
