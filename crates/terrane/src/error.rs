@@ -85,6 +85,20 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
+    /// The components of a secondary index could not all be opened ([`crate::Options::lenient`]), so
+    /// it cannot answer: have it rebuilt.
+    #[error(
+        "the index {index:?} of dataset {dataset:?} cannot be used: {reason}; \
+         run `terrane check --repair` to rebuild it from the records"
+    )]
+    DamagedIndex {
+        /// Its dataset.
+        dataset: String,
+        /// The index.
+        index: String,
+        /// What is damaged, with file and offset.
+        reason: String,
+    },
     /// A file was written by a later version of the program.
     #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
     UnknownVersion {
@@ -180,7 +194,7 @@ impl Error {
 
     /// Whether stored bytes are not what was written.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::DamagedRecord { .. })
+        matches!(self, Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. })
     }
 
     /// What is damaged and why, without advice.
@@ -205,7 +219,7 @@ impl Error {
             Self::Usage(_) | Self::UnknownDataset { .. } | Self::Unsupported { .. } | Self::ReadOnly => Self::USAGE,
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
-            Self::Damaged { .. } | Self::DamagedRecord { .. } => Self::CORRUPTION,
+            Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => Self::CORRUPTION,
             Self::UnknownVersion { .. }
             | Self::Storage(_)
             | Self::Full { .. }

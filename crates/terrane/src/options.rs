@@ -82,7 +82,8 @@ pub struct Options {
     /// that make them necessary, one after the other, which tests of crashes rely on.
     pub background: bool,
     /// Whether a store with damaged secondary indexes is opened all the same, for a check: queries
-    /// through such an index fail.
+    /// through such an index fail ([`Error::DamagedIndex`]) until it is repaired. Damage of the
+    /// records themselves that shows at the opening refuses it all the same.
     pub lenient: bool,
 }
 

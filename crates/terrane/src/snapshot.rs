@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use terrane_lsm::disk::ReadGuard;
-use terrane_lsm::partition::PinnedVersion;
+use terrane_lsm::partition::{PinnedVersion, Version};
 use terrane_lsm::search::{self, WindowScan, spatial_sources};
 use terrane_space::windows;
 
@@ -69,6 +69,19 @@ impl Snapshot {
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
         Self { engine, handle: handle.clone(), pinned, history }
+    }
+
+    /// The components, to search the spatial index in.
+    ///
+    /// # Errors
+    /// [`Error::DamagedIndex`] if some of its components could not be opened, as their rows would be
+    /// missing from every answer.
+    pub(crate) fn spatial_version(&self) -> Result<arc_swap::Guard<Arc<Version>>> {
+        let version = self.pinned.version();
+        if version.incomplete[SPATIAL as usize] {
+            return Err(self.handle.damaged_index(SPATIAL as usize));
+        }
+        Ok(version)
     }
 
     /// Says which record is damaged, if that is what an error is about.
@@ -178,7 +191,7 @@ impl Snapshot {
         let schema = self.history.newest();
         let key_type = schema.key.key_type;
         let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
-        let version = self.pinned.version();
+        let version = self.spatial_version()?;
         if !antimatter_fits(self, &version, &windows)? {
             // The records tell their boxes too, without knowing what is hidden.
             return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -351,6 +352,71 @@ fn a_deletion_outlives_merges_beside_a_component_that_cannot_be_opened() {
     store.compact().unwrap();
     store.close().unwrap();
     put_back(&disk, &name, &bytes, records, "after a merge");
+}
+
+/// Every kind of query through a spatial index of which a component cannot be opened.
+#[test]
+fn queries_through_an_index_that_could_not_be_opened_fail() {
+    let (files, name, _, records) = store_without_a_component();
+    let disk = storage_of(&files);
+    let lenient = || Options { lenient: true, ..options(Durability::Power) };
+    let window = || Query::new().window(-1.0, 0.0, 100.0, 2.0);
+    let queries = [
+        window(),
+        Query::new().circle(1.0, 1.0, 50.0),
+        Query::new().nearest(1.0, 1.0, 5),
+        window().nearest(1.0, 1.0, 5),
+    ];
+    let refuse = |store: &Store| {
+        let snapshot = store.dataset(MAIN).unwrap().snapshot();
+        let check = |error: Option<Error>| {
+            let error = error.expect("the index has lost records");
+            let Error::DamagedIndex { dataset, index, reason } = &error else { panic!("{error:?}") };
+            assert_eq!((dataset.as_str(), index.as_str()), (MAIN, "geometry"));
+            assert!(reason.contains(&name) && error.to_string().contains("terrane check --repair"), "{error}");
+            assert_eq!(error.exit_code(), Error::CORRUPTION);
+        };
+        for query in &queries {
+            check(snapshot.query(query).err());
+            check(snapshot.count(query).err());
+        }
+        check(snapshot.visit_window(-1.0, 0.0, 100.0, 2.0, |_| ControlFlow::Continue(())).err());
+        check(snapshot.visit_nearest(1.0, 1.0, 5, |_, _| ControlFlow::Continue(())).err());
+        // The records answer all the same.
+        assert_eq!(snapshot.count(&Query::new()).unwrap(), records);
+        assert_eq!(
+            snapshot.query(&Query::new()).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
+            records as usize
+        );
+        assert!(snapshot.get(&Key::Int(3)).unwrap().is_some());
+        snapshot
+    };
+    refuse(&Store::open_read_only_on(disk.clone(), lenient()).unwrap());
+    let store = Store::open_on(disk, lenient()).unwrap();
+    let before = refuse(&store);
+    store.flush().unwrap();
+    refuse(&store);
+    assert!(store.check(true).unwrap().is_clean());
+    let snapshot = store.dataset(MAIN).unwrap().snapshot();
+    assert_eq!(snapshot.count(&window()).unwrap(), records);
+    assert_eq!(snapshot.count(&Query::new().nearest(1.0, 1.0, 5)).unwrap(), 5);
+    assert!(before.count(&window()).is_err(), "a snapshot keeps the components that it was made with");
+}
+
+/// A lenient opening is for damaged secondary indexes: without its records a store is not opened.
+#[test]
+fn a_store_whose_records_cannot_be_opened_is_refused_leniently_too() {
+    let (files, name, bytes, _) = store_without_a_component();
+    let primary = files.keys().find(|file| file.starts_with("components/")).unwrap().clone();
+    let mut files: Files = files.into_iter().filter(|(file, _)| *file != primary).collect();
+    files.insert(name, bytes);
+    for lenient in [false, true] {
+        let options = Options { lenient, ..options(Durability::Power) };
+        let refused = Store::open_on(storage_of(&files), options.clone()).err();
+        assert!(matches!(&refused, Some(Error::Damaged { file, .. }) if *file == primary), "{refused:?}");
+        let refused = Store::open_read_only_on(storage_of(&files), options).err();
+        assert!(matches!(&refused, Some(Error::Damaged { file, .. }) if *file == primary), "{refused:?}");
+    }
 }
 
 #[test]

@@ -131,6 +131,16 @@ impl DatasetHandle {
         })
     }
 
+    /// The error of a use of the index at a place of which not all components could be opened.
+    pub fn damaged_index(&self, place: usize) -> Error {
+        let damage = self.damage.iter().find(|(damaged, _)| *damaged == place);
+        Error::DamagedIndex {
+            dataset: self.name.clone(),
+            index: self.definitions[place].name.clone(),
+            reason: damage.map_or_else(|| "a component is missing".into(), |(_, error)| error.finding()),
+        }
+    }
+
     /// The newest schema.
     pub fn schema(&self) -> Arc<Schema> {
         self.history.load().newest().clone()

@@ -112,8 +112,9 @@ impl Rows {
     /// The spatial index where there is a spatial condition, unless its anti-matter would not
     /// fit in memory; else all records.
     fn choose(&mut self) -> Result<()> {
-        let version = self.snapshot.pinned.version();
-        if let Some(windows) = self.filters.windows()
+        let windows = self.filters.windows();
+        let version = if windows.is_some() { self.snapshot.spatial_version()? } else { self.snapshot.pinned.version() };
+        if let Some(windows) = windows
             && antimatter_fits(&self.snapshot, &version, windows)?
         {
             self.explanation.plan = "spatial index";

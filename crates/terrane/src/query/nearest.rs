@@ -132,7 +132,7 @@ fn run<M: Metric>(
     lower_bound: fn(f64) -> f64,
     explanation: &mut Explanation,
 ) -> Result<Found> {
-    let version = snapshot.pinned.version_full();
+    let version = arc_swap::Guard::into_inner(snapshot.spatial_version()?);
     let sources = spatial_sources(&version, SPATIAL as usize)?;
     let note_searched = |explanation: &mut Explanation, searched: u64| {
         explanation.components_searched = searched;
