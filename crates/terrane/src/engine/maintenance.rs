@@ -120,7 +120,7 @@ impl Engine {
         self.maintenance.state.lock().merge_failed.take().map_or(Ok(()), Err)
     }
 
-    /// Starts the background threads, if the options ask for them.
+    /// Starts the background threads, if the options ask for them. After an error none is left.
     pub fn start_maintenance(self: &Arc<Self>) -> Result<()> {
         if !self.writable || !self.options.background {
             return Ok(());
@@ -128,8 +128,13 @@ impl Engine {
         for (name, work) in [("terrane-flush", flush_loop as fn(&Weak<Engine>)), ("terrane-merge", merge_loop)] {
             let engine = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&engine));
-            let thread = thread.map_err(|error| Error::Failed(format!("cannot start a background thread: {error}")))?;
-            self.maintenance.threads.lock().push(thread);
+            match thread {
+                Ok(thread) => self.maintenance.threads.lock().push(thread),
+                Err(error) => {
+                    self.stop_maintenance();
+                    return Err(Error::Failed(format!("cannot start a background thread: {error}")));
+                }
+            }
         }
         Ok(())
     }

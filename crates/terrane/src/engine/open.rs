@@ -102,7 +102,6 @@ impl Engine {
             replay_time,
             ..Self::base(storage, options, durability, shares, cache, workshop, log, recovery)
         });
-        engine.start_maintenance()?;
         let tail =
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
         if tail > SEGMENTS_KEPT {
@@ -112,6 +111,8 @@ impl Engine {
         if !engine.options.lenient {
             engine.after_flush();
         }
+        // Last, as the threads keep the engine, and with it the lock, until they are stopped.
+        engine.start_maintenance()?;
         Ok(engine)
     }
 
