@@ -44,6 +44,14 @@ pub enum Operation {
     Unlock,
 }
 
+impl Operation {
+    /// Whether it makes something durable. If it fails, what it was for may be lost although a
+    /// later one succeeds.
+    pub fn is_sync(self) -> bool {
+        matches!(self, Self::Sync | Self::SyncDirectory)
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

@@ -27,6 +27,8 @@ pub enum Fault {
     /// The sync fails. A file's bytes that were to be synced count as clean afterwards, as in
     /// Linux: the next sync succeeds although they are not durable. Applies to syncs of files and directories.
     SyncFailure,
+    /// As `SyncFailure`, for want of space: file systems that allocate late tell of it only then.
+    SyncFull,
 }
 
 impl Fault {
@@ -44,14 +46,14 @@ impl Fault {
                     | Operation::Rename
             ),
             Self::ShortWrite => operation == Operation::Write,
-            Self::SyncFailure => matches!(operation, Operation::Sync | Operation::SyncDirectory),
+            Self::SyncFailure | Self::SyncFull => operation.is_sync(),
         }
     }
 
     fn cause(self) -> Errno {
         match self {
             Self::Eio | Self::SyncFailure => Errno::IO,
-            Self::StorageFull | Self::ShortWrite => Errno::NOSPC,
+            Self::StorageFull | Self::ShortWrite | Self::SyncFull => Errno::NOSPC,
         }
     }
 }

@@ -34,7 +34,7 @@ fn faulty() -> FaultyStorage {
 
 #[test]
 fn every_call_can_be_made_to_fail_in_turn() {
-    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure] {
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure, Fault::SyncFull] {
         let counted = faulty();
         counted.record_calls();
         workload(&counted).unwrap();
@@ -47,7 +47,7 @@ fn every_call_can_be_made_to_fail_in_turn() {
             let storage = FaultyStorage::with_plan(Arc::new(MemoryStorage::new()), plan);
             let error = workload(&storage).unwrap_err();
             assert_eq!((error.operation(), error.name()), (call.operation, call.name.as_str()), "{plan:?}");
-            let full = matches!(fault, Fault::StorageFull | Fault::ShortWrite);
+            let full = matches!(fault, Fault::StorageFull | Fault::ShortWrite | Fault::SyncFull);
             assert_eq!(error.is_storage_full(), full);
             assert_eq!(storage.faults(), 1);
         }

@@ -267,7 +267,12 @@ impl From<StorageError> for Error {
 
 impl From<Arc<StorageError>> for Error {
     fn from(error: Arc<StorageError>) -> Self {
-        if error.is_storage_full() { Self::Full { what: error.place() } } else { Self::Storage(error) }
+        // A sync that fails for want of space changed something: what it was for may be lost.
+        if error.is_storage_full() && !error.operation().is_sync() {
+            Self::Full { what: error.place() }
+        } else {
+            Self::Storage(error)
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every call into the storage fails in turn, once and for good: errors are clean, nothing
-//! acknowledged is lost, and after a failed sync the handle refuses writes.
+//! acknowledged is lost, not to a power loss either, and after a failed sync, which is always told,
+//! the handle refuses writes.
 
 mod support;
 
@@ -12,6 +13,7 @@ use support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, 
 use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
+use terrane_storage::crash::{Budget, Controller};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, Storage};
 
 const STEPS: usize = 90;
@@ -25,12 +27,14 @@ struct Outcome {
     failure: Option<Error>,
     /// Keys of records that were inserted after the failure, through the same handle.
     inserted_after: Vec<i64>,
+    /// Whether the failed step opened the store again, so that another handle is used after it.
+    reopened: bool,
 }
 
 /// Carries out a plan while a fault waits. After a failure, the handle is used further, as a
 /// program would that goes on.
 fn run(storage: &Arc<FaultyStorage>, plan: &Plan, what: &str) -> Outcome {
-    let mut outcome = Outcome { acknowledged: 0, failure: None, inserted_after: Vec::new() };
+    let mut outcome = Outcome { acknowledged: 0, failure: None, inserted_after: Vec::new(), reopened: false };
     let mut runner = match Runner::open(storage.clone(), options(Durability::Power)) {
         Ok(runner) => runner,
         Err(error) => return Outcome { failure: Some(error), ..outcome },
@@ -39,6 +43,7 @@ fn run(storage: &Arc<FaultyStorage>, plan: &Plan, what: &str) -> Outcome {
         if let Err(error) = runner.apply(step) {
             assert!(is_clean(&error), "{error:?} {what}");
             outcome.failure = Some(error);
+            outcome.reopened = matches!(step, Step::Reopen);
             break;
         }
         outcome.acknowledged = number + 1;
@@ -54,6 +59,9 @@ fn run(storage: &Arc<FaultyStorage>, plan: &Plan, what: &str) -> Outcome {
             let _ = runner.apply(&if key % 2 == 0 { Step::Flush } else { Step::Compact });
         }
     }
+    if outcome.failure.is_none() {
+        outcome.failure = runner.close().err();
+    }
     outcome
 }
 
@@ -63,9 +71,9 @@ fn is_clean(error: &Error) -> bool {
 }
 
 /// Reopens on healthy storage: the state is the last acknowledged one or the one after it.
-fn verify(disk: &MemoryStorage, plan: &Plan, outcome: &Outcome, what: &str) {
+fn verify(disk: Arc<dyn Storage>, plan: &Plan, outcome: &Outcome, what: &str) {
     let acknowledged = outcome.acknowledged;
-    let store = Store::open_on(Arc::new(disk.clone()), options(Durability::Power))
+    let store = Store::open_on(disk, options(Durability::Power))
         .unwrap_or_else(|error| panic!("cannot reopen: {error}, {what}"));
     let mut found = state_of(&store);
     for key in PROBE_MIN..PROBE_MIN + 6 {
@@ -84,6 +92,8 @@ fn verify(disk: &MemoryStorage, plan: &Plan, outcome: &Outcome, what: &str) {
     assert!(report.findings.is_empty(), "{what}: {report}");
 }
 
+/// What was acknowledged is there after a kill and after a power loss, which takes what was not
+/// synced, or parts of it; and a sync that fails is never passed over.
 fn every_call_fails(fault: Fault, persistent: bool, default_seed: u64) {
     let (_, seed) = seeded(default_seed);
     let plan = Plan::new(seed, STEPS);
@@ -92,12 +102,22 @@ fn every_call_fails(fault: Fault, persistent: bool, default_seed: u64) {
     let calls = counted.calls_open_to(fault);
     assert!(calls > 20, "{calls} calls can fail");
     let stride = if std::env::var_os("TERRANE_SOAK").is_some() { 1 } else { (calls as usize / 400).max(1) };
+    let budget = Budget { exhaustive_pending: 0, samples: 1, ..Budget::default() };
     for at in (1..=calls).step_by(stride) {
         let what = format!("{fault:?} at call {at} of {calls}, persistent {persistent}, seed {seed}");
-        let disk = MemoryStorage::new();
-        let faulty = Arc::new(FaultyStorage::with_plan(Arc::new(disk.clone()), FaultPlan { at, fault, persistent }));
+        let controller = Controller::new();
+        let faulty = Arc::new(FaultyStorage::with_plan(controller.storage(), FaultPlan { at, fault, persistent }));
         let outcome = run(&faulty, &plan, &what);
-        verify(&disk, &plan, &outcome, &what);
+        assert!(faulty.faults() > 0, "{what}");
+        if matches!(fault, Fault::SyncFailure | Fault::SyncFull) {
+            assert!(outcome.failure.is_some(), "nobody was told of the failed sync, {what}");
+            let refused = outcome.reopened || outcome.inserted_after.is_empty();
+            assert!(refused, "writes went on after {:?}, {what}", outcome.failure);
+        }
+        let end = controller.events();
+        for image in controller.images(end, &budget, seed).chain([controller.process_kill(end)]) {
+            verify(image.storage(), &plan, &outcome, &format!("{what}, {}", image.describe()));
+        }
     }
 }
 
@@ -127,8 +147,23 @@ fn any_write_may_be_short() {
 }
 
 #[test]
+fn any_write_and_all_after_it_may_be_short() {
+    every_call_fails(Fault::ShortWrite, true, 28);
+}
+
+#[test]
 fn any_sync_may_fail_once() {
     every_call_fails(Fault::SyncFailure, false, 26);
+}
+
+#[test]
+fn any_sync_and_all_after_it_may_fail() {
+    every_call_fails(Fault::SyncFailure, true, 29);
+}
+
+#[test]
+fn any_sync_may_find_the_disk_full_once() {
+    every_call_fails(Fault::SyncFull, false, 30);
 }
 
 fn at(key: i64) -> Record {
@@ -379,7 +414,7 @@ fn any_call_of_a_repair_may_fail() {
     let mut files = support::files::files_of(&disk);
     files.remove(&spatial_file(&disk));
     let lenient = || Options { lenient: true, ..options(Durability::Power) };
-    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure] {
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure, Fault::SyncFull] {
         let mut calls = 1;
         let mut call = 0;
         while call < calls {
@@ -405,12 +440,11 @@ fn any_call_of_a_repair_may_fail() {
                 Err(error) => assert!(is_clean(error), "{what}: {error:?}"),
             }
             let inserted = store.dataset(MAIN).unwrap().insert(&at(-1));
-            let is_sync =
-                |error: &_| matches!(error, Error::Storage(error) if Fault::SyncFailure.applies_to(error.operation()));
+            let is_sync = |error: &_| matches!(error, Error::Storage(error) if error.operation().is_sync());
             if outcome.as_ref().is_err_and(is_sync) {
                 assert!(matches!(inserted, Err(Error::Poisoned { .. })), "{what}: {inserted:?}");
             } else {
-                assert!(fault != Fault::SyncFailure, "{what}: {outcome:?}");
+                assert!(!matches!(fault, Fault::SyncFailure | Fault::SyncFull), "{what}: {outcome:?}");
             }
             if outcome.is_err() && fault == Fault::ShortWrite {
                 inserted.as_ref().unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -151,7 +151,8 @@ fn write_zeros(file: &dyn File, size: u64) -> terrane_storage::Result<()> {
 }
 
 fn full_or_storage(error: StorageError, number: u64) -> Error {
-    if error.is_storage_full() {
+    // After a failed sync more is wrong than that there is no room.
+    if error.is_storage_full() && !error.operation().is_sync() {
         Error::Full { what: format!("the log's segment {}", segment_name(number)) }
     } else {
         error.into()

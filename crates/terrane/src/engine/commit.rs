@@ -30,7 +30,8 @@ impl Engine {
         self.admit_write()?;
         let (sequence, end_lsn, generation) = loop {
             if let Some(log) = &self.log {
-                log.reserve(entry.len())?;
+                let reserved = log.reserve(entry.len()).map_err(Error::from);
+                reserved.inspect_err(|error| self.note_failure(error))?;
             }
             let mut latch = self.latch.lock();
             let sequence = latch.next()?;

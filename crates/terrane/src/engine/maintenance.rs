@@ -362,13 +362,14 @@ fn flush_loop(engine: &Weak<Engine>) {
             }
             state.flush_wanted = false;
         }
-        let prepared = engine.log.as_ref().map_or(Ok(()), |log| log.prepare_next());
+        let prepared = engine.log.as_ref().map_or(Ok(()), |log| log.prepare_next().map_err(Error::from));
+        let prepared = prepared.inspect_err(|error| engine.note_failure(error));
         let flushed = engine.flush_full();
         let mut state = engine.maintenance.state.lock();
         state.rounds += 1;
         state.merge_wanted |= matches!(flushed, Ok(true));
         let freed = flushed.and_then(|flushed| if flushed { Ok(()) } else { engine.check_freeable() });
-        state.flush_failed = freed.and(prepared.map_err(Error::from)).err();
+        state.flush_failed = freed.and(prepared).err();
         engine.maintenance.changed.notify_all();
     }
 }

@@ -24,7 +24,7 @@ use terrane_lsm::log::{Log, ReadOnlyTail, RecoveryReport};
 use terrane_lsm::manifest::Manifest;
 use terrane_lsm::partition::Workshop;
 use terrane_lsm::sync::{AtomicU32, Mutex};
-use terrane_storage::{File, Operation, Storage};
+use terrane_storage::{File, Storage};
 
 pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
@@ -98,8 +98,7 @@ impl Engine {
     /// was to make durable may be lost although later syncs succeed, or if it left open which
     /// manifest is on disk.
     pub fn note_failure(&self, error: &Error) {
-        let sync = |operation| matches!(operation, Operation::Sync | Operation::SyncDirectory);
-        let failed_sync = matches!(error, Error::Storage(storage) if sync(storage.operation()));
+        let failed_sync = matches!(error, Error::Storage(storage) if storage.operation().is_sync());
         if failed_sync || self.workshop.manifest.has_failed() {
             self.visibility.fail(&Error::Poisoned { cause: error.to_string() });
         }

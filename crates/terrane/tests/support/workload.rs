@@ -239,6 +239,11 @@ impl Runner {
         self.store.is_some()
     }
 
+    /// Closes the store, if it is open.
+    pub fn close(self) -> Result<()> {
+        self.store.map_or(Ok(()), Store::close)
+    }
+
     /// Carries out one step, durably as the mode says.
     pub fn apply(&mut self, step: &Step) -> Result<()> {
         if let Step::Reopen = step {

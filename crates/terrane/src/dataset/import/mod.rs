@@ -129,7 +129,10 @@ impl Importer {
             match taken {
                 Ok(()) => {}
                 Err(error) if error.is_refusal() => refused.push(RefusedRow { row, error }),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.engine.note_failure(&error);
+                    return Err(error);
+                }
             }
         }
         self.refused += refused.len() as u64;
@@ -203,6 +206,18 @@ impl Importer {
         on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
         before_commit: &mut dyn FnMut(&ImportReport) -> Result<()>,
     ) -> Result<ImportReport> {
+        let engine = self.engine.clone();
+        let report =
+            self.load_and_install(on_refused, before_commit).inspect_err(|error| engine.note_failure(error))?;
+        engine.after_flush();
+        Ok(report)
+    }
+
+    fn load_and_install(
+        &mut self,
+        on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
+        before_commit: &mut dyn FnMut(&ImportReport) -> Result<()>,
+    ) -> Result<ImportReport> {
         self.finish_ascending()?;
         self.spill()?;
         self.buffer = RunBuffer::default();
@@ -217,8 +232,7 @@ impl Importer {
             bytes: primary.file_len + spatial.file_len,
         };
         before_commit(&report)?;
-        self.install(&[primary, spatial], &component).inspect_err(|error| engine.note_failure(error))?;
-        engine.after_flush();
+        self.install(&[primary, spatial], &component)?;
         Ok(report)
     }
 
