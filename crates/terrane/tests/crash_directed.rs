@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::crash::{explore, recover};
+use support::crash::{Effort, explore, recover};
 use support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
 use support::{record, seeded};
 use terrane::{Durability, Key, Query, Record, Store, Value};
@@ -37,7 +37,7 @@ fn deletions() -> impl Iterator<Item = Vec<Step>> {
 #[test]
 fn delete_insert_delete_survives_crashes_between_flushes_and_merges() {
     for steps in deletions() {
-        explore(&Plan::of(steps), Durability::Power, 61, 3, usize::MAX);
+        explore(&Plan::of(steps), Durability::Power, 61, Effort::sampled(3, usize::MAX));
     }
 }
 
@@ -229,9 +229,9 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
         Step::Import("other".into(), records(0..40)),
     ];
     let plan = Plan::of(steps);
-    explore(&plan, Durability::Power, seed, 1, 10);
-    explore(&plan, Durability::None, seed, 1, 10);
-    let controller = support::crash::run(&plan, Durability::Power);
+    explore(&plan, Durability::Power, seed, Effort::sampled(1, 10));
+    explore(&plan, Durability::None, seed, Effort::sampled(1, 10));
+    let (controller, _) = support::crash::run(&plan, Durability::Power);
     let image = controller.process_kill(controller.events());
     recover(&image, image.storage(), &plan, Durability::Power, plan.steps.len());
     assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);

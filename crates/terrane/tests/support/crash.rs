@@ -12,37 +12,63 @@ pub fn soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
 }
 
+/// The work that a run did beside its steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Generations sealed and flushed.
+    pub flushes: u64,
+    /// Merges, also those that a step asks for.
+    pub merges: u64,
+    /// Segments of the log that were used again.
+    pub recycled: usize,
+}
+
+/// How thoroughly a run is explored. With [`soak`] everything is, however long it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// The power is cut after every so many events.
+    pub stride: usize,
+    /// The recovery of one in so many images is cut once more.
+    pub again: usize,
+    /// Pending changes of which all combinations are tried.
+    pub exhaustive_pending: usize,
+    /// Images drawn where there are more.
+    pub samples: usize,
+}
+
+impl Effort {
+    /// A few images of each cut.
+    pub fn sampled(stride: usize, again: usize) -> Self {
+        Self { stride, again, exhaustive_pending: 3, samples: 2 }
+    }
+}
+
 /// Runs a plan; each acknowledged step `n` leaves the mark `n + 1`.
-pub fn run(plan: &Plan, durability: Durability) -> Arc<Controller> {
+pub fn run(plan: &Plan, durability: Durability) -> (Arc<Controller>, Work) {
     let controller = Controller::new();
     let mut runner = Runner::open(controller.storage(), options(durability)).unwrap();
     let mut generation = 0;
-    let (mut flushes, mut merges) = (0, 0);
+    let mut work = Work::default();
     for (number, step) in plan.steps.iter().enumerate() {
         let before = runner.store().maintenance();
         runner.apply(step).unwrap_or_else(|error| panic!("step {number} {step:?}: {error}"));
         controller.mark(number as u64 + 1);
         if !matches!(step, Step::Reopen) {
-            flushes += runner.store().maintenance().flushes - before.flushes;
-            merges += runner.store().maintenance().merges - before.merges;
+            work.flushes += runner.store().maintenance().flushes - before.flushes;
+            work.merges += runner.store().maintenance().merges - before.merges;
         }
         let now = runner.store().info().unwrap().manifest_generation;
         assert!(now >= generation, "manifest generations ascend");
         generation = now;
     }
     assert_eq!(&state_of(runner.store()), &plan.states[plan.steps.len()], "the run itself");
-    if plan.steps.len() > 100 {
-        let log = controller.log();
-        let segment = |name: &str| name.starts_with("log/") && name.ends_with(".log");
-        let renamed = log.iter().filter_map(|event| match event {
-            Event::Disk(DiskEvent::Rename { from, to, .. }) => Some((from, to)),
-            _ => None,
-        });
-        let recycled = renamed.filter(|(from, to)| segment(from) && segment(to)).count();
-        assert!(flushes > 2 && merges > 1, "the run flushes and merges: {flushes}, {merges}");
-        assert!(durability == Durability::None || recycled > 0, "the run recycles segments of the log");
-    }
-    controller
+    let segment = |name: &str| name.starts_with("log/") && name.ends_with(".log");
+    let recycles = |event: &&Event| match event {
+        Event::Disk(DiskEvent::Rename { from, to, .. }) => segment(from) && segment(to),
+        _ => false,
+    };
+    work.recycled = controller.log().iter().filter(recycles).count();
+    (controller, work)
 }
 
 /// The number of the first state that a store may be in at a cut, for a dataset.
@@ -126,12 +152,13 @@ pub fn recover(image: &Image, storage: Arc<dyn Storage>, plan: &Plan, durability
     }
 }
 
-/// Cuts a run after every `stride`-th event and looks at some images of each cut; cuts the
-/// recovery of every `again`-th image once more.
-pub fn explore(plan: &Plan, durability: Durability, seed: u64, stride: usize, again: usize) {
-    let controller = run(plan, durability);
-    let (stride, samples) = if soak() { (1, 48) } else { (stride, 2) };
-    let budget = |samples| Budget { exhaustive_pending: if soak() { 6 } else { 3 }, samples, ..Budget::default() };
+/// Cuts a run after its events and looks at images of each cut; cuts the recovery of some of them
+/// once more. Tells what the run did.
+pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -> Work {
+    let (controller, work) = run(plan, durability);
+    let soaked = Effort { stride: 1, exhaustive_pending: 6, samples: 48, ..effort };
+    let Effort { stride, again, exhaustive_pending, samples } = if soak() { soaked } else { effort };
+    let budget = |samples| Budget { exhaustive_pending, samples, ..Budget::default() };
     let mut images = 0;
     let log = controller.log();
     let mut acknowledged = 0;
@@ -160,4 +187,5 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, stride: usize, ag
         }
     }
     assert!(images > controller.events() / stride, "every cut was tried");
+    work
 }

@@ -2,6 +2,7 @@
 //! the store should hold after each.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -133,9 +134,9 @@ impl Plan {
             let step = match place % 40 {
                 17 => Step::Flush,
                 22 if place > 40 => Step::AddColumn(format!("added{place}")),
-                29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported, true)),
+                29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 0..12, true)),
                 33 if place > 80 => Step::Compact,
-                36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, false)),
+                36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, 0..12, false)),
                 38 => Step::Reopen,
                 _ => match rng.random_range(0..10) {
                     9 => Step::Side(record(&mut rng, Key::Int(key), false)),
@@ -156,6 +157,36 @@ impl Plan {
                 },
             };
             plan.push(step);
+        }
+        plan
+    }
+
+    /// A short run that has every kind of step in it but reopening, and records large enough for
+    /// segments of the log to be used again.
+    pub fn dense(seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut plan = Self::of([Step::Import(SIDE.into(), Vec::new())]);
+        let mut imported = KEY_IMPORTED_MIN;
+        for round in 0..5 {
+            for key in [round, 0, 1] {
+                let mut record = record(&mut rng, Key::Int(key), true);
+                record.values[0] = Value::Utf8("n".repeat(2500));
+                plan.push(Step::Upsert(record));
+            }
+            // No step flushes the side dataset, so from here on it keeps the log.
+            if round > 2 {
+                plan.push(Step::Side(record(&mut rng, Key::Int(round), false)));
+            }
+            plan.push(Step::Delete(Key::Int(round)));
+            let put = record(&mut rng, Key::Int(round), true);
+            plan.push(Step::Batch(vec![(Key::Int(0), None), (Key::Int(round + 10), Some(put))]));
+            match round {
+                1 => plan.push(Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 3..4, true))),
+                2 => plan.push(Step::AddColumn("added".into())),
+                3 => plan.push(Step::Import(format!("{LOADED}{round}"), imports(&mut rng, &mut imported, 3..4, false))),
+                _ => {}
+            }
+            plan.push(if round == 4 { Step::Compact } else { Step::Flush });
         }
         plan
     }
@@ -208,8 +239,8 @@ fn remove(state: &mut State, key: &Key) {
 }
 
 /// Some records with keys that no other has, not in their order.
-fn imports(rng: &mut SmallRng, next: &mut i64, points: bool) -> Vec<Record> {
-    let count = rng.random_range(0..12);
+fn imports(rng: &mut SmallRng, next: &mut i64, counts: Range<i64>, points: bool) -> Vec<Record> {
+    let count = rng.random_range(counts);
     *next += count;
     (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), points)).collect()
 }
