@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use terrane::{Durability, Options, Store};
+use terrane::{Durability, Finding, Options, Store};
 
 use crate::args::Common;
 use crate::environment;
@@ -17,6 +17,16 @@ const REMOVAL_ATTEMPTS: usize = 20;
 /// The options that every command gives.
 fn options(common: &Common) -> Options {
     Options { memory_limit: common.memory_limit, create: false, ..Options::default() }
+}
+
+/// Opens a store for a query, while another process may write. What is sound is read beside what is not.
+pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
+    let options = Options { lenient: true, ..options(common) };
+    let store = Store::open_read_only(path, options)?;
+    for Finding { dataset, index, reason, .. } in store.damage() {
+        messages.warn(format_args!("index {index:?} of dataset {dataset:?}: {reason}; run `terrane check`"));
+    }
+    Ok(store)
 }
 
 /// Opens a store for reading, while another process may write.
@@ -39,7 +49,7 @@ fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Opens a store for a check, also where secondary indexes are damaged.
+/// Opens a store for a check, also where components cannot be opened.
 pub fn open_to_check(path: &Path, common: &Common, repair: bool) -> Result<Store, Failure> {
     let options = Options { lenient: true, ..options(common) };
     Ok(match repair {

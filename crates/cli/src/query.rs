@@ -12,7 +12,7 @@ use crate::{environment, output, place};
 pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::query_format(arguments.format)?;
     let query = build(arguments)?;
-    let store = place::open_to_read(&arguments.store, common)?;
+    let store = place::open_to_query(&arguments.store, common, messages)?;
     let snapshot = store.dataset(&arguments.dataset)?.snapshot();
     messages.debug(format_args!("the answer is of commit {}", snapshot.sequence()));
     let schema = snapshot.schema();

@@ -41,6 +41,25 @@ pub struct Finding {
     pub repaired: bool,
 }
 
+/// What could not be opened, and was not made up for by a repair since.
+pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
+    let datasets = engine.datasets.load();
+    datasets
+        .values()
+        .flat_map(|dataset| unopened_places(dataset).map(|(place, error)| finding(dataset, place, error.finding())))
+        .collect()
+}
+
+fn unopened_places(dataset: &DatasetHandle) -> impl Iterator<Item = (usize, &Error)> {
+    let version = dataset.partition.version();
+    let damage = dataset.damage.iter().map(|(place, error)| (*place, error));
+    damage.filter(move |(place, _)| version.unopened[*place].is_some())
+}
+
+fn finding(dataset: &DatasetHandle, place: usize, reason: String) -> Finding {
+    Finding { dataset: dataset.name.clone(), index: dataset.definitions[place].name.clone(), reason, repaired: false }
+}
+
 /// What a check looked at and what it found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CheckReport {
@@ -80,10 +99,9 @@ impl CheckReport {
         let snapshot = Snapshot::new(engine.clone(), dataset);
         let mut broken = vec![false; dataset.definitions.len()];
         let version = snapshot.pinned.version_full();
-        // A repair since the opening has made up for what could not be opened.
-        for (place, error) in dataset.damage.iter().filter(|(place, _)| version.incomplete[*place]) {
-            broken[*place] = true;
-            self.find(dataset, *place, error);
+        for (place, error) in unopened_places(dataset) {
+            broken[place] = true;
+            self.find(dataset, place, error);
         }
         for (place, parts) in version.components.iter().enumerate() {
             for part in parts {
@@ -143,12 +161,7 @@ impl CheckReport {
     }
 
     fn add_finding(&mut self, dataset: &DatasetHandle, place: usize, reason: String) {
-        self.findings.push(Finding {
-            dataset: dataset.name.clone(),
-            index: dataset.definitions[place].name.clone(),
-            reason,
-            repaired: false,
-        });
+        self.findings.push(finding(dataset, place, reason));
     }
 
     /// What the spatial index should hold; parses every record.

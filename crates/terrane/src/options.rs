@@ -81,9 +81,9 @@ pub struct Options {
     /// Whether flushes and merges run in background threads. Without, they run in the calls
     /// that make them necessary, one after the other, which tests of crashes rely on.
     pub background: bool,
-    /// Whether a store with damaged secondary indexes is opened all the same, for a check: queries
-    /// through such an index fail ([`Error::DamagedIndex`]) until it is repaired. Damage of the
-    /// records themselves that shows at the opening refuses it all the same.
+    /// Whether a store of which components cannot be opened is opened all the same, to check it or to
+    /// read what is sound: whatever needs a damaged index, or damaged records, fails
+    /// ([`Error::is_damage`]) until it is repaired. [`crate::Store::damage`] tells of it.
     pub lenient: bool,
 }
 

@@ -78,7 +78,7 @@ impl Snapshot {
     /// missing from every answer.
     pub(crate) fn spatial_version(&self) -> Result<arc_swap::Guard<Arc<Version>>> {
         let version = self.pinned.version();
-        if version.incomplete[SPATIAL as usize] {
+        if version.unopened[SPATIAL as usize].is_some() {
             return Err(self.handle.damaged_index(SPATIAL as usize));
         }
         Ok(version)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrane_storage::{RealStorage, Storage};
 
 use crate::Result;
-use crate::check::CheckReport;
+use crate::check::{self, CheckReport, Finding};
 use crate::dataset::{Dataset, Importer};
 use crate::engine::{Engine, MaintenanceCounters};
 use crate::info::StoreInfo;
@@ -101,6 +101,11 @@ impl Store {
     /// What flushes and merges did since the store was opened.
     pub fn maintenance(&self) -> MaintenanceCounters {
         self.engine.maintenance.counters()
+    }
+
+    /// What could not be opened ([`Options::lenient`]): the indexes, and why.
+    pub fn damage(&self) -> Vec<Finding> {
+        check::unopened(&self.engine)
     }
 
     /// Verifies every page, every invariant, and that every index agrees with the primary.

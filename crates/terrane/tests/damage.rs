@@ -13,6 +13,8 @@ use support::files::{Files, files_of, spatial_file, storage_of};
 use support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
 use support::{keys_of, record, seeded};
 use terrane::{Durability, Error, Key, Options, Query, Record, Snapshot, Store, Value};
+use terrane_lsm::disk::component_name;
+use terrane_lsm::manifest::Manifest;
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode};
 
 /// A closed store with several components of every index and a tail in the log; its files at
@@ -98,6 +100,10 @@ impl Answers {
         }
         met
     }
+}
+
+fn record_at(key: i64) -> Record {
+    Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)])
 }
 
 fn scan(snapshot: &Snapshot, query: &Query) -> Result<Vec<Key>, Error> {
@@ -403,20 +409,54 @@ fn queries_through_an_index_that_could_not_be_opened_fail() {
     assert!(before.count(&window()).is_err(), "a snapshot keeps the components that it was made with");
 }
 
-/// A lenient opening is for damaged secondary indexes: without its records a store is not opened.
+/// Without its records a dataset answers nothing, takes nothing, and takes nothing else with it.
 #[test]
-fn a_store_whose_records_cannot_be_opened_is_refused_leniently_too() {
-    let (files, name, bytes, _) = store_without_a_component();
-    let primary = files.keys().find(|file| file.starts_with("components/")).unwrap().clone();
-    let mut files: Files = files.into_iter().filter(|(file, _)| *file != primary).collect();
-    files.insert(name, bytes);
-    for lenient in [false, true] {
-        let options = Options { lenient, ..options(Durability::Power) };
-        let refused = Store::open_on(storage_of(&files), options.clone()).err();
-        assert!(matches!(&refused, Some(Error::Damaged { file, .. }) if *file == primary), "{refused:?}");
-        let refused = Store::open_read_only_on(storage_of(&files), options).err();
-        assert!(matches!(&refused, Some(Error::Damaged { file, .. }) if *file == primary), "{refused:?}");
+fn datasets_are_read_beside_one_whose_records_cannot_be_opened() {
+    let disk: Arc<dyn terrane_storage::Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(disk.clone(), options(Durability::Power)).unwrap();
+    for name in ["sound", "torn"] {
+        let dataset = store.create_dataset(name, first_schema()).unwrap();
+        for key in 0..20 {
+            dataset.insert(&record_at(key)).unwrap();
+        }
+        dataset.flush().unwrap();
     }
+    store.close().unwrap();
+    let manifest = Manifest::read(&*disk).unwrap().unwrap();
+    let torn = manifest.datasets.iter().find(|dataset| dataset.name == "torn").unwrap();
+    let lost = component_name(torn.partitions[0].indexes[0].components[0].file_id);
+    disk.remove(&lost).unwrap();
+    let is_of_lost = |error: &Error| matches!(error, Error::Damaged { file, .. } if *file == lost);
+
+    assert!(is_of_lost(&Store::open_on(disk.clone(), options(Durability::Power)).unwrap_err()));
+    let lenient = || Options { lenient: true, ..options(Durability::Power) };
+    for store in
+        [Store::open_read_only_on(disk.clone(), lenient()).unwrap(), Store::open_on(disk.clone(), lenient()).unwrap()]
+    {
+        assert_eq!(store.damage().len(), 1);
+        let sound = store.dataset("sound").unwrap().snapshot();
+        assert_eq!(keys_of(&sound, &Query::new()).len(), 20);
+        let torn = store.dataset("torn").unwrap();
+        let snapshot = torn.snapshot();
+        assert!(is_of_lost(&snapshot.get(&Key::Int(3)).unwrap_err()));
+        assert!(is_of_lost(&scan(&snapshot, &Query::new()).unwrap_err()));
+        assert!(is_of_lost(&snapshot.count(&Query::new()).unwrap_err()));
+        // The spatial index is whole, and knows the keys.
+        let window = Query::new().window(-90.0, -90.0, 90.0, 90.0);
+        assert_eq!(scan(&snapshot, &window).unwrap().len(), 20);
+        let refused = snapshot.query(&window).and_then(|rows| rows.collect::<Result<Vec<_>, _>>()).unwrap_err();
+        assert!(is_of_lost(&refused));
+        let report = store.check(false).unwrap();
+        assert_eq!((report.datasets, report.findings.len()), (2, 1), "{report}");
+    }
+    let store = Store::open_on(disk.clone(), lenient()).unwrap();
+    let torn = store.dataset("torn").unwrap();
+    assert!(is_of_lost(&torn.insert(&record_at(50)).unwrap_err()));
+    assert!(is_of_lost(&torn.upsert(&record_at(3)).unwrap_err()));
+    assert!(is_of_lost(&torn.delete(&Key::Int(3)).unwrap_err()));
+    store.dataset("sound").unwrap().insert(&record_at(50)).unwrap();
+    let report = store.check(true).unwrap();
+    assert!(report.findings.len() == 1 && !report.is_clean(), "{report}");
 }
 
 #[test]

@@ -89,3 +89,35 @@ fn a_directory_that_only_resembles_a_store_is_none() {
         terrane(name, &sandbox.store(), &[]).exits(2).says("there is no store");
     }
 }
+
+#[test]
+fn datasets_are_read_and_checked_beside_one_that_lost_its_records() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    for name in ["torn", "sound"] {
+        import(&store, name, &sample("cities200.csv"), &[]).exits(0);
+    }
+    // The first file that the store wrote: the records of the first dataset.
+    let mut components: Vec<_> = fs::read_dir(store.join("components"))
+        .expect("components")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    components.sort();
+    fs::remove_file(&components[0]).expect("it is removed");
+
+    let lost = "index \"primary\" of dataset \"torn\": components/000000000001.tc";
+    let answer = terrane("query", &store, &["sound", "--count"]).exits(0).says(lost).says("terrane check");
+    assert_eq!(answer.number(), 200);
+    terrane("query", &store, &["torn", "--count"]).exits(3).says("components/000000000001.tc is damaged");
+    for arguments in [&[][..], &["--repair"]] {
+        let report = terrane("check", &store, &[arguments, &["--format", "json"]].concat()).exits(3).json_lines();
+        assert_eq!(report[0]["datasets"], json!(2));
+        assert_eq!(report[0]["records"], json!(200));
+        let findings = report[0]["findings"].as_array().expect("findings");
+        assert_eq!(
+            (findings.len(), &findings[0]["dataset"], &findings[0]["repaired"]),
+            (1, &json!("torn"), &json!(false))
+        );
+    }
+    insert(&store, "sound", RECORD, &[]).exits(3).says("terrane check");
+}

@@ -38,18 +38,24 @@ pub struct Version {
     pub generations: Vec<Arc<Generation>>,
     /// Disk components of each index, newest first.
     pub components: Vec<Vec<Arc<dyn DiskPart>>>,
-    /// For each index, whether the manifest has components of it that could not be opened. They are
+    /// For each index, why components of it that the manifest has could not be opened. They are
     /// older than those in `components`.
-    pub incomplete: Vec<bool>,
+    pub unopened: Vec<Option<Error>>,
     /// Changes up to this number are in disk components.
     pub flushed_sequence: u64,
 }
 
 impl Version {
+    /// An error if components of the index at `place` could not be opened, as what they hold would
+    /// be missing from every answer, and what they hide would come back.
+    pub fn check_whole(&self, place: usize) -> Result<()> {
+        self.unopened[place].clone().map_or(Ok(()), Err)
+    }
+
     /// Whether nothing of the index at `place` is older than its first `count` components, so that
     /// their anti-matter hides nothing.
     fn is_oldest(&self, place: usize, count: usize) -> bool {
-        count == self.components[place].len() && !self.incomplete[place]
+        count == self.components[place].len() && self.unopened[place].is_none()
     }
 }
 
@@ -81,7 +87,7 @@ pub struct Partition {
 impl Partition {
     /// Opens the components that the manifest names. `on_damage` decides about an index (by its
     /// place) of which one cannot be opened: the error it returns, or an index without components
-    /// that counts as incomplete.
+    /// that answers nothing.
     pub fn open(
         storage: &Arc<dyn Storage>,
         cache: &Arc<PageCache>,
@@ -91,7 +97,7 @@ impl Partition {
         on_damage: &mut dyn FnMut(usize, Error) -> Result<()>,
     ) -> Result<Self> {
         let mut components = Vec::with_capacity(indexes.len());
-        let mut incomplete = vec![false; indexes.len()];
+        let mut unopened = vec![None; indexes.len()];
         for (place, numbered) in indexes.iter().enumerate() {
             let state = state.indexes.iter().find(|state| state.id == numbered.id);
             let parts = state.map_or(&[][..], |state| &state.components).iter();
@@ -101,8 +107,9 @@ impl Partition {
             components.push(match opened {
                 Ok(parts) => parts,
                 Err(error) if error.is_damage() => {
+                    let cause = error.clone();
                     on_damage(place, error)?;
-                    incomplete[place] = true;
+                    unopened[place] = Some(cause);
                     Vec::new()
                 }
                 Err(error) => return Err(error),
@@ -110,7 +117,7 @@ impl Partition {
         }
         let active = Generation::new(&indexes, state.flushed_sequence)?;
         let generations = vec![Arc::new(active)];
-        let version = Version { generations, components, incomplete, flushed_sequence: state.flushed_sequence };
+        let version = Version { generations, components, unopened, flushed_sequence: state.flushed_sequence };
         Ok(Self {
             dataset,
             id: state.id,

@@ -32,6 +32,7 @@ impl std::ops::Deref for PrimaryValue<'_> {
 
 /// The value of a key that a snapshot sees in the B-tree at a place of the partition.
 pub fn get<'v>(version: &'v Version, place: usize, key: &[u8], snapshot: u64) -> Result<Option<PrimaryValue<'v>>> {
+    version.check_whole(place)?;
     for generation in &version.generations {
         let memory: &MemoryBTree = downcast_memory(generation.memory(place))?;
         if let Some(found) = memory.get(key, snapshot) {
@@ -112,6 +113,7 @@ pub fn scan<'v>(
     snapshot: u64,
     visit: &mut EntryVisitor<'_>,
 ) -> Result<bool> {
+    version.check_whole(place)?;
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut sources = Vec::new();
     for generation in &version.generations {
@@ -157,6 +159,7 @@ pub fn scan<'v>(
 
 /// The smallest and the largest key of all components, deleted ones included.
 pub fn key_range(version: &Version, place: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    version.check_whole(place)?;
     let mut found: Option<(Vec<u8>, Vec<u8>)> = None;
     let mut extend = |first: &[u8], last: &[u8]| match &mut found {
         None => found = Some((first.to_vec(), last.to_vec())),

@@ -51,6 +51,7 @@ impl SpatialSource<'_> {
 
 /// The components of the R-tree at a place of the partition, newest first.
 pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSource<'_>>> {
+    version.check_whole(place)?;
     let mut sources = Vec::with_capacity(version.generations.len() + version.components[place].len());
     for generation in &version.generations {
         let memory: &MemoryRTree = downcast_memory(generation.memory(place))?;

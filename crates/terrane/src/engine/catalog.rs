@@ -96,8 +96,8 @@ pub(crate) struct DatasetHandle {
 }
 
 impl DatasetHandle {
-    /// Opens a dataset. With `lenient`, a secondary index that cannot be opened is left without
-    /// components and noted in `damage`, for a check; else it is an error.
+    /// Opens a dataset. With `lenient`, an index that cannot be opened is left without components
+    /// and noted in `damage`, for a check; else it is an error.
     pub fn open(
         storage: &Arc<dyn Storage>,
         cache: &Arc<PageCache>,
@@ -113,7 +113,7 @@ impl DatasetHandle {
         let mut damage = Vec::new();
         let partition =
             Partition::open(storage, cache, state.id, partition, catalog.indexes()?, &mut |place, error| {
-                if !lenient || place == PRIMARY as usize {
+                if !lenient {
                     return Err(error);
                 }
                 damage.push((place, error.into()));

@@ -424,6 +424,7 @@ impl Rows {
             return Ok(None);
         }
         let version = self.snapshot.pinned.version();
+        version.check_whole(PRIMARY as usize)?;
         let in_memory = version.generations.iter().any(|generation| !generation.memory(PRIMARY as usize).is_empty());
         Ok(match &version.components[PRIMARY as usize][..] {
             _ if in_memory => None,
