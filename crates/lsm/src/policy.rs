@@ -26,6 +26,18 @@ impl Default for MergePolicy {
 }
 
 impl MergePolicy {
+    /// Whether there are several times as many components as the policy wants, so that merges must be
+    /// waited for. `sizes` are the components' bytes, newest first.
+    pub fn is_far_behind(&self, sizes: &[u64]) -> bool {
+        const TIMES: usize = 4;
+        match *self {
+            Self::Prefix { mergeable_bytes_max, components_max } => {
+                let mergeable = sizes.iter().take_while(|size| **size <= mergeable_bytes_max).count();
+                mergeable > components_max.max(2).saturating_mul(TIMES)
+            }
+        }
+    }
+
     /// Chooses what to merge. `sizes` are the components' bytes, newest first, and so is the
     /// range that is returned.
     pub fn choose(&self, sizes: &[u64]) -> Option<Range<usize>> {
@@ -61,6 +73,17 @@ mod tests {
         assert_eq!(prefix(&[]), None);
         assert_eq!(prefix(&[10, 10]), None);
         assert_eq!(prefix(&[10, 10, 500]), None);
+    }
+
+    #[test]
+    fn a_multiple_of_what_is_wanted_is_far_behind() {
+        let policy = MergePolicy::Prefix { mergeable_bytes_max: 100, components_max: 3 };
+        assert!(!policy.is_far_behind(&[10; 12]));
+        assert!(policy.is_far_behind(&[10; 13]));
+        let large = [&[10; 12][..], &[500; 90]].concat();
+        assert!(!policy.is_far_behind(&large), "large ones are never merged");
+        let never = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
+        assert!(!never.is_far_behind(&[10; 1000]));
     }
 
     #[test]

@@ -73,6 +73,29 @@ fn short_sessions_do_not_pile_up_components() {
     }
 }
 
+/// What sessions too short for their merges have left is merged before a session ends, once it is
+/// several times what the policy wants.
+#[test]
+fn components_of_sessions_too_short_for_merges_do_not_pile_up() {
+    for background in [false, true] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(storage.clone(), options(usize::MAX, false)).unwrap();
+        let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+        for part in 0..4 * COMPONENTS_MAX as i64 + 1 {
+            for key in 0..1_500 {
+                dataset.insert(&at(part * 1_500 + key)).unwrap();
+            }
+            dataset.flush().unwrap();
+        }
+        drop(dataset);
+        store.close().unwrap();
+        assert!(components(&storage).iter().all(|count| *count > 4 * COMPONENTS_MAX));
+        Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap().close().unwrap();
+        let left = components(&storage);
+        assert!(left.iter().all(|count| *count < COMPONENTS_MAX), "{left:?}, background {background}");
+    }
+}
+
 /// A merge that meets damage does not keep the store from opening, but the next flush or the close
 /// tells of it, once.
 #[test]

@@ -207,7 +207,7 @@ impl Partition {
             let _exchange = self.exchange.lock();
             let mut next = (*self.version()).clone();
             let old = std::mem::replace(&mut next.components[place], vec![part]);
-            next.incomplete[place] = false;
+            next.unopened[place] = None;
             self.version.store(Arc::new(next));
             old
         };
@@ -219,10 +219,13 @@ impl Partition {
     /// What the policy wants merged: the index's place and the range of its components.
     pub fn choose_merge(&self, policy: &MergePolicy) -> Option<(usize, Range<usize>)> {
         let version = self.version.load();
-        version.components.iter().enumerate().find_map(|(place, parts)| {
-            let sizes: Vec<u64> = parts.iter().map(|part| part.file().meta().file_len).collect();
-            Some((place, policy.choose(&sizes)?))
-        })
+        let mut indexes = version.components.iter().map(|parts| sizes(parts)).enumerate();
+        indexes.find_map(|(place, sizes)| Some((place, policy.choose(&sizes)?)))
+    }
+
+    /// Whether an index has several times as many components as the policy wants.
+    pub fn is_far_behind(&self, policy: &MergePolicy) -> bool {
+        self.version.load().components.iter().any(|parts| policy.is_far_behind(&sizes(parts)))
     }
 
     /// Merges neighbouring components of an index. `None` when there was nothing to do or it
@@ -358,4 +361,9 @@ fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Rang
         Some(found) if found == ids => Ok(start..start + ids.len()),
         _ => Err(Error::Invalid("the merged components are no longer neighbours".into())),
     }
+}
+
+/// Bytes of each component.
+fn sizes(parts: &[Arc<dyn DiskPart>]) -> Vec<u64> {
+    parts.iter().map(|part| part.file().meta().file_len).collect()
 }

@@ -50,6 +50,8 @@ pub(crate) struct Maintenance {
     state: Mutex<State>,
     changed: Condvar,
     cancellation: Cancellation,
+    /// End of the log when it was last looked at who keeps how much of it.
+    log_looked_at: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     flushes: AtomicU64,
     flushed_bytes: AtomicU64,
@@ -140,10 +142,20 @@ impl Engine {
     }
 
     /// Ends the background threads. A long merge is given up; short ones that the policy wants are
-    /// done first, so that also sessions too short for anything else keep the components few.
+    /// done first, so that also sessions too short for anything else keep the components few. Where
+    /// that was not enough, and there are several times as many as the policy wants, long ones
+    /// are waited for.
     pub fn stop_maintenance(&self) {
-        self.maintenance.cancellation.cancel();
-        self.maintenance.state.lock().stopping = true;
+        let policy = &self.options.merge_policy;
+        let is_behind = !self.options.lenient
+            && self.datasets.load().values().any(|dataset| dataset.partition.is_far_behind(policy));
+        if !is_behind {
+            self.maintenance.cancellation.cancel();
+        }
+        let mut state = self.maintenance.state.lock();
+        state.merge_wanted |= is_behind;
+        state.stopping = true;
+        drop(state);
         self.maintenance.changed.notify_all();
         for thread in self.maintenance.threads.lock().drain(..) {
             if thread.thread().id() != std::thread::current().id() {
@@ -171,6 +183,17 @@ impl Engine {
     fn keeps_log(&self, dataset: &DatasetHandle, end_lsn: u64) -> bool {
         let first_lsn = dataset.partition.active_first_lsn();
         first_lsn.is_some_and(|first_lsn| end_lsn.saturating_sub(first_lsn) > self.log_bytes_kept())
+    }
+
+    /// Whether some dataset keeps too much of the log. Asked once in a while only, as it looks at
+    /// all datasets.
+    fn log_is_kept(&self, end_lsn: u64) -> bool {
+        let looked_at = &self.maintenance.log_looked_at;
+        if end_lsn.saturating_sub(looked_at.load(Ordering::Relaxed)) < self.log_bytes_kept() / 16 {
+            return false;
+        }
+        looked_at.store(end_lsn, Ordering::Relaxed);
+        self.datasets.load().values().any(|dataset| self.keeps_log(dataset, end_lsn))
     }
 
     /// Whether memory components may grow. An eighth of their share is left for the writes that
@@ -226,8 +249,7 @@ impl Engine {
     /// To be called after a write that ends at `end_lsn` in the log: has a flush done when there is
     /// enough for one, be it in another dataset.
     pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64) {
-        let full = dataset.partition.active_memory_used() >= self.seal_threshold()
-            || self.datasets.load().values().any(|dataset| self.keeps_log(dataset, end_lsn));
+        let full = dataset.partition.active_memory_used() >= self.seal_threshold() || self.log_is_kept(end_lsn);
         let crowded = self.memory_used() >= self.shares.components / 4 * 3;
         if full || crowded || self.log.as_ref().is_some_and(|log| log.needs_preparation()) {
             if self.options.background {
