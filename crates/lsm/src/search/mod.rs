@@ -8,10 +8,14 @@ mod window;
 
 use std::collections::HashMap;
 
-pub use nearest::{Candidate, Metric, NearestSearch};
+pub use nearest::{Candidate, Metric, NearestSearch, Next};
 pub use nearest_points::{NEAREST_POINTS_MAX, NearestPoints, nearest_points};
 pub use primary::{EntryVisitor, PrimaryValue, get, key_range, scan};
 pub use window::{Hit, HoldsSource, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
+
+/// About the bytes that an entry takes among those that anti-matter hides, without its key, when
+/// the table has just grown.
+pub const HIDDEN_ENTRY_BYTES: usize = 88;
 
 /// Keys that anti-matter hides, with the newest component that says so; components are
 /// numbered from the newest, and only later ones are concerned.
@@ -27,7 +31,7 @@ impl Hidden {
         match self.keys.get_mut(key) {
             Some(newest) => *newest = source.min(*newest),
             None => {
-                self.bytes += key.len() + 2 * size_of::<(Box<[u8]>, usize)>();
+                self.bytes += key.len() + HIDDEN_ENTRY_BYTES;
                 self.keys.insert(key.into(), source);
             }
         }

@@ -44,6 +44,17 @@ pub struct Candidate<'s> {
     pub key: &'s [u8],
 }
 
+/// What a search comes to.
+#[derive(Clone, Copy, Debug)]
+pub enum Next<'s> {
+    /// The next entry in order of the measure. Entries at the same measure come in no order.
+    Candidate(Candidate<'s>),
+    /// There are no more.
+    End,
+    /// The search has taken more memory than it was allowed. It can go on with more.
+    MemoryFull,
+}
+
 const NODE: u8 = 0;
 const ANTIMATTER: u8 = 1;
 const LIVE: u8 = 2;
@@ -124,6 +135,11 @@ impl OpenLeaf {
         self.entries.last().copied()
     }
 
+    fn memory_used(&self) -> usize {
+        let lists = self.entries.capacity() * size_of::<LeafEntry>() + self.rects.capacity() * size_of::<Rect>();
+        size_of::<Self>() + lists + self.keys.capacity() + size_of::<u32>() * self.ends.capacity()
+    }
+
     fn key(&self, index: u16) -> &[u8] {
         let index = usize::from(index);
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
@@ -149,6 +165,8 @@ pub struct NearestSearch<'v, M> {
     /// Nodes that were opened, whose places are free again; roots keep theirs.
     free_nodes: Vec<u32>,
     leaves: Vec<OpenLeaf>,
+    /// Bytes that the opened leaves take.
+    leaf_bytes: usize,
     /// Leaves of which every entry was taken.
     free_leaves: Vec<u32>,
     hidden: Hidden,
@@ -176,6 +194,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             nodes: Vec::with_capacity(64),
             free_nodes: Vec::new(),
             leaves: Vec::new(),
+            leaf_bytes: 0,
             free_leaves: Vec::new(),
             hidden: Hidden::default(),
             taken: None,
@@ -234,23 +253,20 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
 
     /// About the bytes of memory used.
     pub fn memory_used(&self) -> usize {
-        let leaves: usize = self
-            .leaves
-            .iter()
-            .map(|leaf| {
-                let lists =
-                    leaf.entries.capacity() * size_of::<LeafEntry>() + leaf.rects.capacity() * size_of::<Rect>();
-                size_of::<OpenLeaf>() + lists + leaf.keys.capacity() + 4 * leaf.ends.capacity()
-            })
-            .sum();
-        leaves + self.hidden.memory_used() + self.queue.capacity() * size_of::<Item>() + self.nodes.capacity() * 48
+        let nodes = self.nodes.capacity() * size_of::<(usize, NodeRef<'_>)>()
+            + (self.free_nodes.capacity() + self.free_leaves.capacity()) * size_of::<u32>();
+        self.leaf_bytes + self.hidden.memory_used() + self.queue.capacity() * size_of::<Item>() + nodes
     }
 
-    /// The next entry in order of the measure. Entries at the same measure come in no order.
-    pub fn next_candidate(&mut self) -> Result<Option<Candidate<'_>>> {
+    /// Goes on to the next entry, as long as no more than `memory_max` bytes are used: what is hidden
+    /// and what has to be opened on the way may be any number.
+    pub fn advance(&mut self, memory_max: usize) -> Result<Next<'_>> {
         loop {
             self.requeue_taken();
-            let Some(item) = self.queue.pop() else { return Ok(None) };
+            if self.memory_used() > memory_max {
+                return Ok(Next::MemoryFull);
+            }
+            let Some(item) = self.queue.pop() else { return Ok(Next::End) };
             if item.rank == NODE {
                 self.open(item.number as usize)?;
                 continue;
@@ -265,7 +281,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
                 self.hidden.add(key, leaf.source);
             } else if !self.hidden.hides(key, leaf.source) {
                 let leaf = &self.leaves[item.number as usize];
-                return Ok(Some(Candidate {
+                return Ok(Next::Candidate(Candidate {
                     measure: entry.measure,
                     rect: leaf.rects[usize::from(entry.index)],
                     key: leaf.key(entry.index),
@@ -281,6 +297,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             match leaf.nearest() {
                 Some(entry) => self.queue.push(Item { measure: entry.measure, rank: entry.rank, number }),
                 None => {
+                    self.leaf_bytes -= leaf.memory_used();
                     *leaf = OpenLeaf::new(leaf.source);
                     self.free_leaves.push(number);
                 }
@@ -352,6 +369,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     fn keep(&mut self, mut leaf: OpenLeaf) {
         leaf.unsorted = leaf.entries.len();
         if let Some(nearest) = leaf.nearest() {
+            self.leaf_bytes += leaf.memory_used();
             let number = match self.free_leaves.pop() {
                 Some(number) => {
                     self.leaves[number as usize] = leaf;

@@ -30,7 +30,8 @@ pub struct Stage {
 /// What a query did to find its answer. Complete when the last row has been taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `spatial index`, `spatial index only`, `nearest`, or `primary scan`.
+    /// `spatial index`, `spatial index only`, `primary scan`, `nearest`, or `nearest by primary scan`
+    /// where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
     /// Windows that the spatial index was searched with.
     pub windows: usize,

@@ -7,7 +7,9 @@
 use std::ops::ControlFlow;
 
 use terrane_lsm::partition::Version;
-use terrane_lsm::search::{Hit, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources};
+use terrane_lsm::search::{
+    HIDDEN_ENTRY_BYTES, Hit, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources,
+};
 use terrane_space::Rect;
 
 use super::explain::Explanation;
@@ -15,9 +17,6 @@ use crate::Result;
 use crate::engine::SPATIAL;
 use crate::key::KeyType;
 use crate::snapshot::Snapshot;
-
-/// About the bytes that an entry takes among those that anti-matter hides, without its key.
-const HIDDEN_ENTRY_BYTES: u64 = 88;
 
 /// A search with several windows.
 #[derive(Debug)]
@@ -138,5 +137,5 @@ fn hidden_bytes(source: &SpatialSource<'_>, key_type: KeyType) -> u64 {
         KeyType::Int64 | KeyType::UInt64 => 8,
         KeyType::Utf8 | KeyType::Binary => bytes / entries.max(1),
     };
-    antimatter.saturating_mul(HIDDEN_ENTRY_BYTES + key_bytes)
+    antimatter.saturating_mul(HIDDEN_ENTRY_BYTES as u64 + key_bytes)
 }

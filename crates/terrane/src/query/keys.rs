@@ -11,6 +11,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    /// Keys that lie in `bytes` at these places.
+    pub fn from_parts(bytes: Vec<u8>, spans: Vec<Range<usize>>) -> Self {
+        Self { bytes, spans }
+    }
+
     pub fn push(&mut self, key: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);

@@ -7,6 +7,7 @@ mod index;
 mod keys;
 pub(crate) mod metric;
 pub(crate) mod nearest;
+mod nearest_scan;
 #[cfg(test)]
 mod tests;
 

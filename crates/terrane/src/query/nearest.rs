@@ -2,12 +2,13 @@
 //!
 //! The index gives candidates in the order of a lower bound of their distance. A candidate
 //! that meets all conditions waits with its exact distance until nothing nearer, and
-//! nothing at the same distance, can come; so ties are in the order of keys.
+//! nothing at the same distance, can come; so ties are in the order of keys. Where what has to
+//! be noted on the way (above all, what is deleted) does not fit in memory, the records answer.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use terrane_lsm::search::{Metric, NearestPoints, NearestSearch, nearest_points, spatial_sources};
+use terrane_lsm::search::{Metric, NearestPoints, NearestSearch, Next, nearest_points, spatial_sources};
 use terrane_space::geometry::distance_bytes;
 use terrane_space::sphere::{PreparedPoint, distance_m_from_chord};
 use terrane_space::{CoordinateSystem, Point};
@@ -17,6 +18,7 @@ use super::explain::Explanation;
 use super::filter::{Filters, damaged};
 use super::keys::Keys;
 use super::metric::{PlanarMetric, SphereMetric};
+use super::nearest_scan;
 use super::{Nearest, check_place};
 use crate::engine::SPATIAL;
 use crate::key::EncodedKey;
@@ -37,6 +39,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// What was found in another way.
+    pub fn of(keys: Keys, distances: Vec<f64>) -> Self {
+        Self { points: None, keys, distances, taken: 0 }
+    }
+
     /// All keys, with their distances.
     pub fn into_parts(self) -> (Keys, Vec<f64>) {
         let Self { points, mut keys, mut distances, .. } = self;
@@ -59,9 +66,6 @@ impl Found {
         self.keys.get(index).map(|key| (key, distance))
     }
 }
-
-/// The memory used is looked at once in so many candidates.
-const MEMORY_STEP: u64 = 1024;
 
 /// A record that meets all conditions and waits for its turn.
 #[derive(Debug, PartialEq)]
@@ -96,14 +100,19 @@ pub(crate) fn search(
     check_place(system, nearest.x, nearest.y)?;
     let k = limit.map_or(nearest.k, |limit| nearest.k.min(usize::try_from(limit).unwrap_or(usize::MAX)));
     let place = Point { x: nearest.x, y: nearest.y };
+    let exact = Exact { system, place, prepared: PreparedPoint::new(place) };
     explanation.plan = "nearest";
-    match system {
+    let found = match system {
         CoordinateSystem::Planar => {
-            run(snapshot, filters, place, k, PlanarMetric(place), planar_lower_bound, explanation)
+            run(snapshot, filters, &exact, k, PlanarMetric(place), planar_lower_bound, explanation)
         }
         CoordinateSystem::LonLat => {
-            run(snapshot, filters, place, k, SphereMetric::new(place), sphere_lower_bound, explanation)
+            run(snapshot, filters, &exact, k, SphereMetric::new(place), sphere_lower_bound, explanation)
         }
+    }?;
+    match found {
+        Some(found) => Ok(found),
+        None => nearest_scan::search(snapshot, filters, &exact, k, explanation),
     }
 }
 
@@ -123,15 +132,16 @@ fn sphere_lower_bound(measure: f64) -> f64 {
     (distance_m * (1.0 - 1e-12) - slack_m).max(0.0)
 }
 
+/// Searches the index; `None` when that takes more memory than there is.
 fn run<M: Metric>(
     snapshot: &Snapshot,
     filters: &Filters,
-    place: Point,
+    exact: &Exact,
     k: usize,
     metric: M,
     lower_bound: fn(f64) -> f64,
     explanation: &mut Explanation,
-) -> Result<Found> {
+) -> Result<Option<Found>> {
     let version = arc_swap::Guard::into_inner(snapshot.spatial_version()?);
     let sources = spatial_sources(&version, SPATIAL as usize)?;
     let note_searched = |explanation: &mut Explanation, searched: u64| {
@@ -139,7 +149,6 @@ fn run<M: Metric>(
         explanation.components_pruned = sources.len() as u64 - searched;
     };
     let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
-    let exact = Exact { system: snapshot.schema().system, place, prepared: PreparedPoint::new(place) };
     // Only where every entry is a result can the search forget farther ones.
     if points
         && filters.is_empty()
@@ -150,12 +159,13 @@ fn run<M: Metric>(
         explanation.candidates = nearest.measured;
         explanation.pages_visited = nearest.pages;
         explanation.entries = nearest.measured;
-        return Ok(Found { points: Some(nearest), ..Found::default() });
+        return Ok(Some(Found { points: Some(nearest), ..Found::default() }));
     }
     let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), filters.windows());
     let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
     let mut found = Found::default();
-    let mut seen = 0u64;
+    let (mut seen, mut long_key_bytes) = (0u64, 0);
+    let memory_max = snapshot.engine.shares.work;
     while found.distances.len() < k {
         let bound = search.peek().map(lower_bound);
         if let Some(Reverse(first)) = waiting.peek()
@@ -163,14 +173,20 @@ fn run<M: Metric>(
         {
             found.keys.push(&first.key);
             found.distances.push(first.distance);
+            long_key_bytes -= first.key.bytes_allocated();
             waiting.pop();
             continue;
         }
-        let Some(candidate) = search.next_candidate()? else {
-            if waiting.is_empty() {
-                break;
+        let results = found.keys.memory_used() + size_of::<f64>() * found.distances.capacity();
+        let held = waiting.capacity() * size_of::<Waiting>() + long_key_bytes + results;
+        let candidate = match search.advance(memory_max.saturating_sub(held))? {
+            Next::Candidate(candidate) => candidate,
+            Next::End if waiting.is_empty() => break,
+            Next::End => continue,
+            Next::MemoryFull => {
+                explanation.pages_visited = search.pages;
+                return Ok(None);
             }
-            continue;
         };
         seen += 1;
         let (rect, key) = (candidate.rect, EncodedKey::new(candidate.key)?);
@@ -186,31 +202,19 @@ fn run<M: Metric>(
             distance.map_err(|error| snapshot.name_record(error, &key))?
         };
         if let Some(distance) = found_distance {
+            long_key_bytes += key.bytes_allocated();
             waiting.push(Reverse(Waiting { distance, key }));
-        }
-        if !seen.is_multiple_of(MEMORY_STEP) {
-            continue;
-        }
-        let waiting_bytes = waiting.len() * (size_of::<Waiting>() + 16);
-        let used = search.memory_used() + waiting_bytes + found.keys.memory_used() + 8 * found.distances.capacity();
-        let limit = snapshot.engine.shares.work;
-        if used > limit {
-            return Err(Error::Memory {
-                what: format!("a search for the nearest {k} records"),
-                needed_bytes: used as u64,
-                available_bytes: limit as u64,
-            });
         }
     }
     note_searched(explanation, search.components_searched);
     explanation.candidates = seen;
     explanation.pages_visited = search.pages;
     explanation.entries = search.entries;
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Distances as they are reported.
-struct Exact {
+pub(super) struct Exact {
     system: CoordinateSystem,
     place: Point,
     prepared: PreparedPoint,
@@ -224,7 +228,8 @@ impl Exact {
         }
     }
 
-    fn to_record(&self, record: &RecordView<'_>) -> Result<Option<f64>> {
+    /// The distance of a record that has a geometry.
+    pub fn to_record(&self, record: &RecordView<'_>) -> Result<Option<f64>> {
         match record.geometry() {
             None => Ok(None),
             Some(GeometryRef::Point(point)) => Ok(Some(self.to_point(point))),

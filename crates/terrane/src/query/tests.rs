@@ -3,9 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use terrane_space::{CoordinateSystem, Rect};
+use terrane_lsm::search::{NearestSearch, Next, spatial_sources};
+use terrane_space::{CoordinateSystem, Point, Rect};
 
+use super::metric::PlanarMetric;
 use super::{Query, antimatter_fits};
+use crate::engine::SPATIAL;
 use crate::schema::KeyType;
 use crate::testing::{delete, points, points_within, put, replace_primary, replace_spatial};
 use crate::{Dataset, Error, Key, KeyRef};
@@ -85,6 +88,86 @@ fn where_too_much_is_deleted_the_records_answer() {
         assert_eq!(visited(&dataset, usize::MAX), wanted, "{what}");
         assert_eq!(visited(&dataset, 7), 7, "{what}");
     }
+}
+
+/// A search that asks for nothing near meets everything that is deleted on the way.
+#[test]
+fn a_nearest_search_among_deleted_records_stays_within_its_memory() {
+    let (_store, dataset) = mostly_deleted(10_000, KeyType::UInt64, Key::UInt);
+    let snapshot = dataset.snapshot();
+    let version = snapshot.pinned.version_full();
+    let sources = spatial_sources(&version, SPATIAL as usize).unwrap();
+    let mut search = NearestSearch::new(&sources, PlanarMetric(Point::new(50.0, 1.0)), snapshot.sequence(), None);
+    let (mut candidates, mut interruptions, mut memory_max) = (0, 0, 32 << 10);
+    loop {
+        match search.advance(memory_max).unwrap() {
+            Next::Candidate(_) => candidates += 1,
+            Next::End => break,
+            Next::MemoryFull => {
+                // What one leaf takes, or one growth of a list, may come on top.
+                let used = search.memory_used();
+                assert!(used > memory_max && used < 2 * memory_max + (64 << 10), "{used} bytes of {memory_max}");
+                interruptions += 1;
+                memory_max += 32 << 10;
+            }
+        }
+    }
+    assert_eq!(candidates, 1000);
+    assert!(interruptions > 10, "{interruptions} interruptions");
+}
+
+#[test]
+fn where_too_much_is_deleted_the_records_tell_the_nearest() {
+    let key_of = |number: u64, key_type| match key_type {
+        KeyType::UInt64 => Key::UInt(number),
+        _ => Key::Utf8(format!("{number:06}{}", "k".repeat(900))),
+    };
+    for (count, fits, key_type) in
+        [(3_000, true, KeyType::UInt64), (40_000, false, KeyType::UInt64), (4_000, false, KeyType::Utf8)]
+    {
+        let (_store, dataset) = mostly_deleted(count, key_type, |number| key_of(number, key_type));
+        let snapshot = dataset.snapshot();
+        let live: Vec<u64> = (0..count).filter(|number| number % 10 == 0).collect();
+        for k in [0, 1, 7, 300, 5000] {
+            // Many are equally far, so that keys decide.
+            let mut wanted: Vec<(f64, u64)> = live.iter().map(|number| ((number % 100) as f64, *number)).collect();
+            wanted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            wanted.truncate(k);
+            let what = format!("{k} of {count} keys of type {key_type}");
+            let mut found = Vec::new();
+            let visit = |key: KeyRef<'_>, distance: f64| {
+                let number = match key {
+                    KeyRef::UInt(number) => number,
+                    KeyRef::Utf8(text) => text[..6].parse().unwrap(),
+                    _ => panic!("{key:?}"),
+                };
+                found.push((distance, number));
+                ControlFlow::Continue(())
+            };
+            snapshot.visit_nearest(0.0, 1.0, k, visit).unwrap();
+            assert!(found == wanted, "{what}: {found:?}");
+            let condition = Query::new().nearest(0.0, 1.0, k).window(0.0, 0.0, 80.0, 2.0);
+            let wanted = live.iter().filter(|number| **number % 100 <= 80).count().min(k);
+            let mut rows = snapshot.query(&condition.columns(["id"])).unwrap();
+            let found: usize = rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+            assert_eq!(found, wanted, "{what}");
+            if k == 5000 {
+                let plan = if fits { "nearest" } else { "nearest by primary scan" };
+                assert_eq!(rows.explanation().plan, plan, "{what}");
+            }
+        }
+    }
+}
+
+/// The results themselves have to fit, whichever way they are found.
+#[test]
+fn more_results_than_fit_are_refused() {
+    let (_store, dataset) = mostly_deleted(15_000, KeyType::Utf8, |number| Key::Utf8(format!("{number:0900}")));
+    let mut found = dataset.snapshot().query(&Query::new().nearest(0.0, 1.0, 700)).unwrap();
+    assert_eq!(found.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 700);
+    assert_eq!(found.explanation().plan, "nearest by primary scan");
+    let refused = dataset.snapshot().query(&Query::new().nearest(0.0, 1.0, usize::MAX));
+    assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! The nearest records from a scan of all, in bounded memory.
+
+use std::cmp::Ordering;
+use std::ops::{ControlFlow, Range};
+
+use super::explain::Explanation;
+use super::filter::Filters;
+use super::keys::Keys;
+use super::nearest::{Exact, Found};
+use crate::engine::PRIMARY;
+use crate::record::RecordView;
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+
+/// Records that are kept beyond those asked for, so that choosing among them is rare.
+const SURPLUS_MIN: usize = 1024;
+
+/// A record that may be among the nearest; its key lies among those of all.
+struct Kept {
+    distance: f64,
+    key: Range<usize>,
+}
+
+/// The nearest of the records added so far, and some that are not.
+struct Nearest {
+    k: usize,
+    kept: Vec<Kept>,
+    keys: Vec<u8>,
+    /// What is farther is not among the nearest.
+    farthest: f64,
+    bytes_max: usize,
+}
+
+impl Nearest {
+    fn bytes_held(&self) -> usize {
+        self.keys.len() + self.kept.len() * size_of::<Kept>()
+    }
+
+    fn add(&mut self, key: &[u8], distance: f64) -> Result<()> {
+        if distance.total_cmp(&self.farthest).is_gt() {
+            return Ok(());
+        }
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        self.kept.push(Kept { distance, key: start..self.keys.len() });
+        let is_full = self.bytes_held() > self.bytes_max;
+        if is_full || self.kept.len() >= self.k.saturating_mul(2).max(SURPLUS_MIN) {
+            self.choose();
+        }
+        // So much has to be left free that choosing again pays.
+        if is_full && self.bytes_held() > self.bytes_max / 4 * 3 {
+            return Err(Error::Memory {
+                what: format!("a search for the nearest {} records", self.k),
+                needed_bytes: self.bytes_held() as u64,
+                available_bytes: self.bytes_max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Lets go of all but the nearest.
+    fn choose(&mut self) {
+        if self.kept.len() > self.k && self.k > 0 {
+            let keys = &self.keys;
+            let (_, last, _) = self.kept.select_nth_unstable_by(self.k - 1, |a, b| order(keys, a, b));
+            self.farthest = last.distance;
+            self.kept.truncate(self.k);
+            self.kept.sort_unstable_by_key(|kept| kept.key.start);
+            let mut end = 0;
+            for kept in &mut self.kept {
+                self.keys.copy_within(kept.key.clone(), end);
+                kept.key = end..end + kept.key.len();
+                end = kept.key.end;
+            }
+            self.keys.truncate(end);
+        }
+    }
+
+    fn into_found(mut self) -> Found {
+        self.choose();
+        let keys = &self.keys;
+        self.kept.sort_unstable_by(|a, b| order(keys, a, b));
+        let distances = self.kept.iter().map(|kept| kept.distance).collect();
+        let spans = self.kept.into_iter().map(|kept| kept.key).collect();
+        Found::of(Keys::from_parts(self.keys, spans), distances)
+    }
+}
+
+/// By distance; at one distance, by key.
+fn order(keys: &[u8], a: &Kept, b: &Kept) -> Ordering {
+    a.distance.total_cmp(&b.distance).then_with(|| keys[a.key.clone()].cmp(&keys[b.key.clone()]))
+}
+
+/// Finds the nearest records without the spatial index.
+///
+/// # Errors
+/// [`Error::Memory`] where the results alone do not fit; damage; storage.
+pub(super) fn search(
+    snapshot: &Snapshot,
+    filters: &Filters,
+    exact: &Exact,
+    k: usize,
+    explanation: &mut Explanation,
+) -> Result<Found> {
+    explanation.plan = "nearest by primary scan";
+    let version = snapshot.pinned.version();
+    explanation.components_searched =
+        version.components[PRIMARY as usize].len() as u64 + version.generations.len() as u64;
+    drop(version);
+    // Lists that grow take up to twice what they hold.
+    let bytes_max = snapshot.engine.shares.work / 2;
+    let mut nearest = Nearest { k, kept: Vec::new(), keys: Vec::new(), farthest: f64::INFINITY, bytes_max };
+    snapshot.visit_records(&mut |key, stored| {
+        explanation.entries += 1;
+        explanation.candidates += 1;
+        let record = RecordView::parse(stored, &snapshot.history)?;
+        if filters.matches_record(&record)?
+            && let Some(distance) = exact.to_record(&record)?
+        {
+            nearest.add(key, distance)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(nearest.into_found())
+}
