@@ -42,6 +42,7 @@ pub mod locks;
 mod options;
 mod query;
 pub mod record;
+mod runs;
 pub mod schema;
 mod snapshot;
 mod store;

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeComponent, BTreeCursor};
 use terrane_lsm::disk::rtree::RTreeBuilder;
-use terrane_lsm::disk::{ComponentMeta, component_name};
 use terrane_lsm::index::{Cancellation, DiskPart, Index, RTreeIndex};
 use terrane_lsm::partition::Workshop;
 use terrane_space::{CoordinateSystem, Rect, hilbert};
 
 use crate::Result;
 use crate::dataset::stored_rect;
+use crate::runs::{UnnamedFiles, reduce};
 use crate::schema::{GeometryColumn, Schema};
 
 /// Sorts the entries of a spatial index in runs and merges them into one component.
@@ -29,6 +30,7 @@ pub(crate) struct SpatialLoader<'a> {
     keys: Vec<u8>,
     ends: Vec<u32>,
     runs: Vec<ComponentMeta>,
+    files: UnnamedFiles,
 }
 
 impl<'a> SpatialLoader<'a> {
@@ -45,6 +47,7 @@ impl<'a> SpatialLoader<'a> {
             keys: Vec::new(),
             ends: Vec::new(),
             runs: Vec::new(),
+            files: UnnamedFiles::new(workshop.storage.clone()),
         }
     }
 
@@ -86,7 +89,9 @@ impl<'a> SpatialLoader<'a> {
             let rect = Rect { x0: corners[0], y0: corners[1], x1: corners[each - 2], y1: corners[each - 1] };
             builder.push(rect, key(*slot), false, (0, u64::MAX))?;
         }
-        self.runs.push(builder.finish(self.sequence)?);
+        let run = builder.finish(self.sequence)?;
+        self.files.add(&run);
+        self.runs.push(run);
         order.clear();
         self.order = order;
         self.corners.clear();
@@ -98,33 +103,28 @@ impl<'a> SpatialLoader<'a> {
     /// Completes the component.
     pub fn finish(mut self) -> Result<ComponentMeta> {
         self.spill()?;
-        if let [_] = self.runs[..] {
-            let meta = self.runs.remove(0);
-            return Ok(meta);
-        }
         // The sort buffers make room for the merge.
         self.order = Vec::new();
         self.corners = Vec::new();
         self.keys = Vec::new();
         self.ends = Vec::new();
-        let index = RTreeIndex { system: self.system, points: self.points };
-        let parts = self
-            .runs
-            .iter()
-            .map(|meta| index.open(self.workshop.file(meta)?))
-            .collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-        let merged = index.merge(&parts, self.workshop.writer()?, true, &Cancellation::default())?;
-        merged.ok_or(crate::Error::Cancelled)
+        let Self { workshop, system, points, mut runs, mut files, .. } = self;
+        let index = RTreeIndex { system, points };
+        reduce(&mut runs, &mut files, &mut |runs| merge(workshop, &index, runs))?;
+        if let [run] = &runs[..] {
+            files.give_away(std::slice::from_ref(run));
+            return Ok(run.clone());
+        }
+        merge(workshop, &index, &runs)
     }
 }
 
-impl Drop for SpatialLoader<'_> {
-    fn drop(&mut self) {
-        for run in &self.runs {
-            // What cannot be removed is a stray, which the next open removes.
-            let _ = self.workshop.storage.remove(&component_name(run.file_id));
-        }
-    }
+/// Merges runs into one.
+fn merge(workshop: &Workshop, index: &RTreeIndex, runs: &[ComponentMeta]) -> Result<ComponentMeta> {
+    let open = |meta| index.open(workshop.file(meta)?);
+    let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
+    let merged = index.merge(&parts, workshop.writer()?, true, &Cancellation::default())?;
+    merged.ok_or(crate::Error::Cancelled)
 }
 
 /// Loads the spatial index of the records in one primary component.

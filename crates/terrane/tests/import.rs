@@ -4,16 +4,21 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
+use support::hook::HookedStorage;
 use support::workload::{MAIN, batch, first_schema};
 use support::{keys_of, record, seeded, small_options};
-use terrane::schema::{KeyColumn, Schema};
-use terrane::{Error, Geometry, Importer, Key, Options, Query, Record, RefusedRow, Result, Store, Value};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane::schema::{KeyColumn, KeyType, Schema};
+use terrane::{
+    CoordinateSystem, Error, Geometry, Importer, Key, Options, Query, Record, RefusedRow, Result, Store, Value,
+};
+use terrane_storage::{MemoryStorage, RealStorage, Storage};
 
 fn store() -> (MemoryStorage, Store) {
     let disk = MemoryStorage::new();
@@ -256,14 +261,36 @@ fn imports_race_with_writers() {
     verify(&store, &first_of_each(&all, &BTreeMap::new()).0);
 }
 
+/// Open files of components that an import may have.
+const OPEN_MAX: usize = 24;
+
+/// The number of files in a directory that this process has open.
+fn open_files(components: &Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fd.unwrap().path().read_link().ok());
+    links.filter(|path| path.starts_with(components)).count()
+}
+
+/// A store on disk, the directory of its components, and the most of them that were open when a
+/// file was created.
+fn counting_store(directory: &Path) -> (Store, PathBuf, Arc<AtomicUsize>) {
+    let disk = Arc::new(HookedStorage::new(Arc::new(RealStorage::new(directory))));
+    let store = Store::open_on(disk.clone(), small_options()).unwrap();
+    let components = directory.canonicalize().unwrap().join("components");
+    let open_max = Arc::new(AtomicUsize::new(0));
+    let (counted, counter) = (components.clone(), open_max.clone());
+    disk.on_create(move |_| {
+        counter.fetch_max(open_files(&counted), Ordering::Relaxed);
+    });
+    (store, components, open_max)
+}
+
 /// However many runs an import spills, it merges a bounded number of them at once.
 #[cfg(target_os = "linux")]
 #[test]
 fn many_spilled_runs_are_merged_with_few_open_files() {
-    const OPEN_MAX: usize = 24;
     let (mut rng, _) = seeded(59);
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), small_options()).unwrap();
+    let (store, components, open_max) = counting_store(directory.path());
     let mut importer = store.importer(MAIN, first_schema()).unwrap();
     let mut all = Vec::new();
     for round in 0..80 {
@@ -279,23 +306,48 @@ fn many_spilled_runs_are_merged_with_few_open_files() {
         importer.push(&batch(&first_schema(), &records)).unwrap();
         all.extend(records);
     }
-    let components = directory.path().canonicalize().unwrap().join("components");
     let runs = std::fs::read_dir(&components).unwrap().count();
     assert!(runs > OPEN_MAX, "{runs} runs");
     let mut refused = Vec::new();
-    let mut open_max = 0;
     importer
         .finish(&mut |row| {
             refused.push(row);
-            let links =
-                std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fd.unwrap().path().read_link().ok());
-            open_max = open_max.max(links.filter(|path| path.starts_with(&components)).count());
+            open_max.fetch_max(open_files(&components), Ordering::Relaxed);
             Ok(())
         })
         .unwrap();
+    let open_max = open_max.load(Ordering::Relaxed);
     assert!(open_max <= OPEN_MAX, "{open_max} files are open for {runs} runs");
     let (model, wanted) = first_of_each(&all, &BTreeMap::new());
     assert_eq!(rows_of(&refused), wanted);
     verify(&store, &model);
+    assert_eq!(std::fs::read_dir(&components).unwrap().count(), 2, "runs are removed");
+}
+
+/// Of ascending keys the primary is one run; the boxes, in the order of the curve, are many.
+#[cfg(target_os = "linux")]
+#[test]
+fn many_runs_of_the_spatial_index_are_merged_with_few_open_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, components, open_max) = counting_store(directory.path());
+    let schema = support::schema(KeyType::Utf8, true, CoordinateSystem::Planar);
+    let mut importer = store.importer(MAIN, schema.clone()).unwrap();
+    const RECORDS: u64 = 60_000;
+    for first in (0..RECORDS).step_by(1000) {
+        let records: Vec<Record> = (first..first + 1000)
+            .map(|number| {
+                let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+                Record::at(format!("{number:01000}"), place as f64, 1.0, vec![Value::Null, Value::Null])
+            })
+            .collect();
+        assert!(importer.push(&batch(&schema, &records)).unwrap().is_empty());
+    }
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    let open_max = open_max.load(Ordering::Relaxed);
+    assert!(open_max > OPEN_MAX / 2, "{open_max} files were open: too few runs to tell anything");
+    assert!(open_max <= OPEN_MAX, "{open_max} files were open");
+    let everywhere = Query::new().window(-1.0, 0.0, 1e9, 2.0);
+    assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&everywhere).unwrap(), RECORDS);
+    assert!(store.check(false).unwrap().findings.is_empty());
     assert_eq!(std::fs::read_dir(&components).unwrap().count(), 2, "runs are removed");
 }

@@ -8,7 +8,6 @@
 //! At the step writers pause, older memory entries are sealed and flushed, and keys that
 //! were inserted since the import looked are checked again.
 
-mod files;
 mod runs;
 
 use std::sync::Arc;
@@ -20,13 +19,13 @@ use terrane_lsm::manifest::DatasetState;
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 
-use self::files::UnnamedFiles;
 use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
 use super::{Dataset, RefusedRow};
 use crate::batch::BatchRecords;
 use crate::engine::{DatasetHandle, Engine, PRIMARY};
 use crate::key::{Key, check_length};
 use crate::load::load_spatial;
+use crate::runs::{UnnamedFiles, reduce};
 use crate::schema::Schema;
 use crate::{Error, Result};
 
@@ -241,7 +240,7 @@ impl Importer {
         let version = self.handle.partition.version();
         self.compared = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
         let engine = self.engine.clone();
-        runs::reduce(&engine.workshop, &mut self.spilled, &mut self.files)?;
+        reduce(&mut self.spilled, &mut self.files, &mut |runs| runs::merge(&engine.workshop, runs))?;
         // The ascending run holds the earliest rows; in later runs the first row is first.
         let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
         let overlaps = self.overlaps_existing(&version, &runs)?;

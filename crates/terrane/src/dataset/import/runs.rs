@@ -1,4 +1,4 @@
-//! Sorted runs: component files in which the rows of an import wait to be merged.
+//! The rows of an import in sorted runs, in which they wait to be merged.
 
 use std::sync::Arc;
 
@@ -6,12 +6,7 @@ use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, Entry};
 use terrane_lsm::partition::Workshop;
 
-use super::UnnamedFiles;
 use crate::Result;
-
-/// Spilled runs that are merged at once. Each is an open file and a page in memory, and is looked
-/// at for every row; more of them are merged in several passes.
-const FAN_IN: usize = 16;
 
 /// Records on their way to a sorted run.
 #[derive(Debug, Default)]
@@ -117,25 +112,13 @@ impl RowRanges {
     }
 }
 
-/// Merges neighbouring spilled runs until no more are left than can be merged at once.
-pub(super) fn reduce(workshop: &Workshop, runs: &mut Vec<ComponentMeta>, files: &mut UnnamedFiles) -> Result<()> {
-    let mut start = 0;
-    while runs.len() > FAN_IN {
-        if start + 1 >= runs.len() {
-            start = 0;
-        }
-        let end = runs.len().min(start + FAN_IN.min(runs.len() - FAN_IN + 1));
-        let mut builder = BTreeBuilder::new(workshop.writer()?, true);
-        visit_runs(workshop, &runs[start..end], &mut |entry| {
-            Ok(builder.push(&entry.key, false, entry.begin.unwrap_or(0), entry.value)?)
-        })?;
-        let merged = builder.finish((0, 0))?;
-        files.add(&merged);
-        let old: Vec<ComponentMeta> = runs.splice(start..end, [merged]).collect();
-        files.remove(&old);
-        start += 1;
-    }
-    Ok(())
+/// Merges neighbouring spilled runs into one.
+pub(super) fn merge(workshop: &Workshop, runs: &[ComponentMeta]) -> Result<ComponentMeta> {
+    let mut builder = BTreeBuilder::new(workshop.writer()?, true);
+    visit_runs(workshop, runs, &mut |entry| {
+        Ok(builder.push(&entry.key, false, entry.begin.unwrap_or(0), entry.value)?)
+    })?;
+    Ok(builder.finish((0, 0))?)
 }
 
 /// Goes over the entries of runs in the order of their keys, and of equal keys in that of the

@@ -1,13 +1,19 @@
-//! The files of an import under way.
+//! Sorted runs: component files on their way to one component, which no manifest names yet.
 
 use std::sync::Arc;
 
 use terrane_lsm::disk::{ComponentMeta, component_name};
 use terrane_storage::Storage;
 
+use crate::Result;
+
+/// Runs that are merged at once. Each is an open file and a page in memory, and is looked at for
+/// every entry; more of them are merged in several passes.
+const FAN_IN: usize = 16;
+
 /// Component files that no manifest names. They are removed with this, unless they are given away.
 #[derive(Debug)]
-pub(super) struct UnnamedFiles {
+pub(crate) struct UnnamedFiles {
     storage: Arc<dyn Storage>,
     ids: Vec<u64>,
 }
@@ -43,4 +49,25 @@ impl Drop for UnnamedFiles {
     fn drop(&mut self) {
         self.ids.iter().for_each(|id| self.remove_file(*id));
     }
+}
+
+/// Has neighbouring runs merged until no more are left than can be merged at once.
+pub(crate) fn reduce(
+    runs: &mut Vec<ComponentMeta>,
+    files: &mut UnnamedFiles,
+    merge: &mut dyn FnMut(&[ComponentMeta]) -> Result<ComponentMeta>,
+) -> Result<()> {
+    let mut start = 0;
+    while runs.len() > FAN_IN {
+        if start + 1 >= runs.len() {
+            start = 0;
+        }
+        let end = runs.len().min(start + FAN_IN.min(runs.len() - FAN_IN + 1));
+        let merged = merge(&runs[start..end])?;
+        files.add(&merged);
+        let old: Vec<ComponentMeta> = runs.splice(start..end, [merged]).collect();
+        files.remove(&old);
+        start += 1;
+    }
+    Ok(())
 }
