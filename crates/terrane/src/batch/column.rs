@@ -110,11 +110,11 @@ impl ColumnValues {
         Ok(value)
     }
 
-    /// The coordinate in a row; null and NaN are none.
+    /// The coordinate in a row; null is none.
     #[inline]
     pub(super) fn coordinate(&self, row: usize) -> Option<f64> {
         match self {
-            Self::Float(array) if array.is_valid(row) => Some(array.value(row)).filter(|value| !value.is_nan()),
+            Self::Float(array) if array.is_valid(row) => Some(array.value(row)),
             Self::Int(array) if array.is_valid(row) => Some(array.value(row) as f64),
             Self::UInt(array) if array.is_valid(row) => Some(array.value(row) as f64),
             _ => None,
