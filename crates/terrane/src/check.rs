@@ -103,7 +103,10 @@ impl CheckReport {
             broken[place] = true;
             self.find(dataset, place, error);
         }
-        for (place, parts) in version.components.iter().enumerate() {
+        // Files only: a version would keep what is in memory as long as all of them are read.
+        let components = version.components.clone();
+        drop(version);
+        for (place, parts) in components.iter().enumerate() {
             for part in parts {
                 self.components += 1;
                 match dataset.partition.indexes()[place].index.check(part) {
@@ -116,7 +119,6 @@ impl CheckReport {
                 }
             }
         }
-        drop(version);
         if broken[PRIMARY as usize] {
             // Nothing can be compared with a damaged primary, nor rebuilt from it.
             return Ok(());

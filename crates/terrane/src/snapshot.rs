@@ -29,8 +29,17 @@ pub struct Snapshot {
 /// Gets the key and the stored form of a record, and tells whether to go on.
 pub(crate) type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// Records that are read between two looks at a snapshot's version.
-const RECORDS_STEP: usize = 8192;
+/// Records that are read between two looks at a version, so that sealed memory is not kept for long.
+pub(crate) const RECORDS_STEP: usize = 8192;
+
+/// How far a scan of all records has come.
+#[derive(Debug, Default)]
+pub(crate) struct ScanPosition {
+    /// The last key that was visited.
+    after: Option<Vec<u8>>,
+    /// Whether there are no more.
+    pub ended: bool,
+}
 
 /// Leaves that are searched before the page cache may free what it dropped meanwhile.
 const STEPS_ENTERED: u32 = 64;
@@ -94,8 +103,12 @@ impl Snapshot {
     /// Calls `visit` with the key and the stored form of every record in the order of keys. Keeps no
     /// sealed memory for long.
     pub(crate) fn visit_records(&self, visit: &mut RecordVisitor<'_>) -> Result<()> {
-        let mut after: Option<Vec<u8>> = None;
-        loop {
+        self.visit_records_from(&mut ScanPosition::default(), visit)
+    }
+
+    /// As [`Self::visit_records`], from a position on, which is moved behind the last record visited.
+    pub(crate) fn visit_records_from(&self, position: &mut ScanPosition, visit: &mut RecordVisitor<'_>) -> Result<()> {
+        while !position.ended {
             let version = self.pinned.version_full();
             let (mut last, mut count) = (Vec::new(), 0);
             let (mut broken, mut failed) = (false, None);
@@ -110,15 +123,17 @@ impl Snapshot {
                 let stop = broken || failed.is_some() || count == RECORDS_STEP;
                 Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             };
-            let ended = search::scan(&version, PRIMARY as usize, after.as_deref(), self.sequence(), step)?;
+            let after = position.after.as_deref();
+            position.ended = search::scan(&version, PRIMARY as usize, after, self.sequence(), step)?;
             if let Some(error) = failed {
                 return Err(error);
             }
-            if ended || broken {
-                return Ok(());
+            position.after = Some(last);
+            if broken {
+                break;
             }
-            after = Some(last);
         }
+        Ok(())
     }
 
     /// Changes up to this number of the store's commits are seen.

@@ -1,9 +1,9 @@
 //! Answering queries: candidates from the spatial index or all records, records from the
 //! primary index, exact conditions, batches.
 //!
-//! A long reader reads its snapshot's version anew from batch to batch, and goes through
-//! the memory components of all windows before its first batch, so it never keeps sealed memory
-//! alive.
+//! A long reader reads its snapshot's version anew from batch to batch and every so many records
+//! of a scan, and goes through the memory components of all windows before its first batch, so
+//! it never keeps sealed memory alive for long.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ use super::{Query, check_origin, holds_points, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder};
 use crate::engine::PRIMARY;
 use crate::record::RecordView;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ScanPosition, Snapshot};
 use crate::{Error, Result};
 
 /// Candidates that are sorted by key and looked up together, at most.
@@ -49,10 +49,7 @@ pub struct Rows {
 /// Where candidates come from.
 enum Source {
     Index(IndexScan),
-    Primary {
-        after: Option<Vec<u8>>,
-        ended: bool,
-    },
+    Primary(ScanPosition),
     /// All are in the chunk, with these distances.
     Nearest(Vec<f64>),
 }
@@ -78,7 +75,7 @@ impl Rows {
             filters,
             columns: query.columns.clone(),
             schema,
-            source: Source::Primary { after: None, ended: false },
+            source: Source::Primary(ScanPosition::default()),
             chunk: Keys::default(),
             taken: 0,
             left: query.limit.unwrap_or(u64::MAX),
@@ -250,8 +247,8 @@ impl Rows {
     fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         while !self.is_full(builder) {
             match &mut self.source {
-                Source::Primary { ended: true, .. } => break,
-                Source::Primary { .. } => self.fill_from_primary(builder)?,
+                Source::Primary(position) if position.ended => break,
+                Source::Primary(_) => self.fill_from_primary(builder)?,
                 Source::Index(_) | Source::Nearest(_) => {
                     if self.taken == self.chunk.len() && !self.next_chunk()? {
                         break;
@@ -357,39 +354,21 @@ impl Rows {
     fn fill_from_primary(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let started = self.now_ns();
         let snapshot = self.snapshot.clone();
-        let version = snapshot.pinned.version();
         let budget = self.batch_bytes_max();
-        let Source::Primary { after, ended } = &mut self.source else { return Ok(()) };
+        let Source::Primary(position) = &mut self.source else { return Ok(()) };
         let (filters, explanation, left) = (&self.filters, &mut self.explanation, &mut self.left);
-        let mut last = Vec::new();
-        let mut failed = None;
-        let complete =
-            search::scan(&version, PRIMARY as usize, after.as_deref(), snapshot.sequence(), &mut |key, stored| {
-                last.clear();
-                last.extend_from_slice(key);
-                explanation.entries += 1;
-                let mut take = || -> Result<()> {
-                    explanation.candidates += 1;
-                    if !filters.is_empty() && !filters.matches_record(&RecordView::parse(stored, &snapshot.history)?)? {
-                        return Ok(());
-                    }
-                    builder.append(key, stored, None)?;
-                    explanation.matches += 1;
-                    *left -= 1;
-                    Ok(())
-                };
-                if let Err(error) = take() {
-                    failed = Some(snapshot.name_record(error, key));
-                    return Ok(ControlFlow::Break(()));
-                }
-                let full = *left == 0 || builder.is_full() || builder.variable_bytes() > budget;
-                Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        *ended = complete;
-        *after = Some(last);
+        snapshot.visit_records_from(position, &mut |key, stored| {
+            explanation.entries += 1;
+            explanation.candidates += 1;
+            if !filters.is_empty() && !filters.matches_record(&RecordView::parse(stored, &snapshot.history)?)? {
+                return Ok(ControlFlow::Continue(()));
+            }
+            builder.append(key, stored, None)?;
+            explanation.matches += 1;
+            *left -= 1;
+            let full = *left == 0 || builder.is_full() || builder.variable_bytes() > budget;
+            Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
         self.add_time(PRIMARY_SCAN, started);
         Ok(())
     }
@@ -420,7 +399,7 @@ impl Rows {
 
     /// The count of all records, where one component knows it.
     fn count_from_statistics(&self) -> Result<Option<u64>> {
-        if !matches!(self.source, Source::Primary { .. }) || !self.filters.is_empty() {
+        if !matches!(self.source, Source::Primary(_)) || !self.filters.is_empty() {
             return Ok(None);
         }
         let version = self.snapshot.pinned.version();

@@ -1,8 +1,11 @@
 //! What a slow reader keeps, what fits, and how damage is named.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use terrane_lsm::partition::{Generation, Version};
 use terrane_lsm::search::{NearestSearch, Next, spatial_sources};
 use terrane_space::{CoordinateSystem, Point, Rect};
 
@@ -10,6 +13,7 @@ use super::metric::PlanarMetric;
 use super::{Query, antimatter_fits};
 use crate::engine::SPATIAL;
 use crate::schema::KeyType;
+use crate::snapshot::RECORDS_STEP;
 use crate::testing::{delete, points, points_within, put, replace_primary, replace_spatial};
 use crate::{Dataset, Error, Key, KeyRef};
 
@@ -36,6 +40,55 @@ fn a_slow_reader_keeps_no_sealed_memory_of_any_window() {
     }
     assert_eq!(count, 19_000);
     assert_eq!(rows.explanation().windows, 2);
+}
+
+fn only_generation(version: &Version) -> Weak<Generation> {
+    let [generation] = &version.generations[..] else { panic!("{version:?}") };
+    Arc::downgrade(generation)
+}
+
+#[test]
+fn a_scan_that_finds_nothing_keeps_no_sealed_memory() {
+    let (_store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
+    put(&dataset, (0..30_000).map(|number| (Key::Int(number), number as f64, 1.0)));
+    let snapshot = dataset.snapshot();
+    let sealed = only_generation(&snapshot.pinned.version_full());
+    let (seen, alive) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, count_alive, flushed) = (seen.clone(), alive.clone(), dataset.clone());
+    let matches_nothing = Query::new().predicate(move |_| {
+        if count.fetch_add(1, Ordering::Relaxed) == 100 {
+            flushed.flush()?;
+        }
+        count_alive.fetch_add(usize::from(sealed.upgrade().is_some()), Ordering::Relaxed);
+        Ok(false)
+    });
+    assert_eq!(snapshot.count(&matches_nothing).unwrap(), 0);
+    assert_eq!(seen.load(Ordering::Relaxed), 30_000);
+    let alive = alive.load(Ordering::Relaxed);
+    assert!(alive <= RECORDS_STEP, "the flushed generation lived for {alive} records");
+}
+
+#[test]
+fn an_import_keeps_no_sealed_memory_of_what_it_is_compared_with() {
+    let (store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
+    put(&dataset, (0..30_000).map(|number| (Key::Int(number), number as f64, 1.0)));
+    let sealed = only_generation(&dataset.handle.partition.version());
+    let keys = Int64Array::from_iter_values(0..30_000);
+    let places = Arc::new(Float64Array::from(vec![1.0; keys.len()]));
+    let columns: [(&str, ArrayRef); 3] = [("id", Arc::new(keys)), ("x", places.clone()), ("y", places)];
+    let mut importer = store.importer("d", (*dataset.schema()).clone()).unwrap();
+    assert!(importer.push(&RecordBatch::try_from_iter(columns).unwrap()).unwrap().is_empty());
+    let (mut refused, mut alive) = (0, 0);
+    let report = importer.finish(&mut |_| {
+        refused += 1;
+        if refused == 100 {
+            dataset.flush()?;
+        }
+        alive += usize::from(sealed.upgrade().is_some());
+        Ok(())
+    });
+    assert_eq!((report.unwrap().records, refused), (0, 30_000));
+    assert!(alive <= RECORDS_STEP, "the flushed generation lived for {alive} records");
 }
 
 const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);

@@ -27,6 +27,7 @@ use crate::key::{Key, check_length};
 use crate::load::load_spatial;
 use crate::runs::{UnnamedFiles, reduce};
 use crate::schema::Schema;
+use crate::snapshot::RECORDS_STEP;
 use crate::{Error, Result};
 
 /// What an import did.
@@ -237,7 +238,7 @@ impl Importer {
 
     /// One primary component of all rows that are taken.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ComponentMeta> {
-        let version = self.handle.partition.version();
+        let mut version = self.handle.partition.version();
         self.compared = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
         let engine = self.engine.clone();
         reduce(&mut self.spilled, &mut self.files, &mut |runs| runs::merge(&engine.workshop, runs))?;
@@ -250,8 +251,14 @@ impl Importer {
         let mut builder = BTreeBuilder::new(engine.workshop.writer()?, false);
         let mut key: Option<Vec<u8>> = None;
         let mut exists = false;
-        let mut ascending_entries = 0;
+        let (mut ascending_entries, mut visited) = (0, 0);
         visit_runs(&engine.workshop, &runs, &mut |entry| {
+            visited += 1;
+            if visited % RECORDS_STEP == 0 {
+                // So that no sealed memory is kept for long. What was written since the last one is refused
+                // like the rest; components that the first one had not are looked at again when installing.
+                version = self.handle.partition.version();
+            }
             if key.as_deref() != Some(&*entry.key) {
                 let key = key.insert(entry.key.to_vec());
                 exists = overlaps && search::get(&version, PRIMARY as usize, key, u64::MAX)?.is_some();
