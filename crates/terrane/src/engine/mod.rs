@@ -12,6 +12,7 @@ mod commit;
 mod maintenance;
 mod open;
 mod row_numbers;
+mod spill;
 mod visibility;
 
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ pub(crate) struct Engine {
     /// Keeps other writers out.
     _lock: Option<Arc<dyn File>>,
     /// Spilled components of a reader; removed with it.
-    _spill: Option<open::SpillDirectory>,
+    _spill: Option<spill::SpillDirectory>,
 }
 
 impl Engine {

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use terrane_lsm::sync::{AtomicU32, AtomicU64, Mutex};
 use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
 
 use super::commit::{Latch, closed};
+use super::spill::SpillDirectory;
 use super::{DatasetHandle, Datasets, Engine, Maintenance, Visibility};
 use crate::locks::LockTable;
 use crate::options::{Durability, MemoryShares, Options};
@@ -307,34 +307,6 @@ impl<'a> Replay<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// Components that a reader had to spill, in the system's directory for temporary files.
-#[derive(Debug)]
-pub(crate) struct SpillDirectory(PathBuf);
-
-impl SpillDirectory {
-    fn new() -> Self {
-        static COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Self(std::env::temp_dir().join(format!("terrane-reader-{}-{number}", std::process::id())))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn create(&self) -> terrane_lsm::Result<()> {
-        RealStorage::new(&self.0).create_directory("components")?;
-        Ok(())
-    }
-}
-
-impl Drop for SpillDirectory {
-    fn drop(&mut self) {
-        // It exists only if something was spilled.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
