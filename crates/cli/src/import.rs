@@ -33,6 +33,7 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
     let place = StorePlace::examine(&arguments.store)?;
     let mut import = Import {
         arguments,
+        common,
         messages,
         rejects: Rejects::new(arguments)?,
         validity: Validity::default(),
@@ -41,7 +42,7 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
         refused: 0,
     };
     let first = match place.is_vacant() {
-        true => Some(source::open(arguments, &arguments.files[0], None)?),
+        true => Some(source::open(arguments, common, &arguments.files[0], None)?),
         false => None,
     };
     let store = place.open(arguments.durability, common, messages)?;
@@ -59,6 +60,7 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
 /// An import under way.
 struct Import<'a> {
     arguments: &'a ImportArguments,
+    common: &'a Common,
     messages: &'a Messages,
     rejects: Rejects,
     validity: Validity,
@@ -82,7 +84,7 @@ impl Import<'_> {
         }
         let first = match first {
             Some(first) => first,
-            None => source::open(arguments, &arguments.files[0], schema.as_deref())?,
+            None => source::open(arguments, self.common, &arguments.files[0], schema.as_deref())?,
         };
         let schema = match &schema {
             Some(schema) => (**schema).clone(),
@@ -116,7 +118,7 @@ impl Import<'_> {
         for (number, path) in self.arguments.files.iter().enumerate() {
             let mut file = match next.take() {
                 Some(first) => first,
-                None => source::open(self.arguments, path, Some(&schema))?,
+                None => source::open(self.arguments, self.common, path, Some(&schema))?,
             };
             source::check_columns(&file, &schema)?;
             self.messages.info(source::description(&file, &schema));

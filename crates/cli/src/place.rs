@@ -19,6 +19,11 @@ fn options(common: &Common) -> Options {
     Options { memory_limit: common.memory_limit, create: false, ..Options::default() }
 }
 
+/// Bytes that reading a file on its way into a store may take.
+pub fn working_memory(common: &Common) -> usize {
+    options(common).working_memory()
+}
+
 /// Opens a store for a query, while another process may write. What is sound is read beside what is not.
 pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
     let options = Options { lenient: true, ..options(common) };

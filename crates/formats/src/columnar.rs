@@ -9,5 +9,7 @@ pub(crate) mod ipc;
 mod ipc_check;
 mod native;
 pub(crate) mod normalise;
+mod page_check;
 pub(crate) mod parquet;
 mod reader;
+mod unfit;

@@ -37,7 +37,10 @@ pub use format::{Format, detect};
 pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
 pub use json::{JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};
-pub use source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, GeometryColumns, Header, ReadOptions, RejectedRow, Source};
+pub use source::{
+    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, ReadOptions, RejectedRow,
+    Source,
+};
 pub use types::ColumnType;
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
 

@@ -18,6 +18,10 @@ pub const BATCH_ROWS_MAX: usize = 8192;
 /// After how many bytes of text or geometry a batch is handed over early.
 pub const BATCH_BYTES_SOFT: usize = 8 << 20;
 
+/// How many bytes of a columnar file are decoded at once at most, where the reader's options say
+/// nothing else.
+pub const DECODED_BYTES_MAX: u64 = 256 << 20;
+
 /// How much of a refused row is kept for the report.
 pub(crate) const RAW_BYTES_MAX: usize = 64 << 10;
 
@@ -54,9 +58,17 @@ pub struct ReadOptions {
     /// Types that columns of text formats must have, by name: those of the
     /// dataset that rows are added to. Values that do not fit are refused.
     pub column_types: Vec<(String, ColumnType)>,
+    /// Arrow and Parquet: most bytes that what has to be decoded as one piece may take (a record
+    /// batch with the dictionaries; the pages of a row group's columns), [`DECODED_BYTES_MAX`] if
+    /// not given. Files of larger pieces are refused.
+    pub decoded_bytes_max: Option<u64>,
 }
 
 impl ReadOptions {
+    pub(crate) fn decoded_bytes_max(&self) -> u64 {
+        self.decoded_bytes_max.unwrap_or(DECODED_BYTES_MAX)
+    }
+
     pub(crate) fn column_type(&self, name: &str) -> Option<ColumnType> {
         self.column_types.iter().find(|(column, _)| column == name).map(|&(_, column_type)| column_type)
     }

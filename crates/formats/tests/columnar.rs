@@ -10,13 +10,16 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, Decimal128Array, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array,
-    Int32Array, LargeStringArray, ListArray, RecordBatch, StringViewArray, StructArray, TimestampNanosecondArray,
-    UInt8Array,
+    Int32Array, LargeStringArray, ListArray, RecordBatch, StringArray, StringViewArray, StructArray,
+    TimestampNanosecondArray, UInt8Array,
 };
-use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
 use support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions};
 
@@ -338,4 +341,97 @@ fn geometry_that_parquet_itself_declares_makes_no_geoparquet() {
     let whole = read_text("a.parquet", parquet_bytes(&batch, None)).expect("valid");
     assert_eq!(whole.source.format, Format::Parquet);
     assert_eq!(wkt(&whole).len(), 1, "and is taken all the same");
+}
+
+/// Zeros, which compress to next to nothing.
+fn zeros() -> RecordBatch {
+    let count = BOMB_BYTES / size_of::<f64>();
+    table(vec![("value", Arc::new(Float64Array::from(vec![0.0; count])))])
+}
+
+/// Bytes that the files of these tests expand to.
+const BOMB_BYTES: usize = 4 << 20;
+
+fn compressed_stream(batch: &RecordBatch, compression: CompressionType) -> Vec<u8> {
+    let options = IpcWriteOptions::default().try_with_compression(Some(compression)).expect("a known compression");
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new_with_options(&mut bytes, &batch.schema(), options).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    writer.finish().expect("a vector takes everything");
+    drop(writer);
+    bytes
+}
+
+/// A file in pages of any size, with or without a dictionary.
+fn zstd_parquet(batch: &RecordBatch, dictionary: bool) -> Vec<u8> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_dictionary_enabled(dictionary)
+        .set_dictionary_page_size_limit(usize::MAX)
+        .set_data_page_size_limit(usize::MAX)
+        .set_write_batch_size(usize::MAX)
+        .set_data_page_row_count_limit(usize::MAX)
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    writer.close().expect("a vector takes everything");
+    bytes
+}
+
+fn read_within(name: &str, bytes: &[u8], decoded_bytes_max: Option<u64>) -> Result<usize, FormatError> {
+    let file = TestFile::new(name, bytes);
+    let options = ReadOptions { decoded_bytes_max, ..ReadOptions::default() };
+    read(&file.path, &options).map(|whole| whole.batch.num_rows())
+}
+
+#[test]
+fn what_is_too_large_when_decoded_is_refused_with_advice() {
+    let batch = zeros();
+    // Text in a dictionary: one value each of some size, so that the dictionary is large.
+    let texts: Vec<String> = (0..BOMB_BYTES >> 10).map(|number| format!("{number:01024}")).collect();
+    let text = table(vec![("text", Arc::new(StringArray::from(texts)))]);
+    let keys: Int32Array = (0..1000).collect();
+    let values = text.column(0).clone();
+    let dictionary = table(vec![("text", Arc::new(DictionaryArray::new(keys, values)))]);
+    for (name, bytes, advice) in [
+        ("lz4.arrows", compressed_stream(&batch, CompressionType::LZ4_FRAME), "smaller record batches or as Parquet"),
+        ("zstd.arrows", compressed_stream(&batch, CompressionType::ZSTD), "smaller record batches or as Parquet"),
+        ("plain.arrow", file_bytes(&batch), "smaller record batches or as Parquet"),
+        ("dictionary.arrow", file_bytes(&dictionary), "smaller record batches or as Parquet"),
+        ("plain.parquet", zstd_parquet(&batch, false), "smaller pages"),
+        ("dictionary.parquet", zstd_parquet(&text, true), "smaller pages"),
+    ] {
+        let fits = BOMB_BYTES as u64 * 3;
+        for bytes_max in [None, Some(fits)] {
+            let rows = read_within(name, &bytes, bytes_max).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(rows >= 1000, "{name}: {rows} rows");
+        }
+        let error = read_within(name, &bytes, Some(BOMB_BYTES as u64 / 4 * 3)).expect_err(name);
+        assert!(matches!(error, FormatError::Refused { .. }), "{name}: {error:?}");
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+}
+
+/// Many pages of ordinary size are fine, whatever they add up to.
+#[test]
+fn a_parquet_file_of_many_ordinary_pages_is_read_in_little_memory() {
+    let columns: Vec<(String, ArrayRef)> = (0..20)
+        .map(|number| {
+            let values = Float64Array::from_iter_values((0..150_000).map(|row| f64::from(row * 31 % 65_537 + number)));
+            (format!("column_{number}"), Arc::new(values) as ArrayRef)
+        })
+        .collect();
+    let batch = table(columns.iter().map(|(name, array)| (name.as_str(), array.clone())).collect());
+    assert_eq!(read_within("a.parquet", &parquet_bytes(&batch, None), Some(2 << 20)).expect("it fits"), 150_000);
+}
+
+#[test]
+fn lz4_that_expands_to_more_than_it_claims_is_refused_before_it_is_decoded() {
+    let mut bytes = compressed_stream(&zeros(), CompressionType::LZ4_FRAME);
+    let claim = (BOMB_BYTES as u64).to_le_bytes();
+    let place = bytes.windows(8).rposition(|window| window == claim).expect("the claimed length");
+    bytes[place..place + 8].copy_from_slice(&64u64.to_le_bytes());
+    let error = read_within("a.arrows", &bytes, Some(1 << 20)).expect_err("a lie").to_string();
+    assert!(error.contains("a buffer expands to more than the 64 bytes that it claims"), "{error}");
 }

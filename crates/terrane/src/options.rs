@@ -101,6 +101,18 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Bytes of the memory limit that an import or a query under way may take, and that a caller
+    /// should keep to when it decodes what it imports.
+    pub fn working_memory(&self) -> usize {
+        work_share(self.memory_limit)
+    }
+}
+
+fn work_share(limit: usize) -> usize {
+    limit / 4
+}
+
 /// Shares of the memory limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryShares {
@@ -120,6 +132,6 @@ impl MemoryShares {
                 MEMORY_LIMIT_MIN >> 20
             )));
         }
-        Ok(Self { components: limit / 8 * 3, cache: limit / 8 * 3, work: limit / 4 })
+        Ok(Self { components: limit / 8 * 3, cache: limit / 8 * 3, work: work_share(limit) })
     }
 }

@@ -6,12 +6,20 @@ use terrane::CoordinateSystem;
 use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema};
 use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Header, ReadOptions, Source};
 
-use crate::args::ImportArguments;
+use crate::args::{Common, ImportArguments};
 use crate::failure::Failure;
+use crate::place::working_memory;
 
 /// Opens a file, so that it fits `schema` where the dataset is known.
-pub fn open(arguments: &ImportArguments, path: &Path, schema: Option<&Schema>) -> Result<Source, Failure> {
-    Ok(terrane_formats::open(path, &read_options(arguments, schema))?)
+pub fn open(
+    arguments: &ImportArguments,
+    common: &Common,
+    path: &Path,
+    schema: Option<&Schema>,
+) -> Result<Source, Failure> {
+    let mut options = read_options(arguments, schema);
+    options.decoded_bytes_max = Some(working_memory(common) as u64);
+    Ok(terrane_formats::open(path, &options)?)
 }
 
 fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOptions {

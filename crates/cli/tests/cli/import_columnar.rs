@@ -92,3 +92,18 @@ fn an_empty_and_a_null_geometry_are_stored() {
     let report = terrane("check", &sandbox.store(), &["--format", "json"]).exits(0).json_lines();
     assert_eq!((&report[0]["records"], &report[0]["without_geometry"]), (&json!(3), &json!(2)));
 }
+
+#[test]
+fn a_record_batch_that_does_not_fit_in_memory_is_refused_with_advice() {
+    let sandbox = Sandbox::new();
+    let text = "n".repeat(1000);
+    let lines: String =
+        (0..6000).map(|id| format!("{}\n", json!({"id": id, "lon": 1, "lat": 2, "text": text}))).collect();
+    import(&sandbox.store(), "d", &sandbox.write("d.ndjson", lines), &[]).exits(0);
+    let answer = terrane("query", &sandbox.store(), &["d", "--format", "arrow"]).exits(0);
+    let file = sandbox.write("d.arrow", answer.stdout);
+    let copy = sandbox.path("copy");
+    import(&copy, "d", &file, &["--memory-limit", "8MiB"]).exits(5).says("rewrite it with smaller record batches");
+    import(&copy, "d", &file, &[]).exits(0);
+    assert_eq!(count(&copy, "d"), 6000);
+}

@@ -14,6 +14,9 @@ use crate::format::Format;
 use crate::input::{Input, open_file};
 use crate::source::{Opened, ReadOptions};
 
+/// What to do about batches that are too large.
+const ADVICE: &str = "rewrite it with smaller record batches or as Parquet, or allow more memory";
+
 /// Opens an Arrow IPC file or stream.
 pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Result<Opened, FormatError> {
     let path = &input.path;
@@ -23,10 +26,10 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
         let from_arrow = |error: ArrowError| damaged(error.to_string());
         let mut file = BufReader::new(open_file(path)?);
         let row_count = match format {
-            Format::ArrowFile => ipc_check::check_file(&mut file),
-            _ => ipc_check::check_stream(&mut file),
+            Format::ArrowFile => ipc_check::check_file(&mut file, options.decoded_bytes_max()),
+            _ => ipc_check::check_stream(&mut file, options.decoded_bytes_max()),
         }
-        .map_err(damaged)?;
+        .map_err(|unfit| unfit.into_error(path, &format.to_string(), ADVICE))?;
         file.seek(SeekFrom::Start(0)).map_err(|error| FormatError::reading(path, error))?;
         let (schema, batches): (_, RawBatches) = if format == Format::ArrowFile {
             let reader = FileReader::try_new(file, None).map_err(from_arrow)?;

@@ -1,20 +1,50 @@
-//! Checks that the sizes written in an Arrow IPC file are plausible, before a
-//! decoder allocates memory by them.
+//! Checks that the sizes written in an Arrow IPC file are plausible and fit, before a
+//! decoder allocates memory by them: it decodes a whole batch at once, and keeps dictionaries.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom};
 
-use arrow_ipc::{Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
+use arrow_ipc::{CompressionType, Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
+use lz4_flex::frame::FrameDecoder;
 
-/// How large one batch may become when decompressed.
-const BATCH_BYTES_MAX: i64 = 4 << 30;
+use super::unfit::Unfit;
 
 /// How many rows one batch may claim to have.
 const BATCH_ROWS_MAX: i64 = 1 << 31;
 
+/// To how many bytes LZ4 expands one at most.
+const LZ4_EXPANSION_MAX: u64 = 255;
+
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
+/// What a file's batches take in memory.
+struct Sizes {
+    /// Of each dictionary, with all that was added to it.
+    dictionaries: HashMap<i64, u64>,
+    bytes_max: u64,
+}
+
+impl Sizes {
+    fn new(bytes_max: u64) -> Self {
+        Self { dictionaries: HashMap::new(), bytes_max }
+    }
+
+    /// Refuses a batch that does not fit beside the dictionaries.
+    fn check(&self, batch_bytes: u64) -> Result<(), Unfit> {
+        let bytes = self.dictionaries.values().fold(batch_bytes, |sum, bytes| sum.saturating_add(*bytes));
+        if bytes > self.bytes_max {
+            return Err(Unfit::TooLarge {
+                what: "a record batch with its dictionaries",
+                bytes,
+                bytes_max: self.bytes_max,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// Checks a file by its footer; returns the number of rows.
-pub(crate) fn check_file<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
+pub(crate) fn check_file<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Result<u64, Unfit> {
     let length = file.seek(SeekFrom::End(0)).map_err(text)?;
     // Magic at both ends, the length of the footer before the last one.
     let tail_start = length.checked_sub(10).filter(|&start| start >= 8);
@@ -23,7 +53,7 @@ pub(crate) fn check_file<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
     let mut tail = [0; 10];
     file.read_exact(&mut tail).map_err(text)?;
     if &tail[4..] != b"ARROW1" {
-        return Err("the end mark is missing: the file is cut short".to_string());
+        return Err("the end mark is missing: the file is cut short".into());
     }
     let footer_length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
     let footer_start = tail_start.checked_sub(footer_length).ok_or("the footer is longer than the file")?;
@@ -32,31 +62,31 @@ pub(crate) fn check_file<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
     let footer = root_as_footer(&footer).map_err(|error| format!("the footer is not valid: {error}"))?;
     let dictionaries = footer.dictionaries().into_iter().flatten();
     let batches = footer.recordBatches().into_iter().flatten();
-    let mut row_count = 0;
+    let (mut row_count, mut sizes) = (0, Sizes::new(bytes_max));
     for block in dictionaries.chain(batches) {
         let start = u64::try_from(block.offset()).map_err(text)?;
         let metadata_length = u64::try_from(block.metaDataLength()).map_err(text)?;
         let body_length = u64::try_from(block.bodyLength()).map_err(text)?;
         let end = start.checked_add(metadata_length).and_then(|end| end.checked_add(body_length));
         if end.is_none_or(|end| end > footer_start) {
-            return Err("a batch lies outside of the file".to_string());
+            return Err("a batch lies outside of the file".into());
         }
         file.seek(SeekFrom::Start(start)).map_err(text)?;
         let frame = read_frame(file, length)?.ok_or("a batch has no content")?;
-        row_count += check_message(file, &frame, start + metadata_length, length)?;
+        row_count += check_message(file, &frame, start + metadata_length, length, &mut sizes)?;
     }
     Ok(row_count)
 }
 
 /// Checks a stream from its start to its end; returns the number of rows.
-pub(crate) fn check_stream<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
+pub(crate) fn check_stream<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Result<u64, Unfit> {
     let length = file.seek(SeekFrom::End(0)).map_err(text)?;
     file.seek(SeekFrom::Start(0)).map_err(text)?;
-    let mut row_count = 0;
+    let (mut row_count, mut sizes) = (0, Sizes::new(bytes_max));
     while let Some(frame) = read_frame(file, length)? {
         let body_start = file.stream_position().map_err(text)?;
         let body_length = message(&frame)?.bodyLength();
-        row_count += check_message(file, &frame, body_start, length)?;
+        row_count += check_message(file, &frame, body_start, length, &mut sizes)?;
         let body_length = u64::try_from(body_length).map_err(text)?;
         file.seek(SeekFrom::Start(body_start + body_length)).map_err(text)?;
     }
@@ -96,54 +126,80 @@ fn read_frame<R: Read>(file: &mut R, file_length: u64) -> Result<Option<Vec<u8>>
 }
 
 /// Checks what a message says of its body; returns its number of rows.
-fn check_message<R: Read + Seek>(file: &mut R, frame: &[u8], body_start: u64, file_length: u64) -> Result<u64, String> {
+fn check_message<R: Read + Seek>(
+    file: &mut R,
+    frame: &[u8],
+    body_start: u64,
+    file_length: u64,
+    sizes: &mut Sizes,
+) -> Result<u64, Unfit> {
     let message = message(frame)?;
     let body_length = u64::try_from(message.bodyLength()).map_err(text)?;
     if body_start.checked_add(body_length).is_none_or(|end| end > file_length) {
-        return Err("a batch lies outside of the file: the file is cut short".to_string());
+        return Err("a batch lies outside of the file: the file is cut short".into());
     }
     match message.header_type() {
         MessageHeader::RecordBatch => {
             let batch = message.header_as_record_batch().ok_or("a batch has no header")?;
-            check_batch(file, &batch, body_start, body_length)
+            let (rows, bytes) = check_batch(file, &batch, body_start, body_length, sizes.bytes_max)?;
+            sizes.check(bytes)?;
+            Ok(rows)
         }
         MessageHeader::DictionaryBatch => {
-            let batch = message
-                .header_as_dictionary_batch()
-                .and_then(|dictionary| dictionary.data())
-                .ok_or("a dictionary has no values")?;
-            check_batch(file, &batch, body_start, body_length).map(|_| 0)
+            let dictionary = message.header_as_dictionary_batch().ok_or("a dictionary has no header")?;
+            let batch = dictionary.data().ok_or("a dictionary has no values")?;
+            let (_, bytes) = check_batch(file, &batch, body_start, body_length, sizes.bytes_max)?;
+            let before = sizes.dictionaries.entry(dictionary.id()).or_default();
+            *before = if dictionary.isDelta() { before.saturating_add(bytes) } else { bytes.max(*before) };
+            sizes.check(0)?;
+            Ok(0)
         }
         _ => Ok(0),
     }
 }
 
+/// Checks the buffers of a batch; returns its number of rows, and the bytes that it takes encoded
+/// and decoded.
 fn check_batch<R: Read + Seek>(
     file: &mut R,
     batch: &RecordBatch<'_>,
     body_start: u64,
     body_length: u64,
-) -> Result<u64, String> {
+    bytes_max: u64,
+) -> Result<(u64, u64), Unfit> {
     if !(0..=BATCH_ROWS_MAX).contains(&batch.length()) {
-        return Err(format!("a batch claims to have {} rows", batch.length()));
+        return Err(format!("a batch claims to have {} rows", batch.length()).into());
     }
-    let mut size_bytes = 0_i64;
+    let is_lz4 = batch.compression().is_some_and(|compression| compression.codec() == CompressionType::LZ4_FRAME);
+    let mut bytes = body_length;
     for buffer in batch.buffers().into_iter().flatten() {
         let offset = u64::try_from(buffer.offset()).map_err(text)?;
         let length = u64::try_from(buffer.length()).map_err(text)?;
         if offset.checked_add(length).is_none_or(|end| end > body_length) {
-            return Err("a buffer lies outside of its batch".to_string());
+            return Err("a buffer lies outside of its batch".into());
         }
-        // A compressed buffer starts with its decompressed length.
+        // A compressed buffer starts with its decompressed length, or -1 where it is not compressed.
         if batch.compression().is_some() && length >= 8 {
             file.seek(SeekFrom::Start(body_start + offset)).map_err(text)?;
             let mut word = [0; 8];
             file.read_exact(&mut word).map_err(text)?;
-            size_bytes = size_bytes.saturating_add(i64::from_le_bytes(word).max(0));
+            let Ok(claimed) = u64::try_from(i64::from_le_bytes(word)) else { continue };
+            bytes = bytes.saturating_add(claimed);
+            // The decoder of LZ4 does not stop at the claim.
+            if is_lz4 && bytes <= bytes_max && (length - 8).saturating_mul(LZ4_EXPANSION_MAX) > bytes_max {
+                check_claim(&mut file.take(length - 8), claimed)?;
+            }
         }
     }
-    if size_bytes > BATCH_BYTES_MAX {
-        return Err(format!("a batch claims to decompress to {size_bytes} bytes"));
+    Ok((u64::try_from(batch.length()).map_err(text)?, bytes))
+}
+
+/// Refuses LZ4 that expands to more than it claims.
+fn check_claim(compressed: &mut dyn Read, claimed: u64) -> Result<(), String> {
+    // What is not LZ4 at all is for the decoder to tell.
+    let decoded = io::copy(&mut FrameDecoder::new(compressed).take(claimed.saturating_add(1)), &mut io::sink());
+    if decoded.is_ok_and(|decoded| decoded > claimed) {
+        return Err(format!("a buffer expands to more than the {claimed} bytes that it claims"));
     }
-    u64::try_from(batch.length()).map_err(text)
+    Ok(())
 }

@@ -7,12 +7,16 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::geo_metadata::{self, DeclaredGeometry, Encoding};
 use super::guard::guarded;
+use super::page_check::check_pages;
 use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::input::{Input, open_file};
 use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Opened, ReadOptions};
+
+/// What to do about pages that are too large.
+const ADVICE: &str = "rewrite it with smaller pages, or allow more memory";
 
 /// Opens a Parquet file and tells whether it declares a geometry.
 pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Opened), FormatError> {
@@ -25,6 +29,8 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let metadata =
             ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|error| damaged(error.to_string()))?;
         check_extents(metadata.metadata(), file_length).map_err(damaged)?;
+        check_pages(&file, metadata.metadata(), options.decoded_bytes_max())
+            .map_err(|unfit| unfit.into_error(path, "Parquet file", ADVICE))?;
         let mut warnings = Vec::new();
         let schema = metadata.schema().clone();
         let declared = declared_geometry(input, &metadata, &schema, &mut warnings)?;
