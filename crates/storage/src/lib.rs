@@ -13,6 +13,7 @@ mod faulty;
 mod memory;
 mod names;
 mod real;
+mod root;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::time::ClockId;
 
 use crate::error::Context;
+use crate::root::create_durably;
 use crate::{File, LockKind, OpenMode, Operation, Result, Storage, names};
 
 const ZEROS_LENGTH: usize = 64 * 1024;
@@ -122,18 +123,13 @@ impl Storage for RealStorage {
 
     fn create_directory(&self, name: &str) -> Result<()> {
         let path = self.directory_path(Operation::CreateDirectory, name)?;
-        let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-        fs::create_dir_all(&path).context_below(&self.root, Operation::CreateDirectory, name, None)?;
-        if !name.is_empty() {
-            return Ok(());
-        }
-        // The root's own name is nobody else's to make durable.
-        for parent in missing.iter().filter_map(|created| created.parent()) {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            let directory = fs::File::open(parent).context_below(&self.root, Operation::SyncDirectory, name, None)?;
-            directory.sync_all().context_below(&self.root, Operation::SyncDirectory, name, None)?;
-        }
-        Ok(())
+        let created = if name.is_empty() {
+            // The root's own name is nobody else's to make durable.
+            create_durably(&path, &mut |directory| fs::File::open(directory)?.sync_all())
+        } else {
+            fs::create_dir_all(&path)
+        };
+        created.context_below(&self.root, Operation::CreateDirectory, name, None)
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
