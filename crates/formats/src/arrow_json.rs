@@ -11,8 +11,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use base64::Engine;
 use serde_json::{Map, Number, Value};
-
-use crate::temporal;
+use terrane_literal::{format_date, format_timestamp};
 
 /// How deep nested values are followed.
 const DEPTH_MAX: u32 = 64;
@@ -56,10 +55,9 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
         DataType::LargeBinary => base64_text(array.as_binary::<i64>().value(row)).into(),
         DataType::BinaryView => base64_text(array.as_binary_view().value(row)).into(),
         DataType::FixedSizeBinary(_) => base64_text(array.as_fixed_size_binary().value(row)).into(),
-        DataType::Date32 => temporal::format_date(array.as_primitive::<Date32Type>().value(row)).into(),
+        DataType::Date32 => format_date(array.as_primitive::<Date32Type>().value(row)).into(),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
-            temporal::format_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some())
-                .into()
+            format_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some()).into()
         }
         DataType::List(_) => list(&array.as_list::<i32>().value(row), depth)?,
         DataType::LargeList(_) => list(&array.as_list::<i64>().value(row), depth)?,

@@ -25,7 +25,6 @@ mod layout;
 mod number;
 mod rows;
 mod source;
-mod temporal;
 mod types;
 mod wkb_transform;
 mod write;

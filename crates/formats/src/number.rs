@@ -81,11 +81,6 @@ fn is_non_finite(text: &str) -> bool {
     ["nan", "inf", "infinity"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Whether float64 holds an integer exactly.
-pub(crate) fn fits_float(integer: i128) -> bool {
-    integer as f64 as i128 == integer
-}
-
 /// The float that `text` stands for; `None` if it is no number or overflows.
 pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
     match classify(text, decimal_comma) {

@@ -12,10 +12,10 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use base64::Engine;
 use serde_json::Value;
+use terrane_literal::{exact_float, json_integer, parse_date, parse_timestamp};
 
 use crate::number;
 use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, RejectedRow, quoted, shorten};
-use crate::temporal;
 use crate::types::{ColumnType, parse_boolean};
 
 /// One typed value.
@@ -94,13 +94,21 @@ pub(crate) fn text_scalar<'a>(
     if text.is_empty() {
         return Ok(Scalar::Null);
     }
+    typed_scalar(text, role, decimal_comma)
+}
+
+/// Converts what is anything but text, with nothing around it.
+fn typed_scalar(text: &str, role: Role, decimal_comma: bool) -> Result<Scalar<'_>, String> {
+    let column_type = role.column_type();
     let scalar = match column_type {
         ColumnType::Boolean => parse_boolean(text).map(Scalar::Boolean),
         ColumnType::Int64 => text.parse().ok().map(Scalar::Int64),
         ColumnType::UInt64 => text.parse().ok().map(Scalar::UInt64),
         ColumnType::Float64 => match number::parse_float(text, decimal_comma) {
             Some(value) if role == Role::Coordinate => Some(value).filter(|value| value.is_finite()),
-            Some(_) if text.parse().is_ok_and(|integer| !number::fits_float(integer)) => return Err(inexact(text)),
+            Some(_) if text.parse().is_ok_and(|integer: i128| exact_float(integer).is_none()) => {
+                return Err(inexact(text));
+            }
             value => value,
         }
         .map(Scalar::Float64),
@@ -108,15 +116,11 @@ pub(crate) fn text_scalar<'a>(
         ColumnType::Binary => {
             base64::engine::general_purpose::STANDARD.decode(text).ok().map(|bytes| Scalar::Binary(Cow::Owned(bytes)))
         }
-        ColumnType::Date32 => temporal::parse_date(text).map(Scalar::Date32),
-        ColumnType::Timestamp => temporal::parse_timestamp(text)
-            .filter(|timestamp| !timestamp.has_zone)
-            .map(|timestamp| timestamp.microseconds)
-            .or_else(|| midnight(text))
-            .map(Scalar::Timestamp),
-        ColumnType::TimestampUtc => {
-            temporal::parse_timestamp(text).map(|timestamp| timestamp.microseconds).map(Scalar::Timestamp)
-        }
+        ColumnType::Date32 => parse_date(text).ok().map(Scalar::Date32),
+        ColumnType::Timestamp | ColumnType::TimestampUtc => parse_timestamp(text)
+            .ok()
+            .filter(|timestamp| column_type == ColumnType::TimestampUtc || !timestamp.has_zone)
+            .map(|timestamp| Scalar::Timestamp(timestamp.microseconds)),
     };
     scalar.ok_or_else(|| {
         if role == Role::Coordinate {
@@ -131,21 +135,19 @@ fn inexact(integer: &str) -> String {
     format!("{} cannot be exact as a float64; write {integer}.0 if it may be rounded", quoted(integer))
 }
 
-fn midnight(text: &str) -> Option<i64> {
-    const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
-    temporal::parse_date(text).map(|days| i64::from(days) * MICROSECONDS_PER_DAY)
-}
-
 /// Converts a JSON value.
 pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, String> {
     let column_type = role.column_type();
     let scalar = match (column_type, value) {
         (_, Value::Null) => Some(Scalar::Null),
         (ColumnType::Boolean, Value::Bool(value)) => Some(Scalar::Boolean(*value)),
-        (ColumnType::Int64, Value::Number(number)) => number.as_i64().map(Scalar::Int64),
-        (ColumnType::UInt64, Value::Number(number)) => number.as_u64().map(Scalar::UInt64),
+        (ColumnType::Int64, Value::Number(number)) => json_integer(number).map(Scalar::Int64),
+        (ColumnType::UInt64, Value::Number(number)) => {
+            let integer = || u64::try_from(json_integer(number)?).ok();
+            number.as_u64().or_else(integer).map(Scalar::UInt64)
+        }
         (ColumnType::Float64, Value::Number(number)) => {
-            let is_exact = number.as_i128().is_none_or(number::fits_float);
+            let is_exact = number.as_i128().is_none_or(|integer| exact_float(integer).is_some());
             if role != Role::Coordinate && !is_exact {
                 return Err(inexact(&number.to_string()));
             }
@@ -156,7 +158,7 @@ pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, Strin
         (
             ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
             Value::String(text),
-        ) => return text_scalar(text, true, role, false),
+        ) => return typed_scalar(text, role, false),
         _ => None,
     };
     scalar.ok_or_else(|| mismatch(&value.to_string(), column_type))

@@ -6,12 +6,12 @@
 
 use arrow_schema::{DataType, TimeUnit};
 use serde_json::Value;
+use terrane_literal::{exact_float, parse_date, parse_timestamp};
 
 use crate::geometry::looks_like_geometry;
 use crate::guess::is_geometry_name;
 use crate::number::{self, NumberClass};
 use crate::source::quoted;
-use crate::temporal;
 
 /// A column type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,15 +137,15 @@ impl Observed {
     fn integer(&mut self, is_negative: bool, magnitude: u64) {
         self.integers += 1;
         self.has_negative |= is_negative;
-        self.has_inexact_integer |= !number::fits_float(magnitude.into());
+        self.has_inexact_integer |= exact_float(magnitude).is_none();
     }
 
     fn not_a_number(&mut self, row: u64, text: &str) {
         if parse_boolean(text).is_some() {
             self.booleans += 1;
-        } else if temporal::parse_date(text).is_some() {
+        } else if parse_date(text).is_ok() {
             self.dates += 1;
-        } else if let Some(timestamp) = temporal::parse_timestamp(text) {
+        } else if let Ok(timestamp) = parse_timestamp(text) {
             self.has_month_first |= timestamp.month_first;
             self.has_cut |= timestamp.is_cut;
             if timestamp.has_zone {

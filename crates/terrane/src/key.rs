@@ -10,6 +10,7 @@ use std::ops::Deref;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use terrane_literal::json_integer;
 
 /// Longest encoded key in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -179,8 +180,11 @@ impl Key {
         use serde_json::Value as Json;
         let refuse = || KeyError::OtherType { wanted: key_type, found: describe_json(json) };
         let key = match (key_type, json) {
-            (KeyType::Int64, Json::Number(number)) => Self::Int(number.as_i64().ok_or_else(refuse)?),
-            (KeyType::UInt64, Json::Number(number)) => Self::UInt(number.as_u64().ok_or_else(refuse)?),
+            (KeyType::Int64, Json::Number(number)) => Self::Int(json_integer(number).ok_or_else(refuse)?),
+            (KeyType::UInt64, Json::Number(number)) => {
+                let integer = || u64::try_from(json_integer(number)?).ok();
+                Self::UInt(number.as_u64().or_else(integer).ok_or_else(refuse)?)
+            }
             (KeyType::Utf8 | KeyType::Binary, Json::String(text)) => {
                 return Self::parse(key_type, text);
             }

@@ -5,15 +5,16 @@
 //! equals what was read back of it, NaN included. The text forms are ISO 8601 for
 //! dates and timestamps and base64 (RFC 4648, padded) for binary data.
 
-mod time;
-
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+pub(crate) use terrane_literal::exact_float;
+use terrane_literal::json_integer;
+pub use terrane_literal::{format_date, format_timestamp};
+
 use crate::schema::ColumnType;
-pub use time::{format_date, format_timestamp, parse_date, parse_timestamp};
 
 /// An owned attribute value.
 #[derive(Clone, Debug, Default)]
@@ -131,8 +132,8 @@ impl Value {
         }
     }
 
-    /// Reads a value of `column_type` from JSON: an integral number is taken where a float
-    /// is wanted that is exactly this number; dates, timestamps and binary data come as strings.
+    /// Reads a value of `column_type` from JSON: a number is taken for an integer or a float
+    /// that is exactly this number, however it is written; dates, timestamps and binary data come as strings.
     pub fn from_json(json: &serde_json::Value, column_type: ColumnType) -> Result<Self, ValueError> {
         use serde_json::Value as Json;
         let refuse = |reason| ValueError::new(json, column_type.description(), reason);
@@ -140,7 +141,7 @@ impl Value {
             (Json::Null, _) => Ok(Self::Null),
             (Json::Bool(value), ColumnType::Bool) => Ok(Self::Bool(*value)),
             (Json::Number(number), ColumnType::Int64) => {
-                number.as_i64().map(Self::Int).ok_or_else(|| refuse("it has a fraction or more than 64 bits"))
+                json_integer(number).map(Self::Int).ok_or_else(|| refuse("it has a fraction or more than 64 bits"))
             }
             (Json::Number(number), ColumnType::Float64) => {
                 if number.as_i128().is_some_and(|integer| exact_float(integer).is_none()) {
@@ -162,16 +163,25 @@ impl Value {
     }
 }
 
+/// Days since 1970-01-01 of a date `YYYY-MM-DD` (a year with a sign may have up to seven digits).
+pub fn parse_date(text: &str) -> Result<i32, ValueError> {
+    terrane_literal::parse_date(text).map_err(|reason| ValueError::new(format_args!("{text:?}"), "a date", reason))
+}
+
+/// Microseconds since 1970-01-01T00:00:00 of a timestamp in one of the forms of
+/// [`terrane_literal::parse_timestamp`].
+///
+/// A zone is refused unless `utc`; without one, a UTC timestamp is taken as UTC.
+pub fn parse_timestamp(text: &str, utc: bool) -> Result<i64, ValueError> {
+    let read = terrane_literal::parse_timestamp(text).and_then(|read| match read.has_zone && !utc {
+        true => Err("the column has no time zone; leave the zone out"),
+        false => Ok(read.microseconds),
+    });
+    read.map_err(|reason| ValueError::new(format_args!("{text:?}"), "a timestamp", reason))
+}
+
 /// Why an integer is not taken for a float.
 pub(crate) const INEXACT: &str = "a float64 cannot hold this integer exactly; write a fraction if it may be rounded";
-
-/// The float that is exactly this integer, if there is one.
-pub(crate) fn exact_float(integer: impl Into<i128>) -> Option<f64> {
-    let integer = integer.into();
-    let float = integer as f64;
-    // Where the conversion back saturates, the integer is not exact either.
-    (float as i128 == integer).then_some(float)
-}
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {

@@ -93,9 +93,15 @@ impl Row {
         let value = match (column_type, json) {
             (ColumnType::Utf8, Json::String(text)) => Value::Utf8(text),
             (ColumnType::Utf8, nested @ (Json::Array(_) | Json::Object(_))) => Value::Utf8(nested.to_string()),
-            (ColumnType::Int64, Json::Number(number)) if number.is_f64() => {
-                self.widened.push(name.to_owned());
-                Value::from_json(&Json::Number(number), ColumnType::Float64).map_err(|error| error.to_string())?
+            (ColumnType::Int64, json @ Json::Number(_)) if json.is_f64() => {
+                match Value::from_json(&json, ColumnType::Int64) {
+                    // A fraction of nothing but zeros is none.
+                    Ok(value) => value,
+                    Err(_) => {
+                        self.widened.push(name.to_owned());
+                        Value::from_json(&json, ColumnType::Float64).map_err(|error| error.to_string())?
+                    }
+                }
             }
             (_, json) => Value::from_json(&json, column_type).map_err(|error| error.to_string())?,
         };

@@ -23,5 +23,6 @@ mod messages;
 mod open_files;
 mod query_formats;
 mod query_spatial;
+mod same_values;
 mod support;
 mod usage_errors;

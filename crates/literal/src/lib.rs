@@ -1,0 +1,12 @@
+//! Values as they are written: dates and timestamps as text, and which numbers are exactly others.
+//!
+//! The store reads its values by this and files are read and written by this, so that a value
+//! means the same whichever way it comes. Nothing here does I/O, keeps state or panics on input.
+
+#![forbid(unsafe_code)]
+
+mod number;
+mod time;
+
+pub use number::{exact_float, json_integer};
+pub use time::{Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};

@@ -1,0 +1,68 @@
+//! Numbers of one kind that are exactly numbers of the other.
+
+/// Up to here every integer is a float, so that a float that was read is the integer that was
+/// written.
+const FLOAT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// The float that is exactly this integer, if there is one.
+pub fn exact_float(integer: impl Into<i128>) -> Option<f64> {
+    let integer = integer.into();
+    let float = integer as f64;
+    // Where the conversion back saturates, the integer is not exact either.
+    (float as i128 == integer).then_some(float)
+}
+
+/// The integer that a JSON number is, be it written with a fraction of zeros or an exponent.
+pub fn json_integer(number: &serde_json::Number) -> Option<i64> {
+    number.as_i64().or_else(|| exact_integer(number.as_f64().filter(|_| number.is_f64())?))
+}
+
+/// The integer that is exactly this float and no rounding of another, if there is one.
+fn exact_integer(float: f64) -> Option<i64> {
+    (float.trunc() == float && float.abs() < FLOAT_INTEGER_MAX).then_some(float as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_floats_as_long_as_no_digit_is_lost() {
+        assert_eq!(exact_float(1i64 << 60), Some((1u64 << 60) as f64));
+        assert_eq!(exact_float((1i64 << 53) + 1), None);
+        assert_eq!(exact_float(i64::MAX), None);
+        assert_eq!(exact_float(u64::MAX), None);
+    }
+
+    #[test]
+    fn floats_are_integers_as_long_as_they_are_not_rounded() {
+        for (float, integer) in [
+            (5.0, Some(5)),
+            (-0.0, Some(0)),
+            (-3e3, Some(-3000)),
+            (9_007_199_254_740_991.0, Some((1 << 53) - 1)),
+            (9_007_199_254_740_992.0, None),
+            (5.5, None),
+            (1e300, None),
+            (f64::NAN, None),
+            (f64::NEG_INFINITY, None),
+        ] {
+            assert_eq!(exact_integer(float), integer, "{float}");
+        }
+    }
+
+    #[test]
+    fn a_json_number_is_an_integer_however_it_is_written() {
+        for (text, integer) in [
+            ("5", Some(5)),
+            ("5.0", Some(5)),
+            ("-3e3", Some(-3000)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", None),
+            ("9007199254740993.0", None),
+            ("0.5", None),
+        ] {
+            assert_eq!(json_integer(&text.parse().unwrap()), integer, "{text}");
+        }
+    }
+}
