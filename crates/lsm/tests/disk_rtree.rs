@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use disk_support::Bench;
 use proptest::prelude::*;
-use terrane_lsm::disk::rtree::{DistanceBounds, Hits, Node, RTreeBuilder, RTreeComponent, RTreeCursor, WindowSearch};
+use terrane_lsm::disk::rtree::{
+    DistanceBounds, Hits, Leaf, Node, Origin, RTreeBuilder, RTreeComponent, RTreeCursor, Surface, WindowSearch,
+};
 use terrane_lsm::disk::{ComponentMeta, ReadGuard};
+use terrane_space::sphere::PreparedPoint;
 use terrane_space::{CoordinateSystem, Point, Rect, hilbert};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -144,34 +147,77 @@ proptest! {
         let entries = ordered(entries.collect());
         let x = center.0.mul_add(f64::from(narrower == 1.0), from.0 * spread * narrower);
         let from = Point { x, y: center.1 + from.1 * spread };
-        let mut bench = Bench::new();
-        let meta = build(&mut bench, &entries, true, false);
-        let component = RTreeComponent::open(bench.open(&meta).unwrap()).unwrap();
-        let guard = ReadGuard::enter();
-        let root = component.root().unwrap();
-        let top = component.page(root, &guard).unwrap();
-        let Node::Inner(inner) = component.node(&top, root).unwrap() else { panic!("the root is a parent") };
-        let page = component.page(inner.children[0], &guard).unwrap();
-        let Node::Leaf(leaf) = component.node(&page, inner.children[0]).unwrap() else { panic!("a leaf") };
-        let mut bounds = DistanceBounds::default();
-        if !leaf.distance_bounds(from, &mut bounds) {
-            return Ok(());
-        }
-        let squares: Vec<f64> = (0..leaf.count)
-            .map(|index| leaf.point(index))
-            .map(|point| (point.x - from.x).powi(2) + (point.y - from.y).powi(2))
-            .collect();
-        for (index, square) in squares.iter().enumerate() {
-            let (lower, upper) = (bounds.lower(index), bounds.upper(index));
-            prop_assert!(lower <= *square && *square <= upper, "{lower} {square} {upper}");
-            let mut hits = Hits::new();
-            bounds.mark(-1.0, bounds.count_of(*square), &mut hits);
-            prop_assert!(hits.iter(leaf.count).any(|hit| hit == index));
-        }
-        let mut hits = Hits::new();
-        bounds.mark(-1.0, bounds.threshold(count), &mut hits);
-        prop_assert!(hits.iter(leaf.count).count() >= count.min(leaf.count));
+        with_leaf(&entries, |leaf| check_bounds(leaf, Surface::Plane(from), count, |point| {
+            (point.x - from.x).powi(2) + (point.y - from.y).powi(2)
+        }))?;
     }
+
+    #[test]
+    fn distance_bounds_enclose_the_chords(
+        center in (-180.0..180.0f64, prop_oneof![-90.0..90.0f64, -90.0..-89.9f64, Just(90.0)]),
+        spread in prop::sample::select(vec![1e-9, 1e-3, 0.1, 5.0, 100.0]),
+        steps in prop::collection::vec((-1.0..1.0f64, -1.0..1.0f64), 1..128),
+        from in (-3.0..3.0f64, -3.0..3.0f64),
+        turns in -1..=1i32,
+        count in 1usize..40,
+    ) {
+        let at = |(dx, dy): (f64, f64)| Point {
+            x: (center.0 + dx * spread).clamp(-180.0, 180.0),
+            y: (center.1 + dy * spread).clamp(-90.0, 90.0),
+        };
+        let entries = steps.iter().enumerate().map(|(number, step)| {
+            let Point { x, y } = at(*step);
+            let rect = Rect { x0: x, y0: y, x1: x, y1: y };
+            Entry { rect, key: (number as u64).to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
+        });
+        let entries = ordered(entries.collect());
+        // As near on the other side of the antimeridian.
+        let x = center.0 + from.0 * spread + 360.0 * f64::from(turns);
+        let x = if (-180.0..=180.0).contains(&x) { x } else { at(from).x };
+        let from = Point { x, y: at(from).y };
+        let prepared = PreparedPoint::new(from);
+        with_leaf(&entries, |leaf| {
+            check_bounds(leaf, Surface::Sphere(from), count, |point| prepared.chord_squared(point))
+        })?;
+    }
+}
+
+/// Hands over the only leaf of a component of few points.
+fn with_leaf<R>(entries: &[Entry], check: impl FnOnce(&Leaf<'_>) -> R) -> R {
+    let mut bench = Bench::new();
+    let meta = build(&mut bench, entries, true, false);
+    let component = RTreeComponent::open(bench.open(&meta).unwrap()).unwrap();
+    let (guard, root) = (ReadGuard::enter(), component.root().unwrap());
+    let top = component.page(root, &guard).unwrap();
+    let Node::Inner(inner) = component.node(&top, root).unwrap() else { panic!("the root is a parent") };
+    let page = component.page(inner.children[0], &guard).unwrap();
+    let Node::Leaf(leaf) = component.node(&page, inner.children[0]).unwrap() else { panic!("a leaf") };
+    check(&leaf)
+}
+
+/// Bounds lie on both sides of what they bound, where there are bounds.
+fn check_bounds(
+    leaf: &Leaf<'_>,
+    surface: Surface,
+    count: usize,
+    measure: impl Fn(Point) -> f64,
+) -> Result<(), TestCaseError> {
+    let mut bounds = DistanceBounds::default();
+    if !leaf.distance_bounds(&Origin::new(surface), &mut bounds) {
+        return Ok(());
+    }
+    for index in 0..leaf.count {
+        let measure = measure(leaf.point(index));
+        let (lower, upper) = (bounds.lower(index), bounds.upper(index));
+        prop_assert!(lower <= measure && measure <= upper, "{lower} {measure} {upper}");
+        let mut hits = Hits::new();
+        bounds.mark(-1.0, bounds.count_of(measure), &mut hits);
+        prop_assert!(hits.iter(leaf.count).any(|hit| hit == index));
+    }
+    let mut hits = Hits::new();
+    bounds.mark(-1.0, bounds.threshold(count), &mut hits);
+    prop_assert!(hits.iter(leaf.count).count() >= count.min(leaf.count));
+    Ok(())
 }
 
 /// The bounds are of use where points lie as they do on maps.
@@ -184,15 +230,14 @@ fn distance_bounds_are_there_for_points_on_maps() {
             Entry { rect, key: number.to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
         });
         let entries = ordered(entries.collect());
-        let mut bench = Bench::new();
-        let meta = build(&mut bench, &entries, true, false);
-        let component = RTreeComponent::open(bench.open(&meta).unwrap()).unwrap();
-        let (guard, root) = (ReadGuard::enter(), component.root().unwrap());
-        let top = component.page(root, &guard).unwrap();
-        let Node::Inner(inner) = component.node(&top, root).unwrap() else { panic!("the root is a parent") };
-        let page = component.page(inner.children[0], &guard).unwrap();
-        let Node::Leaf(leaf) = component.node(&page, inner.children[0]).unwrap() else { panic!("a leaf") };
-        assert!(leaf.distance_bounds(Point { x: x + 0.05, y: y + 0.02 }, &mut DistanceBounds::default()), "{x}, {y}");
+        let from = Point { x: x + 0.05, y: y + 0.02 };
+        for surface in [Surface::Plane(from), Surface::Sphere(from)] {
+            let mut bounds = DistanceBounds::default();
+            assert!(
+                with_leaf(&entries, |leaf| leaf.distance_bounds(&Origin::new(surface), &mut bounds)),
+                "{surface:?}"
+            );
+        }
     }
 }
 

@@ -78,6 +78,17 @@ impl UpperRange {
     }
 }
 
+/// Numbers that lie evenly spaced.
+#[derive(Clone, Copy, Debug)]
+pub struct EvenSteps {
+    /// The number at offset 0.
+    pub first: f64,
+    /// By how much one step of the upper part exceeds the last.
+    pub step: f64,
+    /// All numbers lie within so many steps of the first.
+    pub count: f64,
+}
+
 /// A column inside a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
@@ -151,9 +162,9 @@ impl<'a> Column<'a> {
     }
 
     /// Where the values are the ordered bits of numbers that lie evenly spaced between two powers
-    /// of two: the number at offset 0, and by how much one step of the upper part exceeds the last.
+    /// of two: the steps of the upper part.
     #[inline]
-    pub fn even_steps(&self) -> Option<(f64, f64)> {
+    pub fn even_steps(&self) -> Option<EvenSteps> {
         const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
         if self.upper_max == 0 {
             return None;
@@ -165,7 +176,11 @@ impl<'a> Column<'a> {
         let first = from_ordered_bits(self.base);
         let exponent = (first.to_bits() >> MANTISSA_BITS) & 0x7ff;
         let exponent = (exponent + u64::from(self.shift)).checked_sub(u64::from(MANTISSA_BITS))?;
-        (1..0x7ff).contains(&exponent).then(|| (first, f64::from_bits(exponent << MANTISSA_BITS)))
+        (1..0x7ff).contains(&exponent).then(|| EvenSteps {
+            first,
+            step: f64::from_bits(exponent << MANTISSA_BITS),
+            count: f64::from(self.upper_max) + 1.0,
+        })
     }
 
     /// The upper parts that values in `low..=high` can have.
@@ -222,9 +237,10 @@ mod tests {
             encode(std::slice::from_ref(&values), &mut bytes);
             let aligned = words(&bytes);
             let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
-            if let Some((first, step)) = column.even_steps() {
+            if let Some(EvenSteps { first, step, count }) = column.even_steps() {
                 for (number, upper) in numbers.zip(column.upper()) {
                     let place = (number - first) / step;
+                    prop_assert!(place < count);
                     prop_assert!(f64::from(*upper) <= place && place < f64::from(*upper) + 1.0);
                 }
             }

@@ -8,6 +8,7 @@ mod window;
 
 use std::collections::HashMap;
 
+pub use crate::disk::rtree::Surface;
 pub use nearest::{Candidate, Metric, NearestSearch, Next};
 pub use nearest_points::{NEAREST_POINTS_MAX, NearestPoints, nearest_points};
 pub use primary::{EntryVisitor, PrimaryValue, get, key_range, scan};

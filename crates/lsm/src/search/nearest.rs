@@ -13,7 +13,7 @@ use terrane_space::{Point, Rect};
 
 use super::{Hidden, SpatialSource};
 use crate::Result;
-use crate::disk::rtree::{Leaf, Node};
+use crate::disk::rtree::{BoxBounds, Leaf, Node, Origin, Surface};
 use crate::disk::{PagePointer, ReadGuard};
 use crate::memory::Kind;
 use crate::memory::hilbert::NodeHandle;
@@ -29,8 +29,8 @@ pub trait Metric {
     fn to_point(&self, point: Point) -> f64;
     /// A window that encloses everything up to a finite measure, where there is a simple one.
     fn window(&self, measure: f64) -> Option<Rect>;
-    /// The query's place, where the measure of a point is its squared Euclidean distance.
-    fn plane(&self) -> Option<Point>;
+    /// The query's place, and what measures are.
+    fn surface(&self) -> Surface;
 }
 
 /// An entry in order of distance.
@@ -158,6 +158,7 @@ impl OpenLeaf {
 pub struct NearestSearch<'v, M> {
     sources: &'v [SpatialSource<'v>],
     metric: M,
+    origin: Origin,
     snapshot: u64,
     windows: Option<&'v [Rect]>,
     queue: BinaryHeap<Item>,
@@ -187,6 +188,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64, windows: Option<&'v [Rect]>) -> Self {
         let mut search = Self {
             sources,
+            origin: Origin::new(metric.surface()),
             metric,
             snapshot,
             windows,
@@ -222,10 +224,12 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     }
 
     fn push_node(&mut self, source: usize, rect: &Rect, node: NodeRef<'v>) {
-        if !self.is_wanted(rect) {
-            return;
+        if self.is_wanted(rect) {
+            self.push_wanted(source, self.metric.to_node(rect), node);
         }
-        let measure = self.metric.to_node(rect);
+    }
+
+    fn push_wanted(&mut self, source: usize, measure: f64, node: NodeRef<'v>) {
         let number = match self.free_nodes.pop() {
             Some(number) => {
                 self.nodes[number as usize] = (source, node);
@@ -340,8 +344,12 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
                 self.pages += 1;
                 match component.node(&page, pointer)? {
                     Node::Inner(inner) => {
-                        for (index, child) in inner.children.iter().enumerate() {
-                            self.push_node(source, &inner.rect(index), NodeRef::Disk(*child));
+                        let mut measures = BoxBounds::default();
+                        inner.distance_bounds(&self.origin, &mut measures);
+                        for ((index, child), measure) in inner.children.iter().enumerate().zip(measures.0) {
+                            if self.is_wanted(&inner.rect(index)) {
+                                self.push_wanted(source, measure.into(), NodeRef::Disk(*child));
+                            }
                         }
                         return Ok(());
                     }

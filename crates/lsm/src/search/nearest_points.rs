@@ -7,13 +7,13 @@
 
 use std::collections::BinaryHeap;
 
-use terrane_space::{Point, Rect, RectF32, f32_above, f32_below};
+use terrane_space::{Point, Rect, f32_above, f32_below};
 
 use super::SpatialSource;
 use super::nearest::{Metric, NodeRef};
 use crate::Result;
 use crate::disk::rtree::{
-    BoxBounds, DistanceBounds, Hits, Inner, Leaf, Node, RTreeComponent, SMALLEST_MAX, WindowBits, smallest,
+    BoxBounds, DistanceBounds, Hits, Inner, Leaf, Node, Origin, RTreeComponent, SMALLEST_MAX, WindowBits, smallest,
 };
 use crate::disk::{PageRef, ReadGuard};
 
@@ -153,7 +153,7 @@ pub fn nearest_points<'v, M: Metric>(
         exact,
         snapshot,
         count,
-        plane: metric.plane().map(|place| (place, RectF32::outward(Rect::from_point(place)))),
+        origin: Origin::new(metric.surface()),
         best: Vec::with_capacity(count + 32),
         bound: f64::INFINITY,
         node_bound: f32::INFINITY,
@@ -182,9 +182,7 @@ struct Search<'v, 'm, M, E> {
     exact: &'m E,
     snapshot: u64,
     count: usize,
-    /// The query's place, exactly and in single precision, where measures are squared distances
-    /// of the plane.
-    plane: Option<(Point, RectF32)>,
+    origin: Origin,
     /// Upper bounds of the measures of the nearest points so far, at most `count` of them, and of the
     /// points of the leaf that is being read, in no order.
     best: Vec<f64>,
@@ -287,7 +285,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         for passed in guarded.passed.drain(..) {
             let SpatialSource::Disk(component) = &self.sources[passed.source as usize] else { continue };
             if let Some(inner) = Inner::parse(&passed.page) {
-                self.measure_boxes(&inner);
+                inner.distance_bounds(&self.origin, &mut self.measures);
                 self.queue_children(passed.source, component, &inner, Some(passed.opened), guarded.guard);
             }
         }
@@ -363,7 +361,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                         return Ok(None);
                     }
                 };
-                self.measure_boxes(&inner);
+                inner.distance_bounds(&self.origin, &mut self.measures);
                 if self.bound.is_finite() {
                     self.queue_children(source, component, &inner, None, guarded.guard);
                     return Ok(None);
@@ -374,19 +372,6 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 Ok(Some(Place { node: NodeRef::Disk(child), source, is_root: false }))
             }
             _ => Ok(None),
-        }
-    }
-
-    fn measure_boxes(&mut self, inner: &Inner<'_>) {
-        let count = inner.children.len();
-        self.measures.0[count..].fill(f32::INFINITY);
-        match &self.plane {
-            Some((_, from)) => inner.distance_bounds(from, &mut self.measures),
-            None => {
-                for (index, measure) in self.measures.0[..count].iter_mut().enumerate() {
-                    *measure = f32_below(self.metric.to_node(&inner.rect(index)));
-                }
-            }
         }
     }
 
@@ -417,8 +402,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
     }
 
     fn read_leaf(&mut self, leaf: &Leaf<'_>, number: u32) {
-        let on_grid = self.plane.is_some_and(|(place, _)| leaf.distance_bounds(place, &mut self.bounds));
-        if !on_grid {
+        if !leaf.distance_bounds(&self.origin, &mut self.bounds) {
             return self.read_within(leaf);
         }
         if self.bound.is_finite() {

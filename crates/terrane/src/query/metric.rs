@@ -1,6 +1,6 @@
 //! Distances by which nearest-neighbour searches go.
 
-use terrane_lsm::search::Metric;
+use terrane_lsm::search::{Metric, Surface};
 use terrane_space::sphere::{PreparedPoint, chord_squared_from_distance_m, distance_to_rect_m};
 use terrane_space::{Point, Rect};
 
@@ -38,8 +38,8 @@ impl Metric for PlanarMetric {
         Some(Rect { x0: self.0.x - reach, y0: self.0.y - reach, x1: self.0.x + reach, y1: self.0.y + reach })
     }
 
-    fn plane(&self) -> Option<Point> {
-        Some(self.0)
+    fn surface(&self) -> Surface {
+        Surface::Plane(self.0)
     }
 }
 
@@ -76,7 +76,7 @@ impl Metric for SphereMetric {
         None
     }
 
-    fn plane(&self) -> Option<Point> {
-        None
+    fn surface(&self) -> Surface {
+        Surface::Sphere(self.place.point())
     }
 }

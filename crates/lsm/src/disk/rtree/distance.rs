@@ -1,12 +1,88 @@
-//! Bounds of squared Euclidean distances for all entries of a page at once.
+//! Bounds of distances for all entries of a page at once.
 //!
 //! They are single-precision numbers, so that many are computed by one instruction; where
 //! those round, a lower bound is taken down and an upper bound up by more than they can err.
 
-use terrane_space::{Point, RectF32};
+use terrane_space::{Point, Rect, RectF32, f32_below};
 
 use super::kernels::{self, ERROR, ROUNDING};
 use super::pages::{FANOUT_MAX, Hits, Inner, Leaf, POINTS_MAX};
+use crate::disk::column::EvenSteps;
+
+/// A query's place, and what measures of distance from it are.
+#[derive(Clone, Copy, Debug)]
+pub enum Surface {
+    /// Squared Euclidean distances.
+    Plane(Point),
+    /// Squared chords of the unit sphere, from longitude and latitude in degrees.
+    Sphere(Point),
+}
+
+/// A [`Surface`] prepared for bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    surface: Surface,
+    /// The place in single precision.
+    around: RectF32,
+    /// The cosine of its latitude, on a sphere.
+    cos: f64,
+}
+
+impl Origin {
+    /// Prepares a place.
+    pub fn new(surface: Surface) -> Self {
+        let (place, cos) = match surface {
+            Surface::Plane(place) => (place, 1.0),
+            Surface::Sphere(place) => (place, place.y.to_radians().cos().max(0.0)),
+        };
+        Self { surface, around: RectF32::outward(Rect::from_point(place)), cos }
+    }
+
+    /// How far the steps of a leaf's columns lead from here.
+    #[inline]
+    fn scales(&self, x: EvenSteps, y: EvenSteps) -> Option<Scales> {
+        match self.surface {
+            Surface::Plane(place) => Some(Scales { place, x: x.step, y: y.step, stretch: 1.0 }),
+            Surface::Sphere(place) => sphere_scales(place, self.cos, x, y),
+        }
+    }
+}
+
+/// How far one step of each column leads, at least and near a place.
+struct Scales {
+    /// The place, as near the leaf in numbers as it is.
+    place: Point,
+    x: f64,
+    y: f64,
+    /// Distances exceed what the scales say at most by this factor.
+    stretch: f64,
+}
+
+/// A squared chord is the sum of (2 sin(dy / 2))² and cos y cos y' (2 sin(dx / 2))². Over a leaf, its
+/// sines and cosines change little.
+fn sphere_scales(place: Point, cos: f64, x: EvenSteps, y: EvenSteps) -> Option<Scales> {
+    /// Leaves over which a distance changes by more are seldom, and wide.
+    const STRETCH_MAX: f64 = 1.5;
+    let (x_last, y_last) = (x.first + x.step * x.count, (y.first + y.step * y.count).min(90.0));
+    let turns = ((0.5 * (x.first + x_last) - place.x) / 360.0).round();
+    let place = Point { x: place.x + 360.0 * turns, y: place.y };
+    let farthest = |from: f64, first: f64, last: f64| (first - from).abs().max((last - from).abs()).to_radians();
+    let (half_x, half_y) = (0.5 * farthest(place.x, x.first, x_last), 0.5 * farthest(place.y, y.first, y_last));
+    if half_x > std::f64::consts::FRAC_PI_2 {
+        return None;
+    }
+    let (first_cos, last_cos) = (y.first.to_radians().cos(), y_last.to_radians().cos());
+    let over_equator = y.first <= 0.0 && y_last >= 0.0;
+    let cos_max = if over_equator { 1.0 } else { first_cos.max(last_cos) };
+    let cos_min = first_cos.min(last_cos).max(0.0);
+    // From sin t >= t (1 - t² / 6); a little less, for the rounding.
+    let sine = |half: f64| (1.0 - half * half / 6.0) * (1.0 - 1e-9);
+    let (x_max, y_max) = (x.step.to_radians() * (cos * cos_max).sqrt(), y.step.to_radians());
+    let (x_min, y_min) = (x.step.to_radians() * (cos * cos_min).sqrt() * sine(half_x), y_max * sine(half_y));
+    let stretch = (x_max / x_min).max(y_max / y_min);
+    // Neither where a scale is 0.
+    (stretch <= STRETCH_MAX && x_min > 0.0).then_some(Scales { place, x: x_min, y: y_min, stretch })
+}
 
 /// Lower bounds of the measures of an inner page's boxes, none below 0; infinite beyond the
 /// last box.
@@ -34,14 +110,28 @@ impl BoxBounds {
 }
 
 impl Inner<'_> {
-    /// Bounds of the squared Euclidean distances from a place that lies somewhere in `from`.
+    /// Bounds of the measures of all boxes, as seen from a place.
     #[inline]
-    pub fn distance_bounds(&self, from: &RectF32, bounds: &mut BoxBounds) {
-        kernels::box_distances(&mut bounds.0, [self.x0, self.y0, self.x1, self.y1], from);
+    pub fn distance_bounds(&self, from: &Origin, bounds: &mut BoxBounds) {
+        let count = self.children.len();
+        bounds.0[count..].fill(f32::INFINITY);
+        let (boxes, bounds) = ([self.x0, self.y0, self.x1, self.y1], &mut bounds.0[..count]);
+        match from.surface {
+            Surface::Plane(_) => kernels::box_distances(bounds, boxes, &from.around),
+            Surface::Sphere(place) => {
+                let turned = [-360.0, 0.0, 360.0].map(|turn| {
+                    let x = place.x + turn;
+                    let RectF32 { x0, x1, .. } = RectF32::outward(Rect { x0: x, y0: 0.0, x1: x, y1: 0.0 });
+                    [x0, x1]
+                });
+                let latitude = [from.around.y0, from.around.y1];
+                kernels::box_chords(bounds, boxes, turned, latitude, f32_below(from.cos * (1.0 - 1e-12)));
+            }
+        }
     }
 }
 
-/// Lower bounds of the squared distances of a leaf's points from a place.
+/// Bounds of the measures of a leaf's points.
 #[derive(Clone, Copy, Debug)]
 pub struct DistanceBounds {
     /// In squares of the unit.
@@ -49,27 +139,29 @@ pub struct DistanceBounds {
     count: usize,
     /// Square of the unit.
     square: f64,
-    /// Units by which a distance can exceed its lower bound.
+    /// Units by which a distance can exceed its lower bound, before it is stretched.
     span: f64,
+    /// Square of the factor by which it is stretched at most.
+    stretch: f64,
 }
 
 impl Default for DistanceBounds {
     fn default() -> Self {
-        Self { lower: [0.0; POINTS_MAX], count: 0, square: 1.0, span: 0.0 }
+        Self { lower: [0.0; POINTS_MAX], count: 0, square: 1.0, span: 0.0, stretch: 1.0 }
     }
 }
 
 impl Leaf<'_> {
-    /// Bounds of the squared Euclidean distances of the points from a place, from the upper
-    /// parts of their coordinates alone. False where the points do not lie on an even grid, or too
-    /// far away for its numbers.
+    /// Bounds of the measures of the points as seen from a place, from the upper parts of their
+    /// coordinates alone. False where the points do not lie on an even grid, or too far away for
+    /// its numbers.
     #[inline]
-    pub fn distance_bounds(&self, from: Point, bounds: &mut DistanceBounds) -> bool {
+    pub fn distance_bounds(&self, from: &Origin, bounds: &mut DistanceBounds) -> bool {
         self.fill_distance_bounds(from, bounds).is_some()
     }
 
     #[inline]
-    fn fill_distance_bounds(&self, from: Point, bounds: &mut DistanceBounds) -> Option<()> {
+    fn fill_distance_bounds(&self, from: &Origin, bounds: &mut DistanceBounds) -> Option<()> {
         // Up to here, the grid's numbers and their differences err by less than `ROUNDING`.
         const FARTHEST: f64 = (1 << 18) as f64;
         // Down to here, the squares of differences are normal numbers.
@@ -77,20 +169,22 @@ impl Leaf<'_> {
         if self.far.is_some() {
             return None;
         }
-        let ((x, step_x), (y, step_y)) = (self.x0.even_steps()?, self.y0.even_steps()?);
-        let (at_x, at_y) = ((from.x - x) / step_x, (from.y - y) / step_y);
-        let unit = if step_x > step_y { step_x } else { step_y };
+        let (x, y) = (self.x0.even_steps()?, self.y0.even_steps()?);
+        let scales = from.scales(x, y)?;
+        let (at_x, at_y) = ((scales.place.x - x.first) / x.step, (scales.place.y - y.first) / y.step);
+        let unit = if scales.x > scales.y { scales.x } else { scales.y };
         // The square of the unit is neither nothing nor everything.
         let in_reach = at_x.abs() <= FARTHEST && at_y.abs() <= FARTHEST;
-        if !in_reach || !(1e-140..1e140).contains(&unit) || step_x.min(step_y) < unit * NARROWEST {
+        if !in_reach || !(1e-140..1e140).contains(&unit) || scales.x.min(scales.y) < unit * NARROWEST {
             return None;
         }
         let (at_x, at_y) = (at_x as f32, at_y as f32);
-        let (scale_x, scale_y) = ((step_x / unit) as f32, (step_y / unit) as f32);
+        let (scale_x, scale_y) = ((scales.x / unit) as f32, (scales.y / unit) as f32);
         let columns = [self.x0.upper(), self.y0.upper()];
         kernels::grid_distances(&mut bounds.lower, columns, [at_x, at_y], [scale_x, scale_y]);
         bounds.count = self.count;
         bounds.square = unit * unit;
+        bounds.stretch = scales.stretch * scales.stretch;
         // One of the scales is 1, so the other tells the length of a step's diagonal.
         let (scale_x, scale_y) = (f64::from(scale_x), f64::from(scale_y));
         bounds.span = 2.0 * (1.0 + f64::from(ROUNDING)) * (scale_x * scale_x + scale_y * scale_y).sqrt();
@@ -104,23 +198,23 @@ impl DistanceBounds {
         &self.lower[..self.count]
     }
 
-    /// A squared distance as [`Self::mark`] takes it, rounded up.
+    /// A measure as [`Self::mark`] takes it, rounded up.
     #[inline]
     pub fn count_of(&self, squared: f64) -> f32 {
         (squared / self.square * (1.0 + f64::from(ERROR))) as f32
     }
 
-    /// At most the squared distance of a point.
+    /// At most the measure of a point.
     #[inline]
     pub fn lower(&self, index: usize) -> f64 {
         f64::from(self.lower[index]) * self.square
     }
 
-    /// At least the squared distance of a point.
+    /// At least the measure of a point.
     #[inline]
     pub fn upper(&self, index: usize) -> f64 {
         let upper = f64::from(self.lower[index]).sqrt() + self.span;
-        upper * upper * (1.0 + 1e-5) * self.square
+        upper * upper * (1.0 + 1e-5) * self.square * self.stretch
     }
 
     /// Marks the points whose bounds are above the first and at most the second number.

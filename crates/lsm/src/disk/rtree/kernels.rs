@@ -101,6 +101,33 @@ vectorized! {
         }
     }
 
+    /// Lower bounds of the squared chords, on the unit sphere, from boxes of degrees to a place: its
+    /// longitude turned by each of three angles, its latitude, the cosine of that.
+    pub fn box_chords(
+        bounds: &mut [f32],
+        [x0, y0, x1, y1]: [&[f32]; 4],
+        turned: [[f32; 2]; 3],
+        latitude: [f32; 2],
+        cos: f32
+    ) {
+        const RADIANS: f32 = std::f32::consts::PI / 180.0;
+        for ((((bound, x0), y0), x1), y1) in bounds.iter_mut().zip(x0).zip(y0).zip(x1).zip(y1) {
+            // The nearest longitude and the nearest latitude, be they of different points.
+            let away = |x: [f32; 2]| greater(greater(x0 - x[1], x[0] - x1), 0.0);
+            let half_x = smaller(away(turned[0]), smaller(away(turned[1]), away(turned[2]))) * (0.5 * RADIANS);
+            let half_y = greater(greater(y0 - latitude[1], latitude[0] - y1), 0.0) * (0.5 * RADIANS);
+            // Sines, and the least cosine of a latitude, by series that end below them.
+            let sin_x = half_x * (1.0 - half_x * half_x * (1.0 / 6.0));
+            let sin_y = half_y * (1.0 - half_y * half_y * (1.0 / 6.0));
+            let farthest = greater(-*y0, *y1) * RADIANS;
+            let square = farthest * farthest;
+            let series = 1.0 - square * (0.5 - square * (1.0 / 24.0 - square * (1.0 / 720.0)));
+            let least_cos = greater(series - 4.0 * ERROR, 0.0);
+            let chord = 4.0 * (sin_y * sin_y + cos * least_cos * sin_x * sin_x) * (1.0 - 8.0 * ERROR);
+            *bound = greater(chord - f32::MIN_POSITIVE, 0.0);
+        }
+    }
+
     /// Lower bounds of the squared distances of a grid's points, whose places are known to one
     /// step, from a place on the grid.
     pub fn grid_distances(bounds: &mut [f32], [x, y]: [&[u16]; 2], at: [f32; 2], scale: [f32; 2]) {
@@ -176,7 +203,8 @@ vectorized! {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use terrane_space::Rect;
+    use terrane_space::sphere::PreparedPoint;
+    use terrane_space::{Point, Rect};
 
     fn coordinate() -> impl Strategy<Value = f64> {
         prop_oneof![
@@ -207,6 +235,45 @@ mod tests {
                 let dx = (rect.x0 - x).max(x - rect.x1).max(0.0);
                 let dy = (rect.y0 - y).max(y - rect.y1).max(0.0);
                 prop_assert!(bound >= 0.0 && f64::from(bound) <= dx * dx + dy * dy, "{rect:?} {bound}");
+            }
+        }
+
+        #[test]
+        fn box_chords_are_lower_bounds_and_close(
+            corners in prop::collection::vec((-180.0..=180.0f64, -90.0..=90.0f64, -180.0..=180.0f64, -90.0..=90.0f64), 1..40),
+            size in prop::sample::select(vec![1.0, 0.1, 1e-4]),
+            (x, y) in (-180.0..=180.0f64, prop_oneof![-90.0..=90.0f64, Just(90.0), Just(-90.0)]),
+            inside in (0.0..=1.0f64, 0.0..=1.0f64),
+        ) {
+            let place = Point { x, y };
+            let prepared = PreparedPoint::new(place);
+            let rects: Vec<Rect> = corners
+                .iter()
+                .map(|(a, b, c, d)| {
+                    let (c, d) = (a + (c - a) * size, b + (d - b) * size);
+                    Rect { x0: a.min(c), y0: b.min(d), x1: a.max(c), y1: b.max(d) }
+                })
+                .collect();
+            let outward: Vec<RectF32> = rects.iter().map(|rect| RectF32::outward(*rect)).collect();
+            let column = |side: fn(&RectF32) -> f32| outward.iter().map(side).collect::<Vec<_>>();
+            let (x0, y0, x1, y1) = (column(|r| r.x0), column(|r| r.y0), column(|r| r.x1), column(|r| r.y1));
+            let mut bounds = vec![f32::NAN; rects.len()];
+            let turned = [-360.0, 0.0, 360.0].map(|turn| [terrane_space::f32_below(x + turn), terrane_space::f32_above(x + turn)]);
+            let latitude = [terrane_space::f32_below(y), terrane_space::f32_above(y)];
+            let cos = terrane_space::f32_below(y.to_radians().cos().max(0.0));
+            box_chords(&mut bounds, [&x0, &y0, &x1, &y1], turned, latitude, cos);
+            for (rect, bound) in rects.iter().zip(bounds) {
+                let at = Point {
+                    x: (rect.x0 + (rect.x1 - rect.x0) * inside.0).min(rect.x1),
+                    y: (rect.y0 + (rect.y1 - rect.y0) * inside.1).min(rect.y1),
+                };
+                let chord = prepared.chord_squared(at);
+                prop_assert!(f64::from(bound) <= chord, "{rect:?} from {place:?}: {bound} above {chord} of {at:?}");
+                // Of a small box, any point is about as far as the nearest one.
+                if size < 1e-3 && chord < 0.1 && y.abs() < 80.0 && at.y.abs() < 80.0 {
+                    let slack = 0.02 * chord.sqrt() + 0.001;
+                    prop_assert!(f64::from(bound).sqrt() >= chord.sqrt() - slack, "{bound} far below {chord}");
+                }
             }
         }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use build::RTreeBuilder;
 pub use cursor::RTreeCursor;
-pub use distance::{BoxBounds, DistanceBounds};
+pub use distance::{BoxBounds, DistanceBounds, Origin, Surface};
 pub use kernels::{SMALLEST_MAX, smallest};
 pub use pages::{Entry, FANOUT_MAX, Hits, Inner, Leaf, WindowBits};
 pub use search::{Node, WindowSearch};
