@@ -6,6 +6,7 @@
 //! Predicates treat edges as straight in the coordinates. In `lonlat`,
 //! distances treat them as great-circle arcs.
 
+mod area;
 mod convert;
 mod distance;
 mod edges;
@@ -13,6 +14,8 @@ mod error;
 mod geojson;
 mod kind;
 mod lines;
+mod parts;
+mod pieces;
 mod point;
 mod predicate;
 mod query;
@@ -31,7 +34,7 @@ pub use error::GeometryError;
 pub use geojson::{from_geojson, to_geojson};
 pub use kind::{Dimensions, GeometryKind};
 pub use point::{as_point, point_wkb};
-pub use predicate::{IntersectionMatrix, PredicateError, intersects, relate, within};
+pub use predicate::{IntersectionMatrix, Unrelatable, intersects, relate, within};
 pub use query::QueryGeometry;
 pub use summary::{GeometrySummary, summarise};
 pub use validity::{InvalidGeometry, Ring, check_valid};

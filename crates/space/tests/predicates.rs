@@ -92,7 +92,7 @@ fn prepared_queries_agree_with_the_matrix() {
         assert_eq!(prepared.within(&b_bytes), Ok(matrix.is_within()), "within, {}", context());
         if let Some(point) = as_point(&b_bytes) {
             assert_eq!(prepared.intersects_point(point), matrix.is_intersects(), "{}", context());
-            assert_eq!(prepared.within_point(point), Ok(matrix.is_within()), "{}", context());
+            assert_eq!(prepared.within_point(point), matrix.is_within(), "{}", context());
         }
         let rect = summarise(&b_bytes, PLANAR).unwrap().index_rect;
         let is_candidate = prepared.rects().iter().any(|window| window.intersects(&rect));
@@ -103,17 +103,16 @@ fn prepared_queries_agree_with_the_matrix() {
 }
 
 #[test]
-fn invalid_geometries_give_an_answer_or_an_error() {
-    let mut related = 0;
+fn invalid_geometries_give_an_answer() {
     for seed in 0..20_000 {
         let mut random = SmallRng::seed_from_u64(seed);
         let members = vec![geometry(&mut random), geometry(&mut random)];
         let stored = Geometry::GeometryCollection(GeometryCollection(members));
         let prepared = QueryGeometry::new(&from_geo(&geometry(&mut random)), PLANAR).unwrap();
-        assert!(prepared.intersects(&from_geo(&stored)).is_ok(), "seed {seed}");
-        related += usize::from(prepared.within(&from_geo(&stored)).is_ok());
+        let intersects = prepared.intersects(&from_geo(&stored)).unwrap();
+        let within = prepared.within(&from_geo(&stored)).unwrap();
+        assert!(intersects || !within, "seed {seed}: within, and apart");
     }
-    assert!(related > 19_000, "{related}");
 }
 
 #[test]
@@ -129,7 +128,7 @@ fn the_boundary_of_a_polygon_intersects_but_is_not_within() {
     ] {
         let point = Point::new(x, y);
         assert_eq!(square.intersects_point(point), intersects, "{x} {y}");
-        assert_eq!(square.within_point(point), Ok(within), "{x} {y}");
+        assert_eq!(square.within_point(point), within, "{x} {y}");
     }
     assert_eq!(square.within(&wkt("LINESTRING (4 0, 4 4)")), Ok(false));
     assert_eq!(square.within(&wkt("LINESTRING (4 0, 4 4, 3 3)")), Ok(true));
@@ -189,10 +188,10 @@ fn the_antimeridian_has_two_names() {
     assert_eq!(west.intersects(&wkt("LINESTRING (170 5, 180 5)")), Ok(true));
     assert_eq!(west.intersects(&wkt("LINESTRING (170 15, 180 15)")), Ok(false));
     assert_eq!(west.intersects(&wkt("POLYGON ((170 0, 180 0, 180 10, 170 10, 170 0))")), Ok(true));
-    assert_eq!(west.within_point(east_side), Ok(false));
+    assert!(!west.within_point(east_side));
     let point = query("POINT (180 5)", LONLAT);
     assert_eq!(point.intersects(&wkt("POLYGON ((-180 0, -170 0, -170 10, -180 10, -180 0))")), Ok(true));
-    assert_eq!(point.within_point(Point::new(-180.0, 5.0)), Ok(true));
+    assert!(point.within_point(Point::new(-180.0, 5.0)));
     let meridian = query("LINESTRING (-180 0, -180 10)", LONLAT);
     assert_eq!(meridian.within(&wkt("LINESTRING (180 2, 180 3)")), Ok(true));
     // In the plane the two are far apart.

@@ -1,9 +1,7 @@
-//! The lines of a query geometry, and what is within them.
-
-use geo::kernels::Orientation;
+//! The lines of a query geometry.
 
 use super::edges::EdgeTree;
-use super::segment::{Segment, edges, orientation};
+use super::segment::edges;
 use crate::Point;
 
 /// Lines as one set of edges with the boundary that OGC gives them: the ends
@@ -38,40 +36,5 @@ impl Lines {
     /// Whether `point` is one of the ends that bound the lines.
     pub fn is_boundary(&self, point: Point) -> bool {
         self.boundary.contains(&point)
-    }
-
-    /// Whether every edge of `path` is covered by edges along it.
-    pub fn cover_path(&self, path: &[Point]) -> bool {
-        edges(path).all(|edge| self.cover(&edge))
-    }
-
-    /// Along an edge, the ends of the edges that cover it are compared by one
-    /// of their own coordinates: no intersection is computed.
-    fn cover(&self, edge: &Segment) -> bool {
-        let rect = edge.rect();
-        if edge.a == edge.b {
-            return self.tree.holds(edge.a);
-        }
-        let is_flat = rect.x1 - rect.x0 >= rect.y1 - rect.y0;
-        let along = |point: Point| if is_flat { point.x } else { point.y };
-        let mut spans: Vec<(f64, f64)> = Vec::new();
-        self.tree.any(&|group| group.intersects(&rect), &mut |_, other| {
-            let is_along =
-                [other.a, other.b].iter().all(|end| orientation(edge.a, edge.b, *end) == Orientation::Collinear);
-            if is_along && other.rect().intersects(&rect) {
-                let (a, b) = (along(other.a), along(other.b));
-                spans.push((a.min(b), a.max(b)));
-            }
-            false
-        });
-        spans.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (mut reached, end) = (along(edge.a).min(along(edge.b)), along(edge.a).max(along(edge.b)));
-        for (first, last) in spans {
-            if first > reached {
-                return false;
-            }
-            reached = reached.max(last);
-        }
-        reached >= end
     }
 }

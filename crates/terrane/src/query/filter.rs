@@ -1,6 +1,6 @@
 //! Conditions prepared for many records: windows to search the index with, and exact tests.
 
-use terrane_space::geometry::{GeometryError, PredicateError, QueryGeometry, check_valid, distance_bytes, from_geo};
+use terrane_space::geometry::{GeometryError, QueryGeometry, check_valid, distance_bytes, from_geo};
 use terrane_space::sphere::PreparedPoint;
 use terrane_space::sphere::cap_windows;
 use terrane_space::{CoordinateSystem, EXACT_COORDINATE_MAX, Point, Rect, windows};
@@ -83,7 +83,7 @@ impl Filters {
                     CoordinateSystem::LonLat => prepared.distance_m(point) <= *radius,
                 },
                 Prepared::Intersects(shape) => shape.intersects_point(point),
-                Prepared::Within(shape) => shape.within_point(point).map_err(unsuited)?,
+                Prepared::Within(shape) => shape.within_point(point),
             };
             if !matches {
                 return Ok(false);
@@ -107,7 +107,7 @@ impl Filters {
                 Prepared::Circle { place, radius, .. } => distance_bytes(self.system, *place, bytes)
                     .map_err(damaged)?
                     .is_some_and(|distance| distance <= *radius),
-                Prepared::Within(shape) => shape.within(bytes).map_err(unsuited)?,
+                Prepared::Within(shape) => shape.within(bytes).map_err(damaged)?,
             };
             if !matches {
                 return Ok(false);
@@ -128,15 +128,6 @@ impl Filters {
 /// A stored geometry that cannot be read.
 pub(super) fn damaged(error: GeometryError) -> Error {
     Error::damaged_record(format!("its geometry: {error}"))
-}
-
-fn unsuited(error: PredicateError) -> Error {
-    match error {
-        PredicateError::Geometry(error) => damaged(error),
-        PredicateError::Unrelatable => {
-            Error::Failed(format!("a geometry cannot be compared with the query's: {error}"))
-        }
-    }
 }
 
 fn prepare(filter: &Filter, schema: &Schema) -> Result<(Prepared, Vec<Rect>)> {

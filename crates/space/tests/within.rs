@@ -1,0 +1,139 @@
+//! What is within collections, and which collections are within something.
+
+use geo_types::{Coord, Geometry, GeometryCollection, LineString, MultiPoint, Polygon, Rect};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane_space::geometry::*;
+use terrane_space::{CoordinateSystem, Point};
+
+const PLANAR: CoordinateSystem = CoordinateSystem::Planar;
+
+fn query(geometry: &Geometry<f64>) -> QueryGeometry {
+    QueryGeometry::new(&from_geo(geometry), PLANAR).unwrap()
+}
+
+#[test]
+fn known_cases_hold_at_every_scale() {
+    let text = include_str!("within_cases.txt");
+    let cases: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(cases.len() > 50);
+    let mut failures = Vec::new();
+    for case in cases {
+        let mut fields = case.split('|').map(str::trim);
+        let (expected, stored, queried) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
+        // Powers of two round nothing.
+        for scale in [1.0, 2f64.powi(-300), 2f64.powi(400)] {
+            let scaled = |text: &str| -> Vec<u8> {
+                use geo::MapCoords;
+                let geometry = to_geo(&from_wkt(text).unwrap()).unwrap();
+                from_geo(&geometry.map_coords(|coord| Coord { x: coord.x * scale, y: coord.y * scale }))
+            };
+            let found = QueryGeometry::new(&scaled(queried), PLANAR).unwrap().within(&scaled(stored)).unwrap();
+            if found != (expected == "yes") {
+                failures.push(format!("expected {expected} at scale {scale:e}: {stored} within {queried}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn coord(random: &mut SmallRng) -> Coord<f64> {
+    Coord { x: f64::from(random.random_range(0..9)), y: f64::from(random.random_range(0..9)) }
+}
+
+fn path(random: &mut SmallRng, lengths: std::ops::Range<usize>) -> LineString<f64> {
+    let count = random.random_range(lengths);
+    LineString((0..count).map(|_| coord(random)).collect())
+}
+
+fn simple(random: &mut SmallRng) -> Geometry<f64> {
+    loop {
+        let candidate = match random.random_range(0..4) {
+            0 => Geometry::MultiPoint(MultiPoint::from(path(random, 1..4).0)),
+            1 => Geometry::LineString(path(random, 2..4)),
+            _ => Geometry::Polygon(Polygon::new(path(random, 3..6), Vec::new())),
+        };
+        if check_valid(&candidate).is_ok() {
+            return candidate;
+        }
+    }
+}
+
+fn collection(members: Vec<Geometry<f64>>) -> Geometry<f64> {
+    Geometry::GeometryCollection(GeometryCollection(members))
+}
+
+fn rectangle(x0: i32, y0: i32, x1: i32, y1: i32) -> Geometry<f64> {
+    let corner = |x, y| Coord { x: f64::from(x), y: f64::from(y) };
+    Geometry::Polygon(Rect::new(corner(x0, y0), corner(x1, y1)).to_polygon())
+}
+
+#[test]
+fn an_area_in_tiles_is_the_area() {
+    let mut count = [0; 2];
+    for seed in 0..4_000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let (x, y) = (random.random_range(1..7), random.random_range(1..7));
+        let whole = rectangle(0, 0, 8, 8);
+        let mut tiles =
+            vec![rectangle(0, 0, x, y), rectangle(x, 0, 8, y), rectangle(x, y, 8, 8), rectangle(0, y, x, 8)];
+        if random.random_bool(0.5) {
+            // What lies in an area changes nothing, an overlap neither.
+            tiles.push(simple(&mut random));
+            tiles.push(rectangle(0, 0, 8, random.random_range(1..8)));
+        }
+        let stored = if random.random_bool(0.5) {
+            simple(&mut random)
+        } else {
+            collection((0..random.random_range(1..4)).map(|_| simple(&mut random)).collect())
+        };
+        let (whole, tiled) = (query(&whole), query(&collection(tiles)));
+        let bytes = from_geo(&stored);
+        let expected = whole.within(&bytes).unwrap();
+        assert_eq!(tiled.within(&bytes), Ok(expected), "seed {seed}: {}", to_wkt(&bytes).unwrap());
+        if let Some(point) = as_point(&bytes) {
+            assert_eq!(tiled.within_point(point), expected, "seed {seed}: {point:?}");
+        }
+        count[usize::from(expected)] += 1;
+    }
+    assert!(count.iter().all(|count| *count > 100), "{count:?}");
+}
+
+#[test]
+fn a_member_is_within_its_collection() {
+    for seed in 0..4_000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let members: Vec<_> = (0..random.random_range(2..6)).map(|_| simple(&mut random)).collect();
+        let whole = collection(members.clone());
+        let prepared = query(&whole);
+        let context = || format!("seed {seed}: {}", to_wkt(&from_geo(&whole)).unwrap());
+        assert_eq!(prepared.within(&from_geo(&whole)), Ok(true), "{}", context());
+        for member in members.iter().filter(|member| matches!(member, Geometry::Polygon(_))) {
+            assert_eq!(prepared.within(&from_geo(member)), Ok(true), "{}", context());
+            assert_eq!(
+                query(member).within(&from_geo(&whole)).unwrap(),
+                {
+                    let is_covered = |other| query(member).within(&from_geo(&collection(vec![member.clone(), other])));
+                    members.iter().all(|other| is_covered(other.clone()).unwrap())
+                },
+                "{}",
+                context()
+            );
+        }
+    }
+}
+
+#[test]
+fn crossings_are_ordered_without_rounding() {
+    // The second area begins where the first ends, but for one part in 2^52.
+    let end = 1.0;
+    for (start, expected) in [(end, true), (1.0f64.next_up(), false), (1.0f64.next_down(), true)] {
+        let text = format!(
+            "GEOMETRYCOLLECTION (POLYGON ((0 -1, {end} -1, {end} 3, 0 3, 0 -1)), POLYGON (({start} -7, 9 -7, 9 7, {start} 7, {start} -7)))"
+        );
+        let prepared = QueryGeometry::new(&from_wkt(&text).unwrap(), PLANAR).unwrap();
+        assert_eq!(prepared.within(&from_wkt("LINESTRING (0 0.1, 3 1.7)").unwrap()), Ok(expected), "{start}");
+        let is_between = prepared.within_point(Point::new(1.0, 0.5));
+        assert_eq!(is_between, expected, "{start}");
+    }
+}
