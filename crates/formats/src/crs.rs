@@ -6,8 +6,6 @@
 
 use std::fmt;
 
-use proj4rs::Proj;
-use proj4rs::transform::transform;
 use serde_json::Value;
 
 /// A reference system as a file declares it.
@@ -132,74 +130,6 @@ impl DeclaredCrs {
     }
 }
 
-/// Converts coordinates to longitude and latitude in degrees on WGS 84.
-pub(crate) struct Reprojection {
-    source: Proj,
-    target: Proj,
-}
-
-impl fmt::Debug for Reprojection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reprojection").finish_non_exhaustive()
-    }
-}
-
-impl Reprojection {
-    /// The conversion from an EPSG code, or why there is none.
-    pub(crate) fn from_epsg(code: u32) -> Result<Reprojection, String> {
-        let definition = u16::try_from(code)
-            .ok()
-            .and_then(crs_definitions::from_code)
-            .map(|definition| definition.proj4)
-            .ok_or_else(|| "the code is not known here".to_string())?;
-        check_definition(definition)?;
-        let source =
-            Proj::from_proj_string(definition).map_err(|error| format!("the projection is not supported ({error})"))?;
-        if !source.has_inverse() {
-            return Err("the projection cannot be inverted here".to_string());
-        }
-        let target = Proj::from_proj_string("+proj=longlat +datum=WGS84 +no_defs")
-            .map_err(|error| format!("WGS 84 cannot be set up ({error})"))?;
-        Ok(Reprojection { source, target })
-    }
-
-    /// Longitude and latitude of a position.
-    pub(crate) fn apply(&self, x: f64, y: f64) -> Result<(f64, f64), String> {
-        let failed = |why: String| format!("position ({x}, {y}) cannot be converted: {why}");
-        let mut position = if self.source.is_latlong() { (x.to_radians(), y.to_radians(), 0.0) } else { (x, y, 0.0) };
-        transform(&self.source, &self.target, &mut position).map_err(|error| failed(error.to_string()))?;
-        let longitude = onto_bound(position.0.to_degrees(), 180.0);
-        let latitude = onto_bound(position.1.to_degrees(), 90.0);
-        if longitude.is_finite() && latitude.is_finite() {
-            Ok((longitude, latitude))
-        } else {
-            Err(failed("it lies outside the projection's area".to_string()))
-        }
-    }
-}
-
-/// Takes back what rounding puts beyond the bound.
-fn onto_bound(degrees: f64, bound: f64) -> f64 {
-    const ROUNDING_DEGREES: f64 = 1e-9;
-    if degrees.abs() > bound && degrees.abs() <= bound + ROUNDING_DEGREES { bound.copysign(degrees) } else { degrees }
-}
-
-/// Refuses definitions whose datum cannot be brought to WGS 84 without grid
-/// files: converting them anyway would shift positions by up to hundreds of metres.
-fn check_definition(definition: &str) -> Result<(), String> {
-    let parameter = |name: &str| definition.split_whitespace().find_map(|word| word.strip_prefix(name));
-    let grid = parameter("+nadgrids=").is_some_and(|grid| grid != "@null");
-    if grid || parameter("+datum=") == Some("NAD27") {
-        return Err("its datum needs a grid file to be converted".to_string());
-    }
-    if parameter("+proj=") == Some("geocent") {
-        return Err("it is geocentric".to_string());
-    }
-    let is_tied_to_wgs84 = ["+datum=", "+towgs84=", "+nadgrids="].iter().any(|name| parameter(name).is_some())
-        || parameter("+ellps=").is_some_and(|ellipsoid| ["GRS80", "WGS84"].contains(&ellipsoid));
-    if is_tied_to_wgs84 { Ok(()) } else { Err("how its datum lies to WGS 84 is not known here".to_string()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,23 +164,5 @@ mod tests {
             DeclaredCrs::from_text(r#"PROJCRS["mine",BASEGEOGCRS["x",ID["EPSG",4326]],CS[Cartesian,2]]"#),
             DeclaredCrs::Other("mine".to_string())
         );
-    }
-
-    #[test]
-    fn web_mercator_and_utm_are_converted() {
-        let near = |(x, y): (f64, f64), (u, v): (f64, f64)| (x - u).abs() < 1e-6 && (y - v).abs() < 1e-6;
-        let web = Reprojection::from_epsg(3857).expect("known");
-        let converted = web.apply(-8_237_642.318_702_2, 4_970_071.579_142_4).expect("inside");
-        assert!(near(converted, (-74.0, 40.712_8)), "{converted:?}");
-        let utm = Reprojection::from_epsg(32618).expect("known");
-        let converted = utm.apply(500_000.0, 0.0).expect("inside");
-        assert!(near(converted, (-75.0, 0.0)), "{converted:?}");
-    }
-
-    #[test]
-    fn systems_without_a_known_shift_are_refused() {
-        for code in [4267, 26718, 4978, 1, 70_000] {
-            assert!(Reprojection::from_epsg(code).is_err(), "EPSG:{code}");
-        }
     }
 }

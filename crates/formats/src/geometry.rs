@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use terrane_space::geometry::{from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt};
+use terrane_space::geometry::{cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt};
 
-use crate::crs::{DeclaredCrs, Reprojection};
+use crate::crs::DeclaredCrs;
 use crate::error::FormatError;
+use crate::reprojection::Reprojection;
 use crate::wkb_transform::transform_coordinates;
 
 /// Converts the geometries of one file.
@@ -95,7 +96,10 @@ impl GeometryReader {
 
     fn finish(&self, mut wkb: Vec<u8>) -> Result<Vec<u8>, String> {
         if let Some(reprojection) = &self.reprojection {
-            transform_coordinates(&mut wkb, &mut |x, y| reprojection.apply(x, y))?;
+            let crosses = transform_coordinates(&mut wkb, reprojection)?;
+            if crosses {
+                wkb = cut_at_antimeridian(&wkb).map_err(|error| error.to_string())?;
+            }
         }
         Ok(wkb)
     }

@@ -23,6 +23,7 @@ mod input;
 mod json;
 mod layout;
 mod number;
+mod reprojection;
 mod rows;
 mod source;
 mod types;

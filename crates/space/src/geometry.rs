@@ -6,7 +6,9 @@
 //! Predicates treat edges as straight in the coordinates. In `lonlat`,
 //! distances treat them as great-circle arcs.
 
+mod antimeridian;
 mod area;
+mod band;
 mod convert;
 mod distance;
 mod edges;
@@ -28,6 +30,7 @@ mod wkb;
 mod wkt;
 mod write;
 
+pub use antimeridian::{AntimeridianError, cut_at_antimeridian};
 pub use convert::{from_geo, to_geo};
 pub use distance::{distance, distance_bytes};
 pub use error::GeometryError;

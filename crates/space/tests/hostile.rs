@@ -10,6 +10,7 @@ use terrane_space::{CoordinateSystem, Point};
 fn use_everywhere(bytes: &[u8]) {
     let _ = as_point(bytes);
     let _ = to_geo(bytes);
+    let _ = cut_at_antimeridian(bytes);
     let _ = to_wkt(bytes);
     let _ = to_geojson(bytes);
     for system in [CoordinateSystem::Planar, CoordinateSystem::LonLat] {

@@ -1,0 +1,138 @@
+//! Geometries that run on beyond 180 degrees, cut there.
+
+use geo::{Area, Euclidean, Length};
+use geo_types::{Coord, Geometry, LineString, Polygon};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane_space::geometry::*;
+use terrane_space::{CoordinateSystem, Point};
+
+fn cut(text: &str) -> Result<String, AntimeridianError> {
+    cut_at_antimeridian(&from_wkt(text).unwrap()).map(|bytes| to_wkt(&bytes).unwrap())
+}
+
+#[test]
+fn known_geometries_are_cut_as_they_should() {
+    for (text, expected) in [
+        ("LINESTRING (170 1, 180 2, 170 3)", "LINESTRING (170 1, 180 2, 170 3)"),
+        ("LINESTRING (178 0, 182 4)", "MULTILINESTRING ((178 0, 180 2), (-180 2, -178 4))"),
+        ("LINESTRING (-178 0, -182 4)", "MULTILINESTRING ((180 2, 178 4), (-178 0, -180 2))"),
+        ("LINESTRING Z (178 0 10, 182 4 20)", "MULTILINESTRING Z ((178 0 10, 180 2 15), (-180 2 15, -178 4 20))"),
+        ("LINESTRING (181 0, 182 4)", "LINESTRING (-179 0, -178 4)"),
+        ("LINESTRING (181 0, 180 1, 180 3, 185 3)", "LINESTRING (-179 0, -180 1, -180 3, -175 3)"),
+        ("LINESTRING (179 0, 180 1, 180 3, 181 3)", "MULTILINESTRING ((179 0, 180 1, 180 3), (-180 3, -179 3))"),
+        ("LINESTRING (181 0, 180 1, 181 2)", "LINESTRING (-179 0, -180 1, -179 2)"),
+        (
+            "POLYGON ((179 -17, 181 -17, 181 -16, 179 -16, 179 -17))",
+            "MULTIPOLYGON (((180 -16, 179 -16, 179 -17, 180 -17, 180 -16)), ((-180 -17, -179 -17, -179 -16, -180 -16, -180 -17)))",
+        ),
+        ("POLYGON ((180 0, 190 0, 190 9, 180 9, 180 0))", "POLYGON ((-180 0, -170 0, -170 9, -180 9, -180 0))"),
+        // The world, from a map that is a little too wide.
+        (
+            "POLYGON ((-180.0000005 -80, 180.0000005 -80, 180.0000005 80, -180.0000005 80, -180.0000005 -80))",
+            "POLYGON ((-180 -80, 180 -80, 180 80, -180 80, -180 -80))",
+        ),
+        (
+            "GEOMETRYCOLLECTION (POINT (1 2), MULTILINESTRING ((178 0, 182 4), (0 0, 1 1)))",
+            "GEOMETRYCOLLECTION (POINT (1 2), MULTILINESTRING ((178 0, 180 2), (-180 2, -178 4), (0 0, 1 1)))",
+        ),
+    ] {
+        assert_eq!(cut(text).unwrap_or_else(|error| panic!("{text}: {error}")), expected, "{text}");
+    }
+}
+
+#[test]
+fn holes_are_brought_to_their_ring_and_cut_with_it() {
+    let found = cut("POLYGON ((175 0, 185 0, 185 9, 175 9, 175 0), (-181 1, -179 1, -179 2, -181 2, -181 1), (-178 4, -177 4, -177 5, -178 5, -178 4), (176 4, 177 4, 177 5, 176 5, 176 4))").unwrap();
+    let Geometry::MultiPolygon(parts) = to_geo(&from_wkt(&found).unwrap()).unwrap() else { panic!("{found}") };
+    let holes: Vec<usize> = parts.iter().map(|part| part.interiors().len()).collect();
+    assert_eq!(holes, [1, 1], "{found}");
+    assert_eq!(parts.unsigned_area(), 90.0 - 4.0, "{found}");
+}
+
+#[test]
+fn what_cannot_be_cut_soundly_is_refused() {
+    for text in [
+        "POLYGON ((175 0, 185 0, 185 9, 175 9, 175 0), (100 1, 101 1, 101 2, 100 1))",
+        "POLYGON ((175 0, 184 9, 184 0, 175 9, 175 0))",
+        // All round the earth, so that its parts share an edge.
+        "POLYGON ((-30 -80, 330 -80, 330 80, -30 80, -30 -80))",
+        "LINESTRING (0 0, 1e9 0)",
+    ] {
+        assert!(cut(text).is_err(), "{text}: {:?}", cut(text));
+    }
+}
+
+fn ring(random: &mut SmallRng, count: usize) -> LineString<f64> {
+    let mut coords: Vec<_> = (0..count)
+        .map(|_| Coord { x: f64::from(random.random_range(174..187)), y: f64::from(random.random_range(0..13)) })
+        .collect();
+    coords.push(coords[0]);
+    LineString(coords)
+}
+
+#[test]
+fn cut_polygons_hold_the_same_places() {
+    let (mut cut_count, mut hole_count, mut refused_count) = (0, 0, 0);
+    for seed in 0..30_000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let vertices = random.random_range(3..9);
+        let holes = (0..random.random_range(0..3)).map(|_| ring(&mut random, 3)).collect();
+        let outer = if random.random_bool(0.5) {
+            let corner = |x, y| Coord { x, y };
+            // Around all holes, so that few touch it.
+            geo_types::Rect::new(corner(173.0, -1.0), corner(187.0, 13.0)).to_polygon().exterior().clone()
+        } else {
+            ring(&mut random, vertices)
+        };
+        let polygon = Polygon::new(outer, holes);
+        let whole = Geometry::Polygon(polygon.clone());
+        if check_valid(&whole).is_err() {
+            continue;
+        }
+        let bytes = from_geo(&whole);
+        let context = || format!("seed {seed}: {}", to_wkt(&bytes).unwrap());
+        let parts = match cut_at_antimeridian(&bytes) {
+            Ok(parts) => parts,
+            // A hole that touches another ring and is cut: what is left would touch itself.
+            Err(AntimeridianError::Invalid(_)) if !polygon.interiors().is_empty() => {
+                refused_count += 1;
+                continue;
+            }
+            Err(error) => panic!("{error}: {}", context()),
+        };
+        let query = |bytes: &[u8], system| QueryGeometry::new(bytes, system).unwrap();
+        let (before, after) = (query(&bytes, CoordinateSystem::Planar), query(&parts, CoordinateSystem::LonLat));
+        // Between the grid's positions, so that no rounded edge decides.
+        for step in 0..15 * 15 {
+            let (x, y) = (172.0 + f64::from(step % 15) + 0.437_1, f64::from(step / 15) - 1.728_1);
+            let wrapped = if x > 180.0 { x - 360.0 } else { x };
+            let expected = before.intersects_point(Point::new(x, y));
+            assert_eq!(after.intersects_point(Point::new(wrapped, y)), expected, "({x}, {y}) of {}", context());
+        }
+        let geometry = to_geo(&parts).unwrap();
+        assert!((geometry.unsigned_area() - polygon.unsigned_area()).abs() < 1e-9, "{}", context());
+        cut_count += usize::from(parts != bytes);
+        hole_count += usize::from(!polygon.interiors().is_empty());
+    }
+    let counts = format!("{cut_count} cut, {hole_count} with holes, {refused_count} refused");
+    assert!(cut_count > 1_000 && hole_count > 100 && refused_count * 10 < hole_count, "{counts}");
+}
+
+#[test]
+fn cut_lines_keep_their_length() {
+    for seed in 0..5_000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let line = LineString(ring(&mut random, 5).0.into_iter().skip(1).collect());
+        let bytes = from_geo(&Geometry::LineString(line.clone()));
+        let parts = to_geo(&cut_at_antimeridian(&bytes).unwrap()).unwrap();
+        let lines = match parts {
+            Geometry::LineString(line) => vec![line],
+            Geometry::MultiLineString(lines) => lines.0,
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        let length: f64 = lines.iter().map(|line| Euclidean.length(line)).sum();
+        assert!((length - Euclidean.length(&line)).abs() < 1e-9, "seed {seed}: {lines:?}");
+        assert!(lines.iter().flatten().all(|coord| coord.x.abs() <= 180.0), "seed {seed}: {lines:?}");
+    }
+}
