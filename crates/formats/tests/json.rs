@@ -258,3 +258,32 @@ fn the_largest_geometry_of_a_record_can_be_read() {
     let record = parse_record(&line).expect("a million positions");
     assert_eq!(record.geometry.expect("a geometry").len(), 9 + (16 << 20));
 }
+
+#[test]
+fn integers_beyond_64_bits_are_refused_and_nothing_that_looks_like_them() {
+    for (text, offset) in [
+        ("18446744073709551616", 0),
+        ("[-9223372036854775809]", 2),
+        ("{\"a\":\"\\\\\",\"b\":123456789012345678901234567890}", 14),
+        ("{\"12345678901234567890123\": \"1\", \"n\": 100000000000000000000000}", 38),
+    ] {
+        let error = parse_strict(text.as_bytes()).expect_err(text);
+        assert_eq!((error.kind, error.offset), (JsonErrorKind::Content, Some(offset)), "{text}: {error}");
+        assert!(error.reason.contains("64 bits"), "{error}");
+    }
+    for text in [
+        "18446744073709551615",
+        "-9223372036854775808",
+        "1844674407370955161.5",
+        "0.18446744073709551616",
+        "18446744073709551616e2",
+        "18446744073709551616.0",
+        "1e-00000000000000000000001",
+        "1e+00000000000000000000001",
+        "\"18446744073709551616\"",
+        "{\"\\\"18446744073709551616\":\"\\\\\", \"b\":1}",
+        "[\"a\\\"\", \"99999999999999999999999\", 1]",
+    ] {
+        assert!(parse_strict(text.as_bytes()).is_ok(), "{text}");
+    }
+}

@@ -6,10 +6,11 @@ const FLOAT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The float that is exactly this integer, if there is one.
 pub fn exact_float(integer: impl Into<i128>) -> Option<f64> {
+    const FLOAT_END: f64 = (1u128 << 127) as f64;
     let integer = integer.into();
     let float = integer as f64;
-    // Where the conversion back saturates, the integer is not exact either.
-    (float as i128 == integer).then_some(float)
+    // From there on the conversion back saturates.
+    (float < FLOAT_END && float as i128 == integer).then_some(float)
 }
 
 /// The integer that a JSON number is, be it written with a fraction of zeros or an exponent.
@@ -32,6 +33,8 @@ mod tests {
         assert_eq!(exact_float((1i64 << 53) + 1), None);
         assert_eq!(exact_float(i64::MAX), None);
         assert_eq!(exact_float(u64::MAX), None);
+        assert_eq!(exact_float(i128::MAX), None);
+        assert_eq!(exact_float(i128::MIN), Some(-(2f64.powi(127))));
     }
 
     #[test]

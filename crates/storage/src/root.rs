@@ -20,7 +20,9 @@ pub(crate) fn create_durably(root: &Path, sync: &mut dyn FnMut(&Path) -> io::Res
         missing.push(directory);
     }
     if let Some(found) = found {
-        match sync(above(found)) {
+        // Of `.` and the like, the path does not tell what is above.
+        let whole = found.canonicalize();
+        match sync(above(whole.as_deref().unwrap_or(found))) {
             // It need not be ours, nor on a file system that can be written or synced.
             Err(error) if is_foreign(&error) => {}
             outcome => outcome?,

@@ -47,7 +47,8 @@ const MEMBER_VALUES: usize = 4;
 ///
 /// # Errors
 /// Syntax errors, invalid UTF-8, lone surrogates, numbers beyond float64,
-/// nesting deeper than 128, duplicate member names, more than four million values.
+/// nesting deeper than 128, duplicate member names, more than four million values, integers of more
+/// than 64 bits.
 pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     let text = std::str::from_utf8(text).map_err(|error| {
         let offset = error.valid_up_to();
@@ -60,6 +61,13 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
             offset: Some(offset),
         }
     })?;
+    if let Some(offset) = oversized_integer(text) {
+        return Err(JsonError {
+            kind: JsonErrorKind::Content,
+            reason: "an integer of more than 64 bits would lose digits; write it as a string".to_string(),
+            offset: Some(offset),
+        });
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let left = Cell::new(VALUES_MAX);
     let value =
@@ -75,6 +83,63 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
             offset: Some(offset_of(text, error.line(), error.column())),
         }
     })
+}
+
+/// Where an integer literal stands that neither `i64` nor `u64` holds, which the parser would round to
+/// a float without a word.
+fn oversized_integer(text: &str) -> Option<usize> {
+    /// Integers of fewer digits fit.
+    const DIGITS_MIN: usize = 19;
+    let bytes = text.as_bytes();
+    let is_digit = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_digit);
+    let mut strings = Strings::default();
+    // A run of so many digits has one at a multiple of their number.
+    let mut probe = DIGITS_MIN - 1;
+    while probe < bytes.len() {
+        if !is_digit(probe) {
+            probe += DIGITS_MIN;
+            continue;
+        }
+        let digits_before = bytes[..probe].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let start = probe - digits_before;
+        let end = probe + bytes[probe..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        probe = end + DIGITS_MIN;
+        let before = start.checked_sub(1).map(|index| bytes[index]);
+        let is_part =
+            matches!(before, Some(b'.' | b'e' | b'E' | b'+')) || matches!(bytes.get(end), Some(b'.' | b'e' | b'E'));
+        let signed = before == Some(b'-');
+        // An exponent may have a sign too.
+        let is_exponent = signed && start >= 2 && matches!(bytes[start - 2], b'e' | b'E');
+        let fits =
+            if signed { text[start - 1..end].parse::<i64>().is_ok() } else { text[start..end].parse::<u64>().is_ok() };
+        if end - start >= DIGITS_MIN && !is_part && !is_exponent && !fits && !strings.holds(bytes, start) {
+            return Some(start);
+        }
+    }
+    None
+}
+
+/// Tells what lies inside strings, of places that ascend.
+#[derive(Default)]
+struct Strings {
+    seen: usize,
+    inside: bool,
+    escaped: bool,
+}
+
+impl Strings {
+    fn holds(&mut self, bytes: &[u8], place: usize) -> bool {
+        for byte in &bytes[self.seen..place] {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.inside => self.escaped = true,
+                b'"' => self.inside = !self.inside,
+                _ => {}
+            }
+        }
+        self.seen = place;
+        self.inside
+    }
 }
 
 /// The message without the line and column that the library appends.

@@ -6,7 +6,7 @@
 //! order-preserving bits, so nothing is lost.
 //!
 //! The columns of a page lie side by side, so that a scan runs over contiguous memory:
-//! per column base u64, width of the lower part u16 (0 to 6 bytes), largest upper part u16 (or 0),
+//! per column base u64, width of the lower part u16 (0 to 6 bytes), largest upper part u16,
 //! zeros u32 · per column the upper parts, u16 each, padded to 8 bytes · per column the lower
 //! parts, packed, followed by 8 bytes of slack and padding.
 
@@ -20,7 +20,7 @@ struct Head {
     base: u64,
     /// Bytes of a lower part.
     width: u16,
-    /// The largest upper part; 0 where it was not noted, as in the first files of this format.
+    /// The largest upper part.
     upper_max: u16,
     reserved: u32,
 }
@@ -124,10 +124,9 @@ pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>;
 }
 
 impl<'a> Column<'a> {
-    /// Whether all values stay below 2^64, and a largest upper part that is noted is the largest;
-    /// checked once, when a page enters memory.
+    /// Whether all values stay below 2^64, and the largest upper part is the one noted; checked once, when a page enters memory.
     pub fn is_valid(&self) -> bool {
-        (self.upper_max == 0 || self.upper.iter().max() == Some(&self.upper_max))
+        self.upper.iter().max().is_none_or(|max| *max == self.upper_max)
             && (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
     }
 

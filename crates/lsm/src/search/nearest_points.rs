@@ -271,10 +271,10 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 let place = leaf.point(index);
                 self.keep(self.metric.to_point(place), place, &leaf.keys.get(index));
             }
+            self.clear_out();
         }
         self.waiting = waiting;
         self.waiting.clear();
-        self.clear_out();
     }
 
     /// Queues what was passed before there was a bound.

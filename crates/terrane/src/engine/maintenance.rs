@@ -34,6 +34,8 @@ pub struct MaintenanceCounters {
 struct State {
     flush_wanted: bool,
     merge_wanted: bool,
+    /// Merges go on that were far behind when they began.
+    catching_up: bool,
     stopping: bool,
     /// Why the last flush failed; writers that wait for memory get it.
     flush_failed: Option<Error>,
@@ -108,8 +110,11 @@ impl Engine {
 
     /// Merges, and notes how that ended.
     fn merge_and_note(&self) {
+        let is_behind = self.is_far_behind();
+        self.maintenance.state.lock().catching_up |= is_behind;
         let merged = self.merge_all();
         let mut state = self.maintenance.state.lock();
+        state.catching_up = false;
         match merged {
             Ok(()) if self.maintenance.cancellation.is_cancelled() => {}
             Ok(()) => state.merge_failed = None,
@@ -146,13 +151,11 @@ impl Engine {
     /// that was not enough, and there are several times as many as the policy wants, long ones
     /// are waited for.
     pub fn stop_maintenance(&self) {
-        let policy = &self.options.merge_policy;
-        let is_behind = !self.options.lenient
-            && self.datasets.load().values().any(|dataset| dataset.partition.is_far_behind(policy));
-        if !is_behind {
+        let is_behind = self.is_far_behind();
+        let mut state = self.maintenance.state.lock();
+        if !is_behind && !state.catching_up {
             self.maintenance.cancellation.cancel();
         }
-        let mut state = self.maintenance.state.lock();
         state.merge_wanted |= is_behind;
         state.stopping = true;
         drop(state);
@@ -163,6 +166,13 @@ impl Engine {
                 let _ = thread.join();
             }
         }
+    }
+
+    /// Whether an index has several times as many components as the merge policy wants. A store that
+    /// was opened leniently merges nothing by itself.
+    fn is_far_behind(&self) -> bool {
+        let policy = &self.options.merge_policy;
+        !self.options.lenient && self.datasets.load().values().any(|dataset| dataset.partition.is_far_behind(policy))
     }
 
     /// Bytes of the active generation of a dataset at which it is sealed.
