@@ -1,5 +1,7 @@
 //! What is within collections, and which collections are within something.
 
+use std::cell::Cell;
+
 use geo_types::{Coord, Geometry, GeometryCollection, LineString, MultiPoint, Polygon, Rect};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -66,6 +68,30 @@ fn collection(members: Vec<Geometry<f64>>) -> Geometry<f64> {
 fn rectangle(x0: i32, y0: i32, x1: i32, y1: i32) -> Geometry<f64> {
     let corner = |x, y| Coord { x: f64::from(x), y: f64::from(y) };
     Geometry::Polygon(Rect::new(corner(x0, y0), corner(x1, y1)).to_polygon())
+}
+
+#[test]
+fn a_negative_zero_lies_where_zero_does() {
+    let text = include_str!("within_cases.txt");
+    for case in text.lines().filter(|line| !line.starts_with('#')) {
+        let mut fields = case.split('|').map(str::trim);
+        let (expected, stored, queried) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
+        // The axes through one of the coordinates, some of them negative.
+        for origin in [1.0, 2.0, 4.0, 5.0] {
+            let count = Cell::new(0);
+            let moved = |text: &str| -> Vec<u8> {
+                use geo::MapCoords;
+                let sign = |value: f64| {
+                    count.set(count.get() + 1);
+                    if value == 0.0 && count.get() % 3 == 0 { -0.0 } else { value }
+                };
+                let geometry = to_geo(&from_wkt(text).unwrap()).unwrap();
+                from_geo(&geometry.map_coords(|coord| Coord { x: sign(coord.x - origin), y: sign(coord.y - origin) }))
+            };
+            let found = QueryGeometry::new(&moved(queried), PLANAR).unwrap().within(&moved(stored)).unwrap();
+            assert_eq!(found, expected == "yes", "from {origin}: {stored} within {queried}");
+        }
+    }
 }
 
 #[test]

@@ -191,7 +191,8 @@ impl Pieces {
     fn along(&self, vertex: Point) -> f64 {
         let Segment { a, b } = self.segment;
         let (value, is_forward) = if a.x == b.x { (vertex.y, a.y < b.y) } else { (vertex.x, a.x < b.x) };
-        if is_forward { value } else { -value }
+        // -0 lies where 0 does.
+        if is_forward { value + 0.0 } else { 0.0 - value }
     }
 
     /// Whether a mark lies before, at or behind `vertex`, which lies on the segment.
