@@ -119,6 +119,36 @@ fn a_failed_merge_is_told() {
     }
 }
 
+/// Damage in one dataset keeps no other from being merged.
+#[test]
+fn datasets_are_merged_beside_one_whose_merge_fails() {
+    for background in [false, true] {
+        let disk = unmerged();
+        let files = files_of(&disk);
+        let oldest = files.keys().find(|name| name.starts_with("components/")).unwrap();
+        let store = Store::open_on(Arc::new(disk.clone()), options(usize::MAX, false)).unwrap();
+        // By name, it comes after the damaged one.
+        let other = store.create_dataset("z", first_schema()).unwrap();
+        for key in 0..5 {
+            other.insert(&at(key)).unwrap();
+            other.flush().unwrap();
+        }
+        drop(other);
+        store.close().unwrap();
+        let mut files = files_of(&disk);
+        files.get_mut(oldest).unwrap()[40] ^= 1;
+        let storage = storage_of(&files);
+        let told = Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap().close();
+        assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
+        let store = Store::open_read_only_on(storage, small_options()).unwrap();
+        let info = store.info().unwrap();
+        for dataset in &info.datasets {
+            let is_merged = dataset.indexes.iter().all(|index| index.components < COMPONENTS_MAX);
+            assert_eq!(is_merged, dataset.name == "z", "{}, background {background}", dataset.name);
+        }
+    }
+}
+
 /// A compaction merges what is there when it begins, and not what writers add meanwhile.
 #[test]
 fn a_compaction_ends_under_writers_that_go_on() {

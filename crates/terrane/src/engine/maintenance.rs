@@ -340,18 +340,28 @@ impl Engine {
         Ok(true)
     }
 
-    /// Merges until the policy is content.
+    /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
+    /// returns why the first failed.
     pub fn merge_all(&self) -> Result<()> {
         let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
+        let mut failed = Ok(());
         for dataset in &datasets {
-            while let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) {
-                let merged = dataset.partition.merge(&self.workshop, place, range, &self.maintenance.cancellation);
-                match merged.map_err(Error::from).inspect_err(|error| self.note_failure(error))? {
-                    Some(outcome) => self.maintenance.count_merge(&outcome),
-                    None if self.maintenance.cancellation.is_cancelled() => return Ok(()),
-                    // Another merge changed the components meanwhile.
-                    None => {}
-                }
+            if let Err(error) = self.merge_dataset(dataset) {
+                self.note_failure(&error);
+                failed = failed.and(Err(error));
+            }
+        }
+        failed
+    }
+
+    fn merge_dataset(&self, dataset: &DatasetHandle) -> Result<()> {
+        let cancellation = &self.maintenance.cancellation;
+        while let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) {
+            match dataset.partition.merge(&self.workshop, place, range, cancellation)? {
+                Some(outcome) => self.maintenance.count_merge(&outcome),
+                None if cancellation.is_cancelled() => break,
+                // Another merge changed the components meanwhile.
+                None => {}
             }
         }
         Ok(())

@@ -414,8 +414,10 @@ fn store_id(manifest: &Manifest) -> Result<[u8; 16]> {
 
 /// The first id that no component file has, be it a stray.
 fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
+    /// No store gets as far, so who has such a number is no stray of ours, and need not be avoided.
+    const ID_END: u64 = 1 << 48;
     let ids = storage.list("components")?.into_iter().filter_map(|name| name.strip_suffix(".tc")?.parse::<u64>().ok());
-    Ok(ids.map(|id| id.saturating_add(1)).fold(manifest.next_file_id, u64::max))
+    Ok(ids.filter(|id| *id < ID_END).map(|id| id + 1).fold(manifest.next_file_id, u64::max))
 }
 
 /// Removes what a crash left without a name in the manifest; returns the first free file id.
