@@ -55,9 +55,16 @@ pub(crate) struct Converted {
     pub latitude: f64,
 }
 
+/// Systems on the WGS 84 ellipsoid whose projection is defined by the formulas of a sphere (EPSG methods
+/// 1027 and 9834); with those of the ellipsoid, positions are off by many kilometres.
+const ON_A_SPHERE: [u32; 3] = [3973, 3974, 3975];
+
 impl Reprojection {
     /// The conversion from an EPSG code, or why there is none.
     pub(crate) fn from_epsg(code: u32) -> Result<Reprojection, String> {
+        if ON_A_SPHERE.contains(&code) {
+            return Err("it takes the earth for a sphere, which the definition known here does not say".to_string());
+        }
         let definition = u16::try_from(code)
             .ok()
             .and_then(crs_definitions::from_code)
@@ -217,7 +224,7 @@ mod tests {
 
     #[test]
     fn systems_without_a_known_shift_are_refused() {
-        for code in [4267, 26718, 4978, 1, 70_000] {
+        for code in [4267, 26718, 4978, 3973, 3974, 3975, 1, 70_000] {
             assert!(Reprojection::from_epsg(code).is_err(), "EPSG:{code}");
         }
     }
