@@ -17,9 +17,9 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterVersion};
 use support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions};
 
@@ -379,6 +379,24 @@ fn zstd_parquet(batch: &RecordBatch, dictionary: bool) -> Vec<u8> {
     bytes
 }
 
+/// A file of one page, without a dictionary.
+fn compressed_parquet(batch: &RecordBatch, compression: Compression, version: WriterVersion) -> Vec<u8> {
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_writer_version(version)
+        .set_encoding(Encoding::PLAIN)
+        .set_dictionary_enabled(false)
+        .set_data_page_size_limit(usize::MAX)
+        .set_write_batch_size(usize::MAX)
+        .set_data_page_row_count_limit(usize::MAX)
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    writer.close().expect("a vector takes everything");
+    bytes
+}
+
 fn read_within(name: &str, bytes: &[u8], decoded_bytes_max: Option<u64>) -> Result<usize, FormatError> {
     let file = TestFile::new(name, bytes);
     let options = ReadOptions { decoded_bytes_max, ..ReadOptions::default() };
@@ -434,4 +452,44 @@ fn lz4_that_expands_to_more_than_it_claims_is_refused_before_it_is_decoded() {
     bytes[place..place + 8].copy_from_slice(&64u64.to_le_bytes());
     let error = read_within("a.arrows", &bytes, Some(1 << 20)).expect_err("a lie").to_string();
     assert!(error.contains("a buffer expands to more than the 64 bytes that it claims"), "{error}");
+}
+
+/// A number in Thrift's compact protocol.
+fn thrift_number(number: usize) -> Vec<u8> {
+    let mut rest = number << 1;
+    let mut bytes = Vec::new();
+    while rest > 0x7f {
+        bytes.push((rest & 0x7f) as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+    bytes
+}
+
+/// The file with the claim of its first page replaced by one of the same width.
+fn with_page_claim(mut bytes: Vec<u8>, claim: impl Fn(usize) -> usize) -> Vec<u8> {
+    // The type, and then the length when decompressed.
+    assert_eq!((bytes[4], bytes[6]), (0x15, 0x15), "a page's header");
+    let width = bytes[7..].iter().position(|byte| byte & 0x80 == 0).expect("an end") + 1;
+    let raw = bytes[7..7 + width].iter().rev().fold(0, |sum, &byte| sum << 7 | usize::from(byte & 0x7f));
+    let new = thrift_number(claim(raw >> 1));
+    assert_eq!(new.len(), width);
+    bytes[7..7 + width].copy_from_slice(&new);
+    bytes
+}
+
+#[test]
+fn parquet_pages_that_expand_to_more_than_they_claim_are_refused_before_they_are_decoded() {
+    let batch = zeros();
+    for compression in [Compression::GZIP(GzipLevel::default()), Compression::BROTLI(BrotliLevel::default())] {
+        for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+            let name = format!("{compression} in {version:?}");
+            let bytes = compressed_parquet(&batch, compression, version);
+            let rows = read_within("a.parquet", &bytes, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(rows, BOMB_BYTES / 8, "{name}");
+            let lie = with_page_claim(bytes, |claim| claim / 2);
+            let error = read_within("a.parquet", &lie, Some(3 << 20)).expect_err(&name).to_string();
+            assert!(error.contains("a page expands to more than the"), "{name}: {error}");
+        }
+    }
 }

@@ -2,18 +2,15 @@
 //! decoder allocates memory by them: it decodes a whole batch at once, and keeps dictionaries.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 
 use arrow_ipc::{CompressionType, Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
 use lz4_flex::frame::FrameDecoder;
 
-use super::unfit::Unfit;
+use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
 
 /// How many rows one batch may claim to have.
 const BATCH_ROWS_MAX: i64 = 1 << 31;
-
-/// To how many bytes LZ4 expands one at most.
-const LZ4_EXPANSION_MAX: u64 = 255;
 
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
@@ -187,19 +184,9 @@ fn check_batch<R: Read + Seek>(
             bytes = bytes.saturating_add(claimed);
             // The decoder of LZ4 does not stop at the claim.
             if is_lz4 && bytes <= bytes_max && (length - 8).saturating_mul(LZ4_EXPANSION_MAX) > bytes_max {
-                check_claim(&mut file.take(length - 8), claimed)?;
+                check_claim(FrameDecoder::new(file.take(length - 8)), "a buffer", claimed)?;
             }
         }
     }
     Ok((u64::try_from(batch.length()).map_err(text)?, bytes))
-}
-
-/// Refuses LZ4 that expands to more than it claims.
-fn check_claim(compressed: &mut dyn Read, claimed: u64) -> Result<(), String> {
-    // What is not LZ4 at all is for the decoder to tell.
-    let decoded = io::copy(&mut FrameDecoder::new(compressed).take(claimed.saturating_add(1)), &mut io::sink());
-    if decoded.is_ok_and(|decoded| decoded > claimed) {
-        return Err(format!("a buffer expands to more than the {claimed} bytes that it claims"));
-    }
-    Ok(())
 }

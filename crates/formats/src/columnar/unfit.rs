@@ -1,8 +1,12 @@
 //! Why a columnar file is not given to its decoder.
 
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::error::{FormatError, Location};
+
+/// To how many bytes LZ4 expands one at most.
+pub(crate) const LZ4_EXPANSION_MAX: u64 = 255;
 
 /// What a look at the sizes in a file has found.
 #[derive(Debug)]
@@ -47,4 +51,14 @@ impl Unfit {
             ),
         }
     }
+}
+
+/// Refuses what expands to more than it claims.
+pub(crate) fn check_claim(decoder: impl Read, what: &str, claimed: u64) -> Result<(), String> {
+    // What cannot be decompressed at all is for the decoder to tell.
+    let decoded = io::copy(&mut decoder.take(claimed.saturating_add(1)), &mut io::sink());
+    if decoded.is_ok_and(|decoded| decoded > claimed) {
+        return Err(format!("{what} expands to more than the {claimed} bytes that it claims"));
+    }
+    Ok(())
 }
