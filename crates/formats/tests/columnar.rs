@@ -21,7 +21,7 @@ use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use support::{TestFile, columns, floats, read, read_text, texts, wkt};
-use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions};
+use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions, open};
 
 fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
@@ -491,5 +491,52 @@ fn parquet_pages_that_expand_to_more_than_they_claim_are_refused_before_they_are
             let error = read_within("a.parquet", &lie, Some(3 << 20)).expect_err(&name).to_string();
             assert!(error.contains("a page expands to more than the"), "{name}: {error}");
         }
+    }
+}
+
+#[test]
+fn values_that_many_rows_share_are_written_out_in_batches_that_fit() {
+    const VALUE_BYTES: usize = 100_000;
+    const ROWS: usize = 1000;
+    let bytes_max = 4 << 20;
+    let value = "x".repeat(VALUE_BYTES);
+    let text = || StringArray::from(vec![value.as_str()]);
+    let dictionary: ArrayRef = Arc::new(DictionaryArray::new(Int32Array::from(vec![0; ROWS]), Arc::new(text())));
+    let keys = arrow_array::UInt32Array::from(vec![0; ROWS]);
+    let views = arrow_select::take::take(&StringViewArray::from_iter_values([&value]), &keys, None).expect("in range");
+    let lists = lists(dictionary.clone(), &[2; ROWS / 2]);
+    for (name, bytes, rows, per_row) in [
+        ("dictionary.parquet", parquet_bytes(&table(vec![("text", dictionary.clone())]), None), ROWS, 1),
+        ("views.parquet", parquet_bytes(&table(vec![("text", views.clone())]), None), ROWS, 1),
+        ("lists.parquet", parquet_bytes(&table(vec![("text", lists.clone())]), None), ROWS / 2, 2),
+        ("dictionary.arrow", file_bytes(&table(vec![("text", dictionary)])), ROWS, 1),
+        ("views.arrow", file_bytes(&table(vec![("text", views)])), ROWS, 1),
+        ("lists.arrow", file_bytes(&table(vec![("text", lists)])), ROWS / 2, 2),
+    ] {
+        assert!(bytes.len() < 4 * VALUE_BYTES, "{name} stores the value once: {}", bytes.len());
+        let file = TestFile::new(name, bytes);
+        let options = |bytes_max| ReadOptions { decoded_bytes_max: Some(bytes_max), ..ReadOptions::default() };
+        let mut source = open(&file.path, &options(bytes_max)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut count = 0;
+        while let Some(batch) = source.next_batch().unwrap_or_else(|error| panic!("{name}: {error}")) {
+            let texts: usize = batch.batch.column(0).as_string::<i32>().iter().flatten().map(str::len).sum();
+            assert!(texts as u64 <= bytes_max + 100, "{name}: {texts} bytes");
+            assert!(texts >= batch.batch.num_rows() * per_row * VALUE_BYTES, "{name}: a value is missing");
+            count += batch.batch.num_rows();
+        }
+        assert_eq!(count, rows, "{name}");
+    }
+}
+
+#[test]
+fn a_row_that_does_not_fit_once_shared_values_are_written_out_is_refused_with_advice() {
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(100_000)]));
+    let dictionary: ArrayRef = Arc::new(DictionaryArray::new(Int32Array::from(vec![0; 100]), text));
+    let batch = table(vec![("text", lists(dictionary, &[100]))]);
+    for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
+        assert_eq!(read_within(name, &bytes, None).expect("it fits"), 1);
+        let error = read_within(name, &bytes, Some(4 << 20)).expect_err(name);
+        assert!(matches!(error, FormatError::Refused { .. }), "{name}: {error:?}");
+        assert!(error.to_string().contains("or allow more memory"), "{error}");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let metadata =
             ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|error| damaged(error.to_string()))?;
         check_extents(metadata.metadata(), file_length).map_err(damaged)?;
-        check_pages(&file, metadata.metadata(), options.decoded_bytes_max())
+        let row_bytes_max = check_pages(&file, metadata.metadata(), options.decoded_bytes_max())
             .map_err(|unfit| unfit.into_error(path, "Parquet file", ADVICE))?;
         let mut warnings = Vec::new();
         let schema = metadata.schema().clone();
@@ -40,7 +40,7 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
             None => Format::Parquet,
         };
         let row_count = u64::try_from(metadata.metadata().file_metadata().num_rows()).ok();
-        let batch_rows = batch_rows(metadata.metadata());
+        let batch_rows = batch_rows(metadata.metadata(), row_bytes_max, options.decoded_bytes_max());
         let plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
             .with_batch_size(batch_rows)
@@ -113,14 +113,16 @@ fn check_extents(metadata: &ParquetMetaData, file_length: u64) -> Result<(), Str
     Ok(())
 }
 
-/// As many rows at once as stay small once decoded.
-fn batch_rows(metadata: &ParquetMetaData) -> usize {
-    let row_bytes_max = metadata
+/// As many rows at once as stay small once decoded, and fit a share of what is available (the
+/// pages and what the batch is converted to take the rest) even if all are as large as the largest.
+fn batch_rows(metadata: &ParquetMetaData, row_bytes_max: u64, bytes_max: u64) -> usize {
+    let row_bytes_mean = metadata
         .row_groups()
         .iter()
         .map(|row_group| row_group.total_byte_size() / row_group.num_rows().max(1))
         .max()
         .unwrap_or(0);
-    let row_bytes = usize::try_from(row_bytes_max).unwrap_or(0).max(1);
-    (BATCH_BYTES_SOFT / row_bytes).clamp(64, BATCH_ROWS_MAX)
+    let row_bytes = usize::try_from(row_bytes_mean).unwrap_or(0).max(1);
+    let rows_max = usize::try_from(bytes_max / 4 / row_bytes_max.max(1)).unwrap_or(BATCH_ROWS_MAX);
+    (BATCH_BYTES_SOFT / row_bytes).clamp(64, BATCH_ROWS_MAX).min(rows_max.max(1))
 }

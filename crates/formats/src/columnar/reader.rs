@@ -10,6 +10,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
+use super::gathered::{is_shared, shared_bytes};
 use super::geo_metadata::{DeclaredGeometry, Encoding};
 use super::guard::guarded;
 use super::native::NativeColumn;
@@ -41,6 +42,8 @@ pub(crate) struct ColumnarPlan {
     geometry: GeometryColumns,
     warnings: Vec<String>,
     geometry_reader: GeometryReader,
+    /// Most bytes that a row may take.
+    bytes_max: u64,
 }
 
 impl ColumnarPlan {
@@ -101,7 +104,8 @@ impl ColumnarPlan {
         if let GeometryColumns::Coordinates { x, y } = &geometry {
             result = with_float_coordinates(&result, &mut columns, [x, y]);
         }
-        Ok(ColumnarPlan { schema: Arc::new(result), columns, geometry, warnings, geometry_reader })
+        let bytes_max = options.decoded_bytes_max();
+        Ok(ColumnarPlan { schema: Arc::new(result), columns, geometry, warnings, geometry_reader, bytes_max })
     }
 
     /// The open file.
@@ -126,6 +130,7 @@ impl ColumnarPlan {
                 columns: self.columns,
                 coordinates,
                 geometry_reader: self.geometry_reader,
+                bytes_max: self.bytes_max,
                 row: 0,
             }),
         }
@@ -217,6 +222,7 @@ struct ColumnarReader {
     columns: Vec<(usize, Plan)>,
     coordinates: Option<[usize; 2]>,
     geometry_reader: GeometryReader,
+    bytes_max: u64,
     /// The last data row handed out.
     row: u64,
 }
@@ -225,7 +231,14 @@ impl BatchReader for ColumnarReader {
     fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
         loop {
             if let Some((batch, start)) = self.current.take() {
-                let count = rows_that_fit(&batch).min(batch.num_rows() - start);
+                let count = rows_that_fit(&batch, start, self.bytes_max).map_err(|bytes| {
+                    FormatError::refused(
+                        &self.path,
+                        Location::Row(self.row + 1),
+                        format!("the row takes {bytes} bytes when decoded, and {} are available", self.bytes_max),
+                        "write its values in several rows, or allow more memory",
+                    )
+                })?;
                 if count > 0 {
                     let piece = batch.slice(start, count);
                     if start + count < batch.num_rows() {
@@ -253,10 +266,27 @@ impl BatchReader for ColumnarReader {
     }
 }
 
-/// How many rows of a batch are handed out at once.
-fn rows_that_fit(batch: &RecordBatch) -> usize {
-    let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
-    (BATCH_BYTES_SOFT / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX)
+/// How many rows of a batch are handed out at once, from one on; an error with the bytes of that
+/// row if it alone is too large.
+fn rows_that_fit(batch: &RecordBatch, start: usize, bytes_max: u64) -> Result<usize, u64> {
+    let columns = batch.columns().iter();
+    let own_bytes: usize =
+        columns.filter(|column| !is_shared(column.data_type())).map(Array::get_array_memory_size).sum();
+    let own_bytes = (own_bytes / batch.num_rows().max(1)) as u64;
+    let piece = batch.slice(start, BATCH_ROWS_MAX.min(batch.num_rows() - start));
+    let budget = (BATCH_BYTES_SOFT as u64).min(bytes_max);
+    let (mut bytes, mut count) = (0u64, 0);
+    for shared in shared_bytes(&piece) {
+        if count == 0 && shared > bytes_max {
+            return Err(shared);
+        }
+        bytes = bytes.saturating_add(shared).saturating_add(own_bytes);
+        if count > 0 && bytes > budget {
+            break;
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 impl ColumnarReader {
