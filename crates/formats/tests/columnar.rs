@@ -362,6 +362,14 @@ fn compressed_stream(batch: &RecordBatch, compression: CompressionType) -> Vec<u
     bytes
 }
 
+fn parquet_of(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(batch).expect("a vector takes everything");
+    writer.close().expect("a vector takes everything");
+    bytes
+}
+
 /// A file in pages of any size, with or without a dictionary.
 fn zstd_parquet(batch: &RecordBatch, dictionary: bool) -> Vec<u8> {
     let properties = WriterProperties::builder()
@@ -372,11 +380,7 @@ fn zstd_parquet(batch: &RecordBatch, dictionary: bool) -> Vec<u8> {
         .set_write_batch_size(usize::MAX)
         .set_data_page_row_count_limit(usize::MAX)
         .build();
-    let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writer");
-    writer.write(batch).expect("a vector takes everything");
-    writer.close().expect("a vector takes everything");
-    bytes
+    parquet_of(batch, properties)
 }
 
 /// A file of one page, without a dictionary.
@@ -390,11 +394,7 @@ fn compressed_parquet(batch: &RecordBatch, compression: Compression, version: Wr
         .set_write_batch_size(usize::MAX)
         .set_data_page_row_count_limit(usize::MAX)
         .build();
-    let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writer");
-    writer.write(batch).expect("a vector takes everything");
-    writer.close().expect("a vector takes everything");
-    bytes
+    parquet_of(batch, properties)
 }
 
 fn read_within(name: &str, bytes: &[u8], decoded_bytes_max: Option<u64>) -> Result<usize, FormatError> {

@@ -262,7 +262,7 @@ impl<R: BufRead> HeaderReader<R> {
         i32::try_from(zigzag(self.variable()?)).map_err(|_| "its header has a number that is too large".to_string())
     }
 
-    fn skip(&mut self, length: u64) -> Result<(), String> {
+    fn pass_bytes(&mut self, length: u64) -> Result<(), String> {
         let skipped = std::io::copy(&mut self.input.by_ref().take(length), &mut std::io::sink());
         match skipped {
             Ok(skipped) if skipped == length => Ok(()),
@@ -276,12 +276,12 @@ impl<R: BufRead> HeaderReader<R> {
         match kind {
             // Truth values of fields lie in the type.
             1 | 2 => Ok(()),
-            3 => self.skip(1),
+            3 => self.pass_bytes(1),
             4..=6 => self.variable().map(|_| ()),
-            7 => self.skip(8),
+            7 => self.pass_bytes(8),
             8 => {
                 let length = self.variable()?;
-                self.skip(length)
+                self.pass_bytes(length)
             }
             9 | 10 => {
                 let byte = self.byte()?;
@@ -316,7 +316,7 @@ impl<R: BufRead> HeaderReader<R> {
 
     /// Passes over an element of a list, in which truth values take a byte.
     fn pass_element(&mut self, kind: u8, depth: usize) -> Result<(), String> {
-        if matches!(kind, 1 | 2) { self.skip(1) } else { self.pass(kind, depth) }
+        if matches!(kind, 1 | 2) { self.pass_bytes(1) } else { self.pass(kind, depth) }
     }
 }
 
