@@ -28,8 +28,8 @@ fn rtree(bench: &mut Bench) -> ComponentMeta {
         .collect();
     places.sort_by_key(|place| (place.0, place.3));
     let mut builder = RTreeBuilder::new(bench.writer(), true, false);
-    for (_, x, y, key) in places {
-        builder.push(Rect { x0: x, y0: y, x1: x, y1: y }, &key.to_be_bytes(), false, (0, u64::MAX)).unwrap();
+    for (position, x, y, key) in places {
+        builder.push(position, Rect { x0: x, y0: y, x1: x, y1: y }, &key.to_be_bytes(), false, (0, u64::MAX)).unwrap();
     }
     builder.finish((1, RECORDS)).unwrap()
 }

@@ -22,30 +22,35 @@ struct Entry {
     life: (u64, u64),
 }
 
+fn position(rect: &Rect) -> u64 {
+    hilbert::position(CoordinateSystem::Planar, rect.center())
+}
+
 fn ordered(mut entries: Vec<Entry>) -> Vec<Entry> {
-    entries.sort_by_key(|entry| (hilbert::position(CoordinateSystem::Planar, entry.rect.center()), entry.key.clone()));
+    entries.sort_by_key(|entry| (position(&entry.rect), entry.key.clone()));
     entries
 }
 
 fn build(bench: &mut Bench, entries: &[Entry], points: bool, has_sequences: bool) -> ComponentMeta {
     let mut builder = RTreeBuilder::new(bench.writer(), points, has_sequences);
     for entry in entries {
-        builder.push(entry.rect, &entry.key, entry.antimatter, entry.life).unwrap();
+        builder.push(position(&entry.rect), entry.rect, &entry.key, entry.antimatter, entry.life).unwrap();
     }
     builder.finish((1, 9)).unwrap()
 }
 
 fn search(component: &RTreeComponent, window: &Rect, snapshot: u64) -> Vec<(Rect, Vec<u8>, bool)> {
     let mut found = Vec::new();
-    let mut search = WindowSearch::new(component, window, snapshot);
-    while search
-        .next_leaf(component, &ReadGuard::enter(), &mut |leaf, index| {
+    let mut search = WindowSearch::new(window, snapshot);
+    search.add(0, component, &ReadGuard::enter()).unwrap();
+    while search.next_component().is_some() {
+        let visit = |leaf: &Leaf<'_>, index| {
             let entry = leaf.get(index);
             found.push((entry.rect, entry.key.to_vec(), entry.antimatter));
             ControlFlow::Continue(())
-        })
-        .unwrap()
-    {}
+        };
+        assert!(search.step(component, &ReadGuard::enter(), visit).unwrap().is_continue());
+    }
     found
 }
 

@@ -84,10 +84,10 @@ impl<'a> SpatialLoader<'a> {
         });
         let mut builder = RTreeBuilder::new(self.workshop.writer()?, self.points, false);
         let each = self.corners_each();
-        for (_, slot) in &order {
+        for (position, slot) in &order {
             let corners = &self.corners[*slot as usize * each..][..each];
             let rect = Rect { x0: corners[0], y0: corners[1], x1: corners[each - 2], y1: corners[each - 1] };
-            builder.push(rect, key(*slot), false, (0, u64::MAX))?;
+            builder.push(*position, rect, key(*slot), false, (0, u64::MAX))?;
         }
         let run = builder.finish(self.sequence)?;
         self.files.add(&run);

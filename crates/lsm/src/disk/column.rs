@@ -30,28 +30,29 @@ const _: () = assert!(HEAD_LEN == 16);
 /// Slack after the lower parts, so that each can be read as 8 bytes.
 const SLACK: usize = 8;
 
-/// Appends columns of equal length.
-pub fn encode(columns: &[Vec<u64>], out: &mut Vec<u8>) {
+/// Appends the first `count` values of columns.
+pub fn encode(columns: &[Vec<u64>], count: usize, out: &mut Vec<u8>) {
+    let columns = || columns.iter().map(|values| &values[..count]);
     let head = |values: &[u64]| {
         let base = values.iter().copied().min().unwrap_or(0);
         let range = values.iter().copied().max().unwrap_or(0) - base;
         let bits = 64 - range.leading_zeros() as usize;
         (base, bits.saturating_sub(16).div_ceil(8))
     };
-    for values in columns {
+    for values in columns() {
         let (base, width) = head(values);
         let range = values.iter().copied().max().unwrap_or(0) - base;
         let upper_max = (range >> (8 * width)) as u16;
         out.extend_from_slice(bytemuck::bytes_of(&Head { base, width: width as u16, upper_max, reserved: 0 }));
     }
-    for values in columns {
+    for values in columns() {
         let (base, width) = head(values);
         for value in values {
             out.extend_from_slice(&(((value - base) >> (8 * width)) as u16).to_le_bytes());
         }
         out.resize(out.len().next_multiple_of(8), 0);
     }
-    for values in columns {
+    for values in columns() {
         let (base, width) = head(values);
         for value in values {
             out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
@@ -212,7 +213,7 @@ mod tests {
         fn columns_give_back_what_went_in(base: u64, offsets in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64) {
             let values: Vec<u64> = offsets.iter().map(|offset| base.saturating_add(offset >> shift)).collect();
             let mut bytes = Vec::new();
-            encode(std::slice::from_ref(&values), &mut bytes);
+            encode(std::slice::from_ref(&values), values.len(), &mut bytes);
             let aligned = words(&bytes);
             let ([column], rest) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
             prop_assert!(rest.is_empty());
@@ -233,7 +234,7 @@ mod tests {
             let numbers = values.iter().map(|value| from_ordered_bits(*value));
             prop_assume!(numbers.clone().all(f64::is_finite));
             let mut bytes = Vec::new();
-            encode(std::slice::from_ref(&values), &mut bytes);
+            encode(std::slice::from_ref(&values), values.len(), &mut bytes);
             let aligned = words(&bytes);
             let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
             if let Some(EvenSteps { first, step, count }) = column.even_steps() {
@@ -250,7 +251,7 @@ mod tests {
             let values: Vec<u64> = values.iter().map(|value| value >> shift).collect();
             let (low, high) = (a.min(b) >> shift, a.max(b) >> shift);
             let mut bytes = Vec::new();
-            encode(std::slice::from_ref(&values), &mut bytes);
+            encode(std::slice::from_ref(&values), values.len(), &mut bytes);
             let aligned = words(&bytes);
             let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
             let range = column.upper_range(low, high);

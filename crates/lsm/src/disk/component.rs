@@ -14,7 +14,7 @@ use crate::sync::{AtomicBool, Ordering};
 use crate::{Error, Result};
 
 /// Version of the component format.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 pub(super) const MAGIC: [u8; 8] = *b"TERRANEc";
 
 /// The last 48 bytes of a component file; they are written last.

@@ -1,7 +1,8 @@
 //! Keys inside a page: eight-byte keys as a column of integers, others with offsets.
 //!
-//! Layout: form u64 (0 to 8: width of an integer's offset; 255: variable) followed by
-//! - integers: base u64 · offsets, packed to the width, 8 bytes of slack, padded to 8;
+//! Layout: a head and a body, which need not lie side by side. The head is the form u64 (0 to 8:
+//! width of an integer's offset; 255: variable) and the base u64; the body
+//! - of integers: offsets, packed to the width, 8 bytes of slack, padded to 8;
 //! - variable: ends u32 each, padded to 8 · bytes, padded to 8.
 
 const VARIABLE: u64 = 255;
@@ -33,16 +34,11 @@ impl std::ops::Deref for Key<'_> {
 pub struct KeysBuilder {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    all_integers: bool,
 }
 
 impl KeysBuilder {
     /// Adds a key.
     pub fn push(&mut self, key: &[u8]) {
-        if self.ends.is_empty() {
-            self.all_integers = true;
-        }
-        self.all_integers &= key.len() == 8;
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len() as u32);
     }
@@ -57,33 +53,61 @@ impl KeysBuilder {
         self.bytes.len() + 4 * self.ends.len()
     }
 
-    /// Appends the keys to a page and forgets them.
-    pub fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.all_integers && !self.ends.is_empty() {
+    /// Takes the first `count` keys for a page.
+    pub fn take(&mut self, count: usize) -> TakenKeys {
+        let mut taken = TakenKeys::default();
+        let length = self.ends[..count].last().map_or(0, |end| *end as usize);
+        let (keys, ends) = (&self.bytes[..length], &self.ends[..count]);
+        let body = &mut taken.body;
+        if count > 0 && (1..).zip(ends).all(|(number, end)| *end == 8 * number) {
             let integers = || {
-                self.bytes
-                    .chunks_exact(8)
+                keys.chunks_exact(8)
                     .map(|key| u64::from_be_bytes([key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]]))
             };
             let base = integers().min().unwrap_or(0);
             let range = integers().max().unwrap_or(0) - base;
             let width = (64 - range.leading_zeros() as usize).div_ceil(8);
-            out.extend_from_slice(&(width as u64).to_le_bytes());
-            out.extend_from_slice(&base.to_le_bytes());
+            taken.head = [width as u64, base];
             for value in integers() {
-                out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
+                body.extend_from_slice(&(value - base).to_le_bytes()[..width]);
             }
-            out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+            body.resize((body.len() + SLACK).next_multiple_of(8), 0);
         } else {
-            out.extend_from_slice(&VARIABLE.to_le_bytes());
-            out.extend(self.ends.iter().flat_map(|end| end.to_le_bytes()));
-            out.resize(out.len().next_multiple_of(8), 0);
-            out.extend_from_slice(&self.bytes);
-            out.resize(out.len().next_multiple_of(8), 0);
+            taken.head = [VARIABLE, 0];
+            body.extend(ends.iter().flat_map(|end| end.to_le_bytes()));
+            body.resize(body.len().next_multiple_of(8), 0);
+            body.extend_from_slice(keys);
+            body.resize(body.len().next_multiple_of(8), 0);
         }
-        self.bytes.clear();
-        self.ends.clear();
+        self.bytes.drain(..length);
+        self.ends.drain(..count);
+        self.ends.iter_mut().for_each(|end| *end -= length as u32);
+        taken
     }
+}
+
+/// Keys in the form that pages have.
+#[derive(Debug, Default)]
+pub struct TakenKeys {
+    /// Form and base.
+    pub head: [u64; 2],
+    /// The rest.
+    pub body: Vec<u8>,
+}
+
+impl TakenKeys {
+    /// Appends head and body to a page.
+    pub fn append_to(&self, page: &mut Vec<u8>) {
+        page.extend_from_slice(bytemuck::bytes_of(&self.head));
+        page.extend_from_slice(&self.body);
+    }
+}
+
+/// Form and base at the front of `bytes`, which are aligned to 8, and the bytes behind them.
+#[inline]
+pub fn split_head(bytes: &[u8]) -> Option<([u64; 2], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<16>()?;
+    Some((bytemuck::cast(*head), rest))
 }
 
 /// The keys of a page.
@@ -110,22 +134,19 @@ pub enum Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Reads `count` keys from the front of `bytes`, which are aligned to 8; returns them and
-    /// the bytes behind them.
+    /// Reads `count` keys whose body is at the front of `bytes`, which are aligned to 8; returns
+    /// them and the bytes behind them.
     #[inline]
-    pub fn parse(bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
-        let (form, rest) = bytes.split_at_checked(8)?;
-        match u64::from_le_bytes(form.try_into().ok()?) {
+    pub fn parse([form, base]: [u64; 2], bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
+        match form {
             width @ 0..=8 => {
                 let width = width as usize;
-                let (base, rest) = rest.split_at_checked(8)?;
-                let (bytes, rest) = rest.split_at_checked((width * count + SLACK).next_multiple_of(8))?;
-                let base = u64::from_le_bytes(base.try_into().ok()?);
+                let (bytes, rest) = bytes.split_at_checked((width * count + SLACK).next_multiple_of(8))?;
                 let mask = if width == 8 { u64::MAX } else { (1 << (8 * width)) - 1 };
                 Some((Self::Integers { base, width, mask, bytes }, rest))
             }
             VARIABLE => {
-                let (ends, rest) = rest.split_at_checked((4 * count).next_multiple_of(8))?;
+                let (ends, rest) = bytes.split_at_checked((4 * count).next_multiple_of(8))?;
                 let ends: &[u32] = bytemuck::try_cast_slice(ends).ok()?;
                 let ends = &ends[..count];
                 let length = ends.last().map_or(0, |end| *end as usize);
@@ -207,23 +228,26 @@ mod tests {
         fn keys_give_back_what_went_in(mut keys in prop_oneof![
             prop::collection::vec(prop::collection::vec(any::<u8>(), 8), 1..80),
             prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..80),
-        ], wanted in prop::collection::vec(any::<u8>(), 0..12)) {
+        ], wanted in prop::collection::vec(any::<u8>(), 0..12), cut: prop::sample::Index) {
             keys.sort();
             let mut builder = KeysBuilder::default();
             for key in &keys {
                 builder.push(key);
             }
-            let mut bytes = Vec::new();
-            builder.finish(&mut bytes);
-            let words: Vec<u64> = bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect();
-            let (parsed, rest) = Keys::parse(bytemuck::cast_slice(&words), keys.len()).unwrap();
-            prop_assert!(rest.is_empty() && parsed.is_valid(keys.len()));
-            for (index, key) in keys.iter().enumerate() {
-                prop_assert_eq!(&*parsed.get(index), key.as_slice());
-                let bound = parsed.lower_bound(keys.len(), key);
-                prop_assert_eq!(bound, keys.partition_point(|other| other < key));
+            // As two pages.
+            for keys in [&keys[..cut.index(keys.len() + 1)], &keys[cut.index(keys.len() + 1)..]] {
+                let TakenKeys { head, body } = builder.take(keys.len());
+                let words: Vec<u64> = body.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect();
+                let (parsed, rest) = Keys::parse(head, bytemuck::cast_slice(&words), keys.len()).unwrap();
+                prop_assert!(rest.is_empty() && parsed.is_valid(keys.len()));
+                for (index, key) in keys.iter().enumerate() {
+                    prop_assert_eq!(&*parsed.get(index), key.as_slice());
+                    let bound = parsed.lower_bound(keys.len(), key);
+                    prop_assert_eq!(bound, keys.partition_point(|other| other < key));
+                }
+                prop_assert_eq!(parsed.lower_bound(keys.len(), &wanted), keys.partition_point(|key| key < &wanted));
             }
-            prop_assert_eq!(parsed.lower_bound(keys.len(), &wanted), keys.partition_point(|key| key < &wanted));
+            prop_assert_eq!(builder.len(), 0);
         }
     }
 }

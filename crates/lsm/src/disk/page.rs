@@ -176,10 +176,9 @@ impl Page {
     pub fn prefetch(&self) {
         const LINE: usize = 64 / ALIGNMENT;
         const LINES: usize = 10;
-        let words = &self.0.slice;
         let mut all = 0;
-        for line in words[..words.len().min(LINES * LINE)].chunks(LINE) {
-            all ^= line[0];
+        for line in self.0.slice.iter().step_by(LINE).take(LINES) {
+            all ^= line;
         }
         std::hint::black_box(all);
     }

@@ -104,6 +104,7 @@ impl Index for RTreeIndex {
             };
             if keep {
                 builder.push(
+                    entry.position,
                     entry.rect,
                     entry.key,
                     antimatter,
@@ -148,7 +149,7 @@ impl Index for RTreeIndex {
                     live && !group.is_hidden(smallest)
                 };
                 if keep {
-                    builder.push(entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
+                    builder.push(cursor.position(), entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
                 }
             }
             cursors[smallest].advance()?;

@@ -131,14 +131,17 @@ pub fn owned_spatial_sources(version: &Version, place: usize) -> Vec<OwnedSource
     memories.map(|generation| OwnedSource::Memory(generation.clone(), place)).chain(disks).collect()
 }
 
-/// A search over all components, in pieces: a leaf of a disk component, or a whole memory
+/// A search over all components, in pieces: a page of a disk component, or a whole memory
 /// component, at a time. A component is let go of when it has been searched.
 #[derive(Debug)]
 pub struct WindowScan<S> {
-    /// Those still to be searched, the next one last, with the searches of disk components.
-    sources: Vec<(S, Option<WindowSearch>)>,
+    /// Newest first, memory components before those on disk; none where it has been searched.
+    sources: Vec<Option<S>>,
     window: Rect,
     snapshot: u64,
+    /// In the components on disk.
+    search: WindowSearch,
+    /// Number of the source that is being searched.
     current: usize,
     begun: bool,
     hidden: Hidden,
@@ -146,34 +149,37 @@ pub struct WindowScan<S> {
     pub components_searched: u64,
     /// Components whose bounds do not meet the window.
     pub components_pruned: u64,
-    /// Pages of disk components visited.
-    pub pages: u64,
     /// Entries met, anti-matter and hidden ones included.
     pub entries: u64,
 }
 
 impl<S: HoldsSource> WindowScan<S> {
     /// A search that sees what the snapshot sees.
-    pub fn new(sources: Vec<S>, window: Rect, snapshot: u64) -> Self {
+    pub fn new(sources: impl IntoIterator<Item = S>, window: Rect, snapshot: u64) -> Self {
         Self {
-            sources: sources.into_iter().rev().map(|source| (source, None)).collect(),
+            sources: sources.into_iter().map(Some).collect(),
             window,
             snapshot,
+            search: WindowSearch::new(&window, snapshot),
             current: 0,
             begun: false,
             hidden: Hidden::default(),
             components_searched: 0,
             components_pruned: 0,
-            pages: 0,
             entries: 0,
         }
     }
 
+    /// Pages of disk components visited.
+    pub fn pages(&self) -> u64 {
+        self.search.pages
+    }
+
     /// Whether all memory components have been searched.
     pub fn is_past_memory(&self) -> Result<bool> {
-        Ok(match self.sources.last() {
-            Some((source, _)) => matches!(source.source()?, SpatialSource::Disk(_)),
-            None => true,
+        Ok(match self.sources.get(self.current) {
+            Some(Some(holder)) => matches!(holder.source()?, SpatialSource::Disk(_)),
+            _ => true,
         })
     }
 
@@ -181,24 +187,22 @@ impl<S: HoldsSource> WindowScan<S> {
     /// waits for the memory of their leaves are one.
     fn begin(&mut self, guard: &ReadGuard) -> Result<()> {
         self.begun = true;
-        for (holder, search) in &mut self.sources {
-            let source = holder.source()?;
-            if !source.bounds().intersects(&self.window) {
-                self.components_pruned += 1;
-                continue;
-            }
-            self.components_searched += 1;
-            if let SpatialSource::Disk(component) = source {
-                let search = search.insert(WindowSearch::new(component, &self.window, self.snapshot));
-                search.descend(component, guard)?;
-                self.pages += search.pages;
-            }
+        // The search takes those first that are added last.
+        for (number, holder) in self.sources.iter().enumerate().rev() {
+            let Some(holder) = holder else { continue };
+            let meets = match holder.source()? {
+                SpatialSource::Memory(memory) => memory.bounds().intersects(&self.window),
+                SpatialSource::Disk(component) => self.search.add(number as u32, component, guard)?,
+            };
+            if meets { self.components_searched += 1 } else { self.components_pruned += 1 }
         }
-        for (holder, search) in &self.sources {
-            if let (SpatialSource::Disk(component), Some(search)) = (holder.source()?, search) {
-                search.prefetch(component, guard);
-            }
-        }
+        self.search.prefetch(
+            |number| match self.sources[number as usize].as_ref()?.source() {
+                Ok(SpatialSource::Disk(component)) => Some(component),
+                _ => None,
+            },
+            guard,
+        );
         Ok(())
     }
 
@@ -210,45 +214,45 @@ impl<S: HoldsSource> WindowScan<S> {
         if !self.begun {
             self.begin(&guard)?;
         }
-        while let Some((holder, search)) = self.sources.pop() {
-            // What anti-matter of the oldest component would hide does not exist.
-            let note = !self.sources.is_empty();
-            match (holder.source()?, search) {
-                (SpatialSource::Memory(memory), _) => {
-                    let broken = self.visit_memory(memory, note, visit);
-                    self.current += 1;
-                    return Ok(!broken);
-                }
-                (SpatialSource::Disk(_), None) => {}
-                (SpatialSource::Disk(component), Some(mut search)) => {
-                    let (before, mut broken) = (search.pages, false);
-                    let more = search.next_leaf(component, &guard, &mut |leaf, index| {
-                        self.entries += 1;
-                        if leaf.is_antimatter(index) {
-                            if note {
-                                self.hidden.add(&leaf.keys.get(index), self.current);
-                            }
-                        } else if (self.hidden.is_empty() || !self.hidden.hides(&leaf.keys.get(index), self.current))
-                            && visit(&Hit::Disk(leaf, index)).is_break()
-                        {
-                            broken = true;
-                            return ControlFlow::Break(());
-                        }
-                        ControlFlow::Continue(())
-                    })?;
-                    self.pages += search.pages - before;
-                    if more {
-                        self.sources.push((holder, Some(search)));
-                        return Ok(true);
-                    }
-                    if broken {
-                        return Ok(false);
-                    }
-                }
+        if !self.is_past_memory()? {
+            let holder = self.sources[self.current].take();
+            let note = self.has_older(self.current);
+            let mut broken = false;
+            if let Some(SpatialSource::Memory(memory)) = holder.as_ref().map(S::source).transpose()? {
+                broken = self.visit_memory(memory, note, visit);
             }
             self.current += 1;
+            return Ok(!broken);
         }
-        Ok(false)
+        let Some(number) = self.search.next_component().map(|number| number as usize) else { return Ok(false) };
+        while self.current < number {
+            self.sources[self.current] = None;
+            self.current += 1;
+        }
+        let note = self.has_older(number);
+        let Some(SpatialSource::Disk(component)) = self.sources[number].as_ref().map(S::source).transpose()? else {
+            return Ok(false);
+        };
+        let flow = self.search.step(component, &guard, |leaf, index| {
+            self.entries += 1;
+            if leaf.is_antimatter(index) {
+                if note {
+                    self.hidden.add(&leaf.keys.get(index), number);
+                }
+                return ControlFlow::Continue(());
+            }
+            if !self.hidden.is_empty() && self.hidden.hides(&leaf.keys.get(index), number) {
+                return ControlFlow::Continue(());
+            }
+            visit(&Hit::Disk(leaf, index))
+        })?;
+        Ok(flow.is_continue())
+    }
+
+    /// Whether there are older components than this: what anti-matter of the oldest one would
+    /// hide does not exist.
+    fn has_older(&self, number: usize) -> bool {
+        number + 1 < self.sources.len()
     }
 
     /// Whether the visitor broke off.

@@ -124,12 +124,14 @@ impl<'s> IndexReader<'s> {
                 flow
             }),
             SpatialSource::Disk(component) => {
-                let mut search = WindowSearch::new(component, &EVERYTHING, self.snapshot.sequence());
-                while search.next_leaf(component, &ReadGuard::enter(), &mut |leaf, index| {
-                    let flow = each(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index));
-                    complete &= flow.is_continue();
-                    flow
-                })? {}
+                let mut search = WindowSearch::new(&EVERYTHING, self.snapshot.sequence());
+                search.add(0, component, &ReadGuard::enter())?;
+                while complete && search.next_component().is_some() {
+                    let flow = search.step(component, &ReadGuard::enter(), |leaf, index| {
+                        each(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index))
+                    })?;
+                    complete = flow.is_continue();
+                }
             }
         }
         Ok(complete)

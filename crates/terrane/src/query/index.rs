@@ -97,7 +97,7 @@ impl IndexScan {
 fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
     explanation.components_searched += scan.components_searched;
     explanation.components_pruned += scan.components_pruned;
-    explanation.pages_visited += scan.pages;
+    explanation.pages_visited += scan.pages();
     explanation.entries += scan.entries;
 }
 

@@ -126,7 +126,7 @@ impl BTreeBuilder {
         let mut flags = 0;
         let payload = &mut self.payload;
         payload.clear();
-        leaf.keys.finish(payload);
+        leaf.keys.take(count).append_to(payload);
         payload.extend_from_slice(bytemuck::cast_slice(&leaf.ends));
         payload.resize(payload.len().next_multiple_of(8), 0);
         if leaf.has_antimatter {
@@ -187,7 +187,7 @@ impl BTreeBuilder {
         self.payload.clear();
         self.payload.extend_from_slice(bytemuck::bytes_of(&bloom));
         self.payload.extend_from_slice(bytemuck::cast_slice(&open.children));
-        open.keys.finish(&mut self.payload);
+        open.keys.take(open.keys.len()).append_to(&mut self.payload);
         open.children.clear();
         self.writer.page(PageKind::BTreeInner, level as u8 + 1, 0, count, &self.payload)
     }

@@ -1,6 +1,6 @@
 //! Reading the pages of a B-tree.
 
-use crate::disk::keys::{Key, Keys};
+use crate::disk::keys::{Key, Keys, split_head};
 use crate::disk::page::{Page, PageKind, PagePointer};
 
 /// A leaf has anti-matter bits.
@@ -39,7 +39,8 @@ impl<'a> Leaf<'a> {
     #[inline]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
-        let (keys, rest) = Keys::parse(page.payload(), count)?;
+        let (head, rest) = split_head(page.payload())?;
+        let (keys, rest) = Keys::parse(head, rest, count)?;
         let (ends, rest) = rest.split_at_checked((4 * count).next_multiple_of(8))?;
         let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
         let (begins, values) = words_if(page.flags() & HAS_SEQUENCES != 0, rest, count)?;
@@ -87,7 +88,8 @@ impl<'a> Inner<'a> {
     pub fn parse(page: &'a Page) -> Option<Self> {
         let (bloom, rest) = page.payload().split_at_checked(size_of::<PagePointer>())?;
         let (children, rest) = rest.split_at_checked(size_of::<PagePointer>() * page.count())?;
-        let (keys, _) = Keys::parse(rest, page.count())?;
+        let (head, rest) = split_head(rest)?;
+        let (keys, _) = Keys::parse(head, rest, page.count())?;
         Some(Self {
             bloom: bytemuck::pod_read_unaligned(bloom),
             children: bytemuck::try_cast_slice(children).ok()?,

@@ -5,7 +5,7 @@ use terrane_space::{Point, Rect, RectF32, from_ordered_bits, ordered_bits};
 use super::kernels;
 use crate::disk::btree::words_if;
 use crate::disk::column::{self, Column, UpperRange};
-use crate::disk::keys::{Key, Keys};
+use crate::disk::keys::{Key, Keys, split_head};
 use crate::disk::page::{Page, PageKind, PagePointer};
 
 /// A leaf has anti-matter bits.
@@ -63,16 +63,15 @@ impl Hits {
     /// Indexes of the hits among the first `count`, ascending.
     #[inline]
     pub fn iter(&self, count: usize) -> impl Iterator<Item = usize> {
-        self.0[..count.div_ceil(8)].iter().enumerate().flat_map(|(word_index, word)| {
-            let mut word = u64::from_le(*word);
-            std::iter::from_fn(move || {
-                if word == 0 {
-                    return None;
-                }
-                let bit = word.trailing_zeros() as usize;
-                word &= word - 1;
-                Some(word_index * 8 + bit / 8)
-            })
+        let (mut words, mut next, mut word) = (self.0[..count.div_ceil(8)].iter(), 0, 0);
+        std::iter::from_fn(move || {
+            while word == 0 {
+                word = u64::from_le(*words.next()?);
+                next += 8;
+            }
+            let bit = word.trailing_zeros() as usize;
+            word &= word - 1;
+            Some(next - 8 + bit / 8)
         })
     }
 }
@@ -95,18 +94,19 @@ pub struct Leaf<'a> {
 
 impl<'a> Leaf<'a> {
     /// Reads a leaf; `None` when its parts do not fit.
-    #[inline]
+    #[inline(always)]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
         let rectangles = page.flags() & RECTANGLES != 0;
+        let (head, rest) = split_head(page.payload())?;
         let (x0, y0, far, rest) = if rectangles {
-            let ([x0, y0, x1, y1], rest) = column::parse::<4>(page.payload(), count)?;
+            let ([x0, y0, x1, y1], rest) = column::parse::<4>(rest, count)?;
             (x0, y0, Some([x1, y1]), rest)
         } else {
-            let ([x, y], rest) = column::parse::<2>(page.payload(), count)?;
+            let ([x, y], rest) = column::parse::<2>(rest, count)?;
             (x, y, None, rest)
         };
-        let (keys, rest) = Keys::parse(rest, count)?;
+        let (keys, rest) = Keys::parse(head, rest, count)?;
         let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
         let has_sequences = page.flags() & HAS_SEQUENCES != 0;
         let (begins, rest) = words_if(has_sequences, rest, count)?;

@@ -63,100 +63,114 @@ impl RTreeComponent {
 }
 
 /// Most pages that are brought near the processor before they are visited.
-const AHEAD_MAX: usize = 8;
+const AHEAD_MAX: usize = 24;
 
-/// A search for the entries that intersect a window; it goes on leaf by leaf, so that a
-/// caller can stop after any of them.
+/// A search for the entries of any number of components that intersect a window; it goes on
+/// page by page, so that a caller can stop after any of them.
 #[derive(Debug)]
 pub struct WindowSearch {
-    window: WindowBits,
+    window: Rect,
+    bits: WindowBits,
     snapshot: u64,
-    /// Pages to visit, the next one last.
-    pending: Vec<PagePointer>,
+    /// Pages to visit with the numbers of their components, the next one last.
+    pending: Vec<(PagePointer, u32)>,
     /// Pages visited.
     pub pages: u64,
 }
 
 impl WindowSearch {
-    /// A search over a whole component.
-    pub fn new(component: &RTreeComponent, window: &Rect, snapshot: u64) -> Self {
-        let mut pending = Vec::new();
-        if !window.is_empty() && component.file().meta().statistics.rect().intersects(window) {
-            pending.reserve(32);
-            pending.extend(component.root());
-        }
-        Self { window: WindowBits::new(window), snapshot, pending, pages: 0 }
+    /// A search in nothing yet. The window must have no NaN.
+    pub fn new(window: &Rect, snapshot: u64) -> Self {
+        let pending = Vec::with_capacity(32);
+        Self { window: *window, bits: WindowBits::new(window), snapshot, pending, pages: 0 }
     }
 
-    /// Goes down to the parents of the first leaves, as far as pages in memory lead. Follow up
-    /// with [`Self::prefetch`].
-    pub fn descend(&mut self, component: &RTreeComponent, guard: &ReadGuard) -> Result<()> {
-        let mut level = component.file().meta().height;
+    /// Adds a component, which is to be searched before those that were added earlier; false if its
+    /// bounds do not meet the window. Goes down to the parents of the first leaves, as far as
+    /// pages in memory lead.
+    pub fn add(&mut self, number: u32, component: &RTreeComponent, guard: &ReadGuard) -> Result<bool> {
+        let meta = component.file().meta();
+        let Some(root) = meta.root else { return Ok(false) };
+        if self.window.is_empty() || !meta.statistics.rect().intersects(&self.window) {
+            return Ok(false);
+        }
+        let others = self.pending.len();
+        self.pending.push((root, number));
+        let mut level = meta.height;
         while level > 1
-            && let Some(&pointer) = self.pending.last()
+            && self.pending.len() > others
+            && let Some(&(pointer, _)) = self.pending.last()
             && let Some(page) = component.file().peek(pointer, guard)
         {
             let Node::Inner(inner) = component.node(&page, pointer)? else { break };
             page.touch();
             self.pending.pop();
-            self.expand(&inner);
+            self.pages += 1;
+            self.expand(&inner, number);
             level = page.level();
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Brings the next leaves near the processor: to wait for the memory of several takes as
-    /// long as to wait for one.
+    /// Number of the component that the next page belongs to; none at the end.
     #[inline]
-    pub fn prefetch(&self, component: &RTreeComponent, guard: &ReadGuard) {
-        let ahead = self.pending.iter().rev().take(AHEAD_MAX);
-        ahead.filter_map(|pointer| component.file().peek(*pointer, guard)).for_each(|page| page.prefetch());
+    pub fn next_component(&self) -> Option<u32> {
+        self.pending.last().map(|(_, number)| *number)
+    }
+
+    /// Brings the next pages near the processor: to wait for the memory of several takes as
+    /// long as to wait for one.
+    pub fn prefetch<'c>(&self, component: impl Fn(u32) -> Option<&'c RTreeComponent>, guard: &ReadGuard) {
+        for (pointer, number) in self.pending.iter().rev().take(AHEAD_MAX) {
+            if let Some(page) = component(*number).and_then(|component| component.file().peek(*pointer, guard)) {
+                page.prefetch();
+            }
+        }
     }
 
     /// Notes the children of an inner page that may have matching entries.
     #[inline]
-    fn expand(&mut self, inner: &Inner<'_>) {
-        self.pages += 1;
+    fn expand(&mut self, inner: &Inner<'_>, number: u32) {
         let mut hits = Hits::new();
-        inner.mark_window(&self.window, &mut hits);
-        self.pending.extend(hits.iter(inner.children.len()).map(|index| inner.children[index]));
+        inner.mark_window(&self.bits, &mut hits);
+        for index in hits.iter(inner.children.len()) {
+            self.pending.push((inner.children[index], number));
+        }
     }
 
-    /// Visits the matching entries of the next leaf that may have some, anti-matter included.
-    /// False when there is no further leaf, or when the visitor broke off.
+    /// Visits the next page, which is one of `component`, and the matching entries there,
+    /// anti-matter included. Breaks when the visitor does.
     #[inline]
-    pub fn next_leaf(
+    pub fn step(
         &mut self,
         component: &RTreeComponent,
         guard: &ReadGuard,
-        visit: &mut impl FnMut(&Leaf<'_>, usize) -> ControlFlow<()>,
-    ) -> Result<bool> {
-        while let Some(pointer) = self.pending.pop() {
-            let page = component.page(pointer, guard)?;
-            match component.node(&page, pointer)? {
-                Node::Inner(inner) => {
-                    self.expand(&inner);
-                    if page.level() == 1 {
-                        self.prefetch(component, guard);
-                    }
+        mut visit: impl FnMut(&Leaf<'_>, usize) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let Some((pointer, number)) = self.pending.pop() else { return Ok(ControlFlow::Continue(())) };
+        let page = component.page(pointer, guard)?;
+        self.pages += 1;
+        match component.node(&page, pointer)? {
+            Node::Inner(inner) => {
+                self.expand(&inner, number);
+                if page.level() == 1 {
+                    self.prefetch(|other| (other == number).then_some(component), guard);
                 }
-                Node::Leaf(leaf) => {
-                    self.pages += 1;
-                    let mut hits = Hits::new();
-                    let Some(marked) = leaf.mark_window(&self.window, &mut hits) else { continue };
+            }
+            Node::Leaf(leaf) => {
+                let mut hits = Hits::new();
+                if let Some(marked) = leaf.mark_window(&self.bits, &mut hits) {
                     for index in hits.iter(leaf.count) {
-                        if leaf.meets(index, &marked, &self.window)
-                            && leaf.is_visible(index, self.snapshot)
-                            && visit(&leaf, index).is_break()
-                        {
-                            self.pending.clear();
-                            return Ok(false);
+                        if leaf.meets(index, &marked, &self.bits) && leaf.is_visible(index, self.snapshot) {
+                            let flow = visit(&leaf, index);
+                            if flow.is_break() {
+                                return Ok(flow);
+                            }
                         }
                     }
-                    return Ok(true);
                 }
             }
         }
-        Ok(false)
+        Ok(ControlFlow::Continue(()))
     }
 }
