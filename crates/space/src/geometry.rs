@@ -9,6 +9,7 @@
 mod antimeridian;
 mod area;
 mod band;
+mod boxes;
 mod convert;
 mod distance;
 mod edges;
@@ -24,10 +25,13 @@ mod query;
 mod segment;
 mod shape;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod validity;
 mod walk;
 mod wkb;
 mod wkt;
+mod work;
 mod write;
 
 pub use antimeridian::{AntimeridianError, cut_at_antimeridian};

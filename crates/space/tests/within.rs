@@ -149,6 +149,77 @@ fn a_member_is_within_its_collection() {
     }
 }
 
+/// Each edge in halves, quarters and so on, in positions that are exact.
+fn subdivided(geometry: &Geometry<f64>, halvings: u32) -> Geometry<f64> {
+    let ring = |line: &LineString<f64>| {
+        let mut coords = line.0.clone();
+        for _ in 0..halvings {
+            let first = coords[0];
+            let halves = coords.windows(2).flat_map(|edge| [(edge[0] + edge[1]) / 2.0, edge[1]]);
+            coords = std::iter::once(first).chain(halves).collect();
+        }
+        LineString(coords)
+    };
+    match geometry {
+        Geometry::LineString(line) => Geometry::LineString(ring(line)),
+        Geometry::Polygon(polygon) => {
+            let holes = polygon.interiors().iter().map(ring).collect();
+            Geometry::Polygon(Polygon::new(ring(polygon.exterior()), holes))
+        }
+        Geometry::GeometryCollection(members) => {
+            collection(members.iter().map(|member| subdivided(member, halvings)).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn positions_along_edges_change_nothing() {
+    let mut count = [0; 2];
+    for seed in 0..1_000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let [stored, queried] = [1, 2].map(|least| {
+            let members = (0..random.random_range(least..4)).map(|_| simple(&mut random)).collect();
+            collection(members)
+        });
+        let queried = if random.random_bool(0.3) { collection(vec![queried, stored.clone()]) } else { queried };
+        let expected = query(&queried).within(&from_geo(&stored)).unwrap();
+        let context = || {
+            format!("seed {seed}: {} in {}", to_wkt(&from_geo(&stored)).unwrap(), to_wkt(&from_geo(&queried)).unwrap())
+        };
+        for (halvings_stored, halvings_queried) in [(3, 0), (0, 3), (2, 3)] {
+            let prepared = query(&subdivided(&queried, halvings_queried));
+            let found = prepared.within(&from_geo(&subdivided(&stored, halvings_stored)));
+            assert_eq!(found, Ok(expected), "{halvings_stored}, {halvings_queried}, {}", context());
+        }
+        count[usize::from(expected)] += 1;
+    }
+    assert!(count.iter().all(|count| *count > 100), "{count:?}");
+}
+
+#[test]
+fn one_vertex_of_many_decides() {
+    let count = 1_000;
+    let mut random = SmallRng::seed_from_u64(1);
+    let heights: Vec<f64> = (0..count).map(|_| random.random_range(1.0..9.0)).collect();
+    let terrain = |changed: usize, change: f64| {
+        let height = |index: usize| heights[index] + if index == changed { change } else { 0.0 };
+        let mut coords: Vec<_> = (0..count).map(|index| Coord { x: index as f64, y: height(index) }).collect();
+        coords.extend([Coord { x: count as f64 - 1.0, y: 0.0 }, Coord { x: 0.0, y: 0.0 }]);
+        Geometry::Polygon(Polygon::new(LineString(coords), Vec::new()))
+    };
+    let prepared = query(&terrain(0, 0.0));
+    for index in (0..count).step_by(83).chain([count - 1]) {
+        let epsilon = heights[index] * f64::EPSILON;
+        for (change, expected) in [(-0.5, true), (-epsilon, true), (0.0, true), (epsilon, false), (0.5, false)] {
+            let found = prepared.within(&from_geo(&terrain(index, change)));
+            assert_eq!(found, Ok(expected), "vertex {index} by {change}");
+            let found = query(&terrain(index, change)).within(&from_geo(&terrain(0, 0.0)));
+            assert_eq!(found, Ok(change >= 0.0), "vertex {index} by {change}, the other way round");
+        }
+    }
+}
+
 #[test]
 fn crossings_are_ordered_without_rounding() {
     // The second area begins where the first ends, but for one part in 2^52.

@@ -3,9 +3,10 @@
 
 use super::band::{Ring, Vertex, clip_path, clip_polygon, ring_points};
 use super::convert::to_geo;
+use super::edges::EdgeTree;
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
-use super::segment::{Location, locate_in_rings};
+use super::segment::Location;
 use super::validity::{InvalidGeometry, check_valid};
 use super::walk::{Visitor, walk};
 use super::write::Writer;
@@ -214,12 +215,12 @@ fn bring_holes_home(rings: &mut [Ring]) -> Result<(), AntimeridianError> {
     let Some((outer, holes)) = rings.split_first_mut() else {
         return Ok(());
     };
-    let shell = [ring_points(outer)];
+    let shell = EdgeTree::of_ring(&ring_points(outer));
     for hole in holes {
         let points = ring_points(hole);
         let is_home = |turn: &f64| {
             let moved = points.iter().map(|point| crate::Point::new(point.x + 360.0 * turn, point.y));
-            let mut places = moved.map(|point| locate_in_rings(&shell, point));
+            let mut places = moved.map(|point| shell.locate(point));
             places.find(|place| *place != Location::Boundary) != Some(Location::Outside)
         };
         // Without a turn first, so that what is right stays as it is.

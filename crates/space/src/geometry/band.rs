@@ -3,7 +3,8 @@
 //! New positions lie on the meridians exactly; their other numbers are
 //! interpolated, the same for both directions of an edge.
 
-use super::segment::{Location, locate_in_rings};
+use super::edges::EdgeTree;
+use super::segment::Location;
 use crate::Point;
 
 /// x, y and, if there are, z and m.
@@ -109,14 +110,14 @@ fn clip_below(rings: &[Ring], x: f64) -> Option<Vec<Vec<Ring>>> {
         }
     }
     let mut parts: Vec<Vec<Ring>> = join(chains, x).into_iter().map(|ring| vec![ring]).collect();
+    let shells: Vec<EdgeTree> = parts.iter().map(|part| EdgeTree::of_ring(&ring_points(&part[0]))).collect();
     for hole in holes {
         let points = ring_points(&hole);
-        let holds = |part: &&mut Vec<Ring>| {
-            let shell = part.first().map(|ring| ring_points(ring));
-            let mut places = points.iter().map(|point| locate_in_rings(shell.as_slice(), *point));
+        let holds = |shell: &EdgeTree| {
+            let mut places = points.iter().map(|point| shell.locate(*point));
             places.find(|place| *place != Location::Boundary) != Some(Location::Outside)
         };
-        parts.iter_mut().find(holds)?.push(hole);
+        parts[shells.iter().position(holds)?].push(hole);
     }
     Some(parts)
 }

@@ -1,34 +1,37 @@
-//! A static tree of boxes over the edges of a geometry, in their own order:
-//! consecutive edges are near each other, so no sorting is needed.
+//! Edges of a geometry in a tree of boxes.
 
-use super::segment::{Contact, Location, Segment};
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use super::boxes::{BoxTree, sort_by_place};
+use super::segment::{Contact, Location, Segment, edges, turn};
 use crate::{Point, Rect};
-
-const FANOUT: usize = 8;
 
 /// Edges, searchable by box.
 #[derive(Clone, Debug)]
 pub(super) struct EdgeTree {
     edges: Vec<Segment>,
-    /// `levels[0]` has a box for every eight edges, each further level one for
-    /// every eight boxes of the level before; the last has one box.
-    levels: Vec<Vec<Rect>>,
-}
-
-fn union(rects: impl Iterator<Item = Rect>) -> Rect {
-    rects.fold(Rect::EMPTY, |union, rect| union.union(&rect))
+    boxes: BoxTree,
 }
 
 impl EdgeTree {
+    /// Edges of which consecutive ones are near each other.
     pub fn new(edges: Vec<Segment>) -> Self {
-        let groups = edges.chunks(FANOUT).map(|group| union(group.iter().map(Segment::rect)));
-        let mut levels: Vec<Vec<Rect>> = vec![groups.collect()];
-        while let Some(last) = levels.last().filter(|last| last.len() > 1) {
-            let groups = last.chunks(FANOUT).map(|group| union(group.iter().copied()));
-            let next = groups.collect();
-            levels.push(next);
-        }
-        Self { edges, levels }
+        let boxes = BoxTree::new(&edges, Segment::rect);
+        Self { edges, boxes }
+    }
+
+    /// The edges of a closed ring, in their order: only these can be asked
+    /// what they surround.
+    pub fn of_ring(ring: &[Point]) -> Self {
+        Self::new(edges(ring).collect())
+    }
+
+    /// Points as edges of no length.
+    pub fn of_points(points: &[Point]) -> Self {
+        let mut edges: Vec<Segment> = points.iter().map(|point| Segment { a: *point, b: *point }).collect();
+        sort_by_place(&mut edges, Segment::rect);
+        Self::new(edges)
     }
 
     pub fn edges(&self) -> &[Segment] {
@@ -37,70 +40,82 @@ impl EdgeTree {
 
     /// The box of all edges.
     pub fn rect(&self) -> Rect {
-        let root = self.levels.last().and_then(|level| level.first());
-        root.copied().unwrap_or(Rect::EMPTY)
+        self.boxes.rect()
     }
 
-    /// Whether `test` holds for an edge whose groups all satisfy `may_hold`.
-    pub fn any(&self, may_hold: &impl Fn(&Rect) -> bool, test: &mut impl FnMut(usize, &Segment) -> bool) -> bool {
-        !self.edges.is_empty() && self.any_below(self.levels.len(), 0, may_hold, test)
-    }
-
-    /// As [`any`](Self::any), for the group `index` of `level`; level 0 are the edges.
-    fn any_below(
-        &self,
-        level: usize,
-        index: usize,
-        may_hold: &impl Fn(&Rect) -> bool,
-        test: &mut impl FnMut(usize, &Segment) -> bool,
-    ) -> bool {
-        let Some(below) = level.checked_sub(1) else {
-            return self.edges.get(index).is_some_and(|edge| test(index, edge));
-        };
-        if !self.levels[below].get(index).is_some_and(may_hold) {
-            return false;
-        }
-        let count = if below == 0 { self.edges.len() } else { self.levels[below - 1].len() };
-        (index * FANOUT..count.min((index + 1) * FANOUT)).any(|child| self.any_below(below, child, may_hold, test))
+    /// Whether `test` holds for an edge near `rect`.
+    pub fn any(&self, rect: &Rect, test: &mut impl FnMut(usize, &Segment) -> bool) -> bool {
+        self.boxes.any(&|group, _| group.intersects(rect), &mut |index| test(index, &self.edges[index]))
     }
 
     /// Whether `segment` meets one of the edges.
     pub fn meets(&self, segment: &Segment) -> bool {
-        let rect = segment.rect();
-        self.any(&|group| group.intersects(&rect), &mut |_, edge| edge.contact(segment) != Contact::None)
-    }
-
-    /// The closest way in which `segment` meets one of the edges.
-    pub fn contact(&self, segment: &Segment) -> Contact {
-        let rect = segment.rect();
-        let mut closest = Contact::None;
-        self.any(&|group| group.intersects(&rect), &mut |_, edge| {
-            closest = closest.max(edge.contact(segment));
-            closest == Contact::Cross
-        });
-        closest
+        self.any(&segment.rect(), &mut |_, edge| edge.contact(segment) != Contact::None)
     }
 
     /// Whether `point` lies on one of the edges.
     pub fn holds(&self, point: Point) -> bool {
-        self.any(&|group| group.contains_point(point), &mut |_, edge| edge.contains(point))
+        self.any(&Rect::from_point(point), &mut |_, edge| edge.contains(point))
     }
 
-    /// Locates `point` in the area that the edges bound (even-odd rule).
+    /// Locates `point` in what the ring surrounds.
     pub fn locate(&self, point: Point) -> Location {
-        let mut is_inside = false;
-        let reaches = |group: &Rect| group.y0 <= point.y && point.y <= group.y1 && point.x <= group.x1;
-        let is_on_boundary = self.any(&reaches, &mut |_, edge| {
-            if edge.contains(point) {
-                return true;
-            }
-            is_inside ^= edge.is_right_of(point);
-            false
+        let mut is_on_boundary = false;
+        let is_inside = self.surrounds(point, &mut |_| {
+            is_on_boundary = true;
+            true
         });
         match (is_on_boundary, is_inside) {
             (true, _) => Location::Boundary,
             (false, true) => Location::Inside,
             (false, false) => Location::Outside,
         }
+    }
+
+    /// Whether the ring surrounds what lies just beside the start of
+    /// `segment`, on its left and on its right; its ends differ.
+    pub fn beside(&self, segment: &Segment) -> [bool; 2] {
+        let Segment { a, b } = *segment;
+        let mut passed = [false; 2];
+        let is_inside = self.surrounds(a, &mut |edge| {
+            for end in [edge.a, edge.b].into_iter().filter(|end| *end != a) {
+                let order = turn(a, end, b);
+                passed[0] ^= order != Ordering::Greater;
+                passed[1] ^= order == Ordering::Less;
+            }
+            false
+        });
+        passed.map(|is_passed| is_inside ^ is_passed)
+    }
+
+    /// Whether the ring surrounds what lies beside `point`, to the right of it
+    /// and just above. The edges that hold the point go to `on_edge`, which may end the search.
+    fn surrounds(&self, point: Point, on_edge: &mut impl FnMut(&Segment) -> bool) -> bool {
+        // A ray to the right counts the edges that it passes.
+        let is_inside = Cell::new(false);
+        let is_divided = |low: &Segment, high: &Segment| (low.a.y > point.y) != (high.b.y > point.y);
+        self.boxes.any(
+            &|group, items| {
+                if group.y0 > point.y || group.y1 < point.y || group.x1 < point.x {
+                    return false;
+                }
+                if group.x0 > point.x {
+                    // It passes all that divides: of a path, the ends tell.
+                    let (first, last) = (&self.edges[items.start], &self.edges[items.end - 1]);
+                    is_inside.set(is_inside.get() ^ is_divided(first, last));
+                    return false;
+                }
+                true
+            },
+            &mut |index| {
+                let edge = &self.edges[index];
+                if edge.contains(point) {
+                    return on_edge(edge);
+                }
+                is_inside.set(is_inside.get() ^ edge.is_right_of(point));
+                false
+            },
+        );
+        is_inside.get()
     }
 }

@@ -1,5 +1,7 @@
 //! The lines of a query geometry.
 
+use super::area::path_rect;
+use super::boxes::sort_by_place;
 use super::edges::EdgeTree;
 use super::segment::edges;
 use crate::Point;
@@ -10,7 +12,7 @@ use crate::Point;
 pub(super) struct Lines {
     pub tree: EdgeTree,
     pub starts: Vec<Point>,
-    boundary: Vec<Point>,
+    boundary: EdgeTree,
 }
 
 impl Lines {
@@ -22,10 +24,12 @@ impl Lines {
         for group in ends.chunk_by(|a, b| a == b) {
             boundary.extend(group.first().filter(|_| group.len() % 2 == 1));
         }
+        let mut paths: Vec<&Vec<Point>> = lines.iter().collect();
+        sort_by_place(&mut paths, |path| path_rect(path));
         Self {
-            tree: EdgeTree::new(lines.iter().flat_map(|line| edges(line)).collect()),
+            tree: EdgeTree::new(paths.into_iter().flat_map(|line| edges(line)).collect()),
             starts: lines.iter().filter_map(|line| line.first().copied()).collect(),
-            boundary,
+            boundary: EdgeTree::of_points(&boundary),
         }
     }
 
@@ -35,6 +39,6 @@ impl Lines {
 
     /// Whether `point` is one of the ends that bound the lines.
     pub fn is_boundary(&self, point: Point) -> bool {
-        self.boundary.contains(&point)
+        self.boundary.holds(point)
     }
 }

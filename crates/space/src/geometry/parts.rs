@@ -5,18 +5,19 @@
 //! rest, what lies on a line counts for no point. Boundaries are those of the
 //! united areas and, beside them, the ends that an odd number of lines share.
 
-use super::area::{Area, Place};
+use super::area::{Area, Areas, Place};
+use super::edges::EdgeTree;
 use super::lines::Lines;
 use super::pieces::{Layer, Piece, Pieces};
 use super::segment::{Location, Segment, edges};
 use super::shape::Shape;
-use crate::Point;
+use crate::{Point, Rect};
 
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
-    pub areas: Vec<Area>,
+    pub areas: Areas,
     pub lines: Lines,
-    pub points: Vec<Point>,
+    pub points: EdgeTree,
 }
 
 /// Whether areas lie wherever the subject does.
@@ -27,20 +28,21 @@ fn is_covered(piece: &Piece) -> bool {
 impl Parts {
     /// Whether `point` belongs to a part.
     pub fn holds(&self, point: Point) -> bool {
-        self.areas.iter().any(|area| area.tree.locate(point) != Location::Outside)
+        self.areas.any_location(point, |location| location != Location::Outside)
             || self.lines.tree.holds(point)
-            || self.points.contains(&point)
+            || self.points.holds(point)
     }
 
     /// The place of `point` with respect to all parts together.
     pub fn locate(&self, point: Point) -> Location {
         let mut boundary_count = 0;
-        for area in &self.areas {
-            match area.tree.locate(point) {
-                Location::Inside => return Location::Inside,
-                Location::Boundary => boundary_count += 1,
-                Location::Outside => {}
-            }
+        let is_inside = self.areas.any(&Rect::from_point(point), &mut |area| {
+            let location = area.locate(point);
+            boundary_count += u32::from(location == Location::Boundary);
+            location == Location::Inside
+        });
+        if is_inside {
+            return Location::Inside;
         }
         if boundary_count > 0 {
             let is_inside = boundary_count > 1 && self.surround(point);
@@ -49,46 +51,51 @@ impl Parts {
         if self.lines.tree.holds(point) {
             return if self.lines.is_boundary(point) { Location::Boundary } else { Location::Inside };
         }
-        if self.points.contains(&point) { Location::Inside } else { Location::Outside }
+        if self.points.holds(point) { Location::Inside } else { Location::Outside }
     }
 
     /// Whether areas lie on both sides of every edge that leaves `point`,
     /// which is on the boundary of some: then they leave no gap around it.
     fn surround(&self, point: Point) -> bool {
+        let here = Rect::from_point(point);
         let has_gap = |edge: &Segment| {
-            let ends = [edge.a, edge.b].into_iter().filter(|end| *end != point);
+            let mut ends = [edge.a, edge.b].into_iter().filter(|end| *end != point);
             edge.contains(point)
-                && ends
-                    .map(|b| self.areas_beside(Segment { a: point, b }).first())
-                    .any(|piece| piece.areas != [true; 2])
+                && ends.any(|b| {
+                    let mut pieces = Pieces::new(Segment { a: point, b });
+                    self.areas.any(&here, &mut |area| {
+                        pieces.begin_at_area(Layer::Areas, area);
+                        false
+                    });
+                    pieces.current().areas != [true; 2]
+                })
         };
-        let holds = |area: &Area| area.tree.any(&|group| group.contains_point(point), &mut |_, edge| has_gap(edge));
-        !self.areas.iter().any(holds)
+        !self.areas.any(&here, &mut |area| area.any(&here, &mut |edge| has_gap(edge)))
     }
 
-    fn areas_beside(&self, segment: Segment) -> Pieces {
-        let mut pieces = Pieces::new(segment);
-        self.areas.iter().for_each(|area| pieces.cut_at_area(Layer::Areas, &area.tree));
+    /// The segment with the areas beside it.
+    fn areas_beside(&self, segment: &Segment) -> Pieces {
+        let mut pieces = Pieces::new(*segment);
+        pieces.cut_at_areas(Layer::Areas, &self.areas);
         pieces
     }
 
     /// The area, if there is one and nothing else.
     fn only_area(&self) -> Option<&Area> {
-        match self.areas.as_slice() {
-            [area] if self.points.is_empty() && self.lines.is_empty() => Some(area),
-            _ => None,
-        }
+        self.areas.only().filter(|_| self.points.edges().is_empty() && self.lines.is_empty())
     }
 
     /// Whether `shape` is within the parts (OGC): none of its points lies
     /// outside, and one of its interior lies in their interior.
     pub fn cover(&self, shape: &Shape) -> bool {
-        for area in &self.areas {
+        if let Some(area) = self.only_area() {
             match area.place(shape) {
                 Place::Inside => return true,
-                Place::NotWithin if self.only_area().is_some() => return false,
-                Place::NotWithin | Place::OnBoundary => {}
+                Place::NotWithin => return false,
+                Place::OnBoundary => {}
             }
+        } else if self.areas.any(&shape.rect, &mut |area| area.place(shape) == Place::Inside) {
+            return true;
         }
         // An area that is covered lies inside; what covers it is an area, too.
         let mut meets_interior = !shape.polygons.is_empty();
@@ -108,7 +115,7 @@ impl Parts {
                 }
                 continue;
             }
-            let mut pieces = self.areas_beside(edge);
+            let mut pieces = self.areas_beside(&edge);
             pieces.cut_at_lines(&self.lines.tree);
             let is_covered = pieces.all(|piece| {
                 // On the boundary of areas, one side is free.
@@ -120,27 +127,29 @@ impl Parts {
                 return false;
             }
         }
-        shape.polygons.iter().all(|rings| self.cover_polygon(rings)) && meets_interior
+        self.cover_polygons(&shape.polygons) && meets_interior
     }
 
-    /// Whether the areas cover a polygon: if they did not, what they leave
-    /// would lie beside an edge, of the polygon or of an area inside of it.
-    fn cover_polygon(&self, rings: &[Vec<Point>]) -> bool {
-        if self.areas.iter().any(|area| area.place_of_polygon(rings) == Place::Inside) {
-            return true;
-        }
-        let polygon = Area::new(rings.iter());
-        let all_pieces = |edge: &Segment, test: fn(Piece) -> bool| {
-            let mut pieces = self.areas_beside(*edge);
-            pieces.cut_at_area(Layer::Subject, &polygon.tree);
+    /// Whether the areas cover polygons: if they did not, what they leave
+    /// would lie beside an edge, of a polygon or of an area inside of one.
+    fn cover_polygons(&self, polygons: &[Vec<Vec<Point>>]) -> bool {
+        let subject = Areas::new(polygons.iter().map(Area::new).collect());
+        let is_right = |edge: &Segment, test: fn(Piece) -> bool| {
+            if edge.a == edge.b {
+                return true;
+            }
+            let mut pieces = self.areas_beside(edge);
+            if pieces.is_uncut() && pieces.current().areas == [true; 2] {
+                return true;
+            }
+            pieces.cut_at_areas(Layer::Subject, &subject);
             pieces.all(test)
         };
-        let rect = polygon.tree.rect();
-        let mut edges = polygon.tree.edges().iter().filter(|edge| edge.a != edge.b);
-        edges.all(|edge| all_pieces(edge, |piece| piece.areas != [false; 2] && is_covered(&piece)))
-            && !self.areas.iter().any(|area| {
-                area.tree.any(&|group| group.intersects(&rect), &mut |_, edge| {
-                    edge.a != edge.b && edge.rect().intersects(&rect) && !all_pieces(edge, |piece| is_covered(&piece))
+        let mut edges = subject.iter().flat_map(Area::edges);
+        edges.all(|edge| is_right(edge, |piece| piece.areas != [false; 2] && is_covered(&piece)))
+            && !self.areas.any(&subject.rect(), &mut |area| {
+                area.any(&subject.rect(), &mut |edge| {
+                    subject.any(&edge.rect(), &mut |_| true) && !is_right(edge, |piece| is_covered(&piece))
                 })
             })
     }

@@ -3,18 +3,19 @@
 //!
 //! Just beside a piece, a place is inside of an area or outside of it, never
 //! on its boundary: so an area that has an edge along the piece is seen on one
-//! of its sides. From there a ray goes along the segment, and counts the edges
-//! that it passes. Where edges cross the segment is a quotient of integers, so
-//! nothing is rounded.
+//! of its sides. What is beside the segment's start is located; from there,
+//! only edges that touch the segment change it. Where edges cross the segment
+//! is a quotient of integers, so nothing is rounded.
 
 use std::cmp::Ordering;
 
 use geo::kernels::Orientation;
 use num_bigint::BigInt;
 
+use super::area::{Area, Areas};
 use super::edges::EdgeTree;
 use super::segment::{Segment, orientation};
-use crate::{Point, Rect};
+use crate::Point;
 
 /// What lies beside one piece; of pairs, the first is the left side.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ pub(super) struct Piece {
 /// Whose edges are met.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Layer {
-    /// The one polygon that is asked about.
+    /// The polygons that are asked about.
     Subject,
     /// The areas of which it is asked whether they cover it.
     Areas,
@@ -56,13 +57,15 @@ enum Mark {
     /// At a position that lies on it.
     Vertex(Point),
     /// Where an edge crosses it, from left to right.
-    Crossing(Segment),
+    Crossing(Segment, Share),
 }
 
 /// A segment with its cuts; its ends differ.
 pub(super) struct Pieces {
-    segment: Segment,
+    course: Course,
     owners: Vec<Owner>,
+    /// How many owners of each layer are on each side.
+    counts: [[usize; 2]; 2],
     lines: usize,
     cuts: Vec<(Mark, Change)>,
 }
@@ -70,165 +73,181 @@ pub(super) struct Pieces {
 impl Pieces {
     pub fn new(segment: Segment) -> Self {
         debug_assert!(segment.a != segment.b, "a point has no sides");
-        Self { segment, owners: Vec::new(), lines: 0, cuts: Vec::new() }
+        Self { course: Course(segment), owners: Vec::new(), counts: [[0; 2]; 2], lines: 0, cuts: Vec::new() }
+    }
+
+    /// Takes an area into account beside the first piece only.
+    pub fn begin_at_area(&mut self, layer: Layer, area: &Area) {
+        let inside = area.beside(&self.course.0);
+        self.owners.push(Owner { layer, inside: [false; 2] });
+        self.pass(self.owners.len() - 1, inside);
     }
 
     /// Cuts at the edges that bound one area.
-    pub fn cut_at_area(&mut self, layer: Layer, tree: &EdgeTree) {
-        let owner = self.owners.len();
-        let mut inside = [false; 2];
-        let count = self.cuts.len();
-        let Segment { a, b } = self.segment;
-        let mut found = Vec::new();
-        tree.any(&|group| self.may_pass(group), &mut |_, edge| {
+    pub fn cut_at_area(&mut self, layer: Layer, area: &Area) {
+        self.begin_at_area(layer, area);
+        let owner = self.owners.len() - 1;
+        let course = self.course;
+        let Course(Segment { a, b }) = course;
+        let rect = course.0.rect();
+        area.any(&rect, &mut |edge| {
+            if !edge.rect().intersects(&rect) {
+                return false;
+            }
             let ends = [orientation(a, b, edge.a), orientation(a, b, edge.b)];
+            // What reaches the segment from the left passes the left side,
+            // even if it ends on the segment.
             let passes = |side: Orientation| (ends[0] == side) != (ends[1] == side);
-            // The rays run just beside the segment: what reaches it from the
-            // left passes the left one, even if it ends on the segment.
             let sides = [passes(Orientation::CounterClockwise), passes(Orientation::Clockwise)];
             if sides == [false; 2] {
                 return false;
             }
             let mark = match ends {
-                [Orientation::Collinear, _] => Mark::Vertex(edge.a),
-                [_, Orientation::Collinear] => Mark::Vertex(edge.b),
-                [Orientation::CounterClockwise, _] => Mark::Crossing(*edge),
-                [Orientation::Clockwise, _] => Mark::Crossing(Segment { a: edge.b, b: edge.a }),
+                [Orientation::Collinear, _] => course.at_vertex(edge.a),
+                [_, Orientation::Collinear] => course.at_vertex(edge.b),
+                [Orientation::CounterClockwise, _] => course.at_crossing(*edge),
+                [Orientation::Clockwise, _] => course.at_crossing(Segment { a: edge.b, b: edge.a }),
             };
-            if self.order(&mark, a) != Ordering::Greater {
-                return false;
-            }
-            inside = [inside[0] ^ sides[0], inside[1] ^ sides[1]];
-            if self.order(&mark, b) == Ordering::Less {
-                found.push((mark, Change::Sides { owner, sides }));
-            }
+            self.cuts.extend(mark.map(|mark| (mark, Change::Sides { owner, sides })));
             false
         });
-        self.cuts.append(&mut found);
-        if inside != [false; 2] || self.cuts.len() > count {
-            self.owners.push(Owner { layer, inside });
+    }
+
+    /// Cuts at the edges of all areas that are near.
+    pub fn cut_at_areas(&mut self, layer: Layer, areas: &Areas) {
+        areas.any(&self.course.0.rect(), &mut |area| {
+            self.cut_at_area(layer, area);
+            false
+        });
+    }
+
+    /// Goes over an edge of an area: what it passes changes.
+    fn pass(&mut self, owner: usize, sides: [bool; 2]) {
+        let Owner { layer, inside } = &mut self.owners[owner];
+        let counts = &mut self.counts[*layer as usize];
+        for side in (0..2).filter(|side| sides[*side]) {
+            inside[side] = !inside[side];
+            if inside[side] {
+                counts[side] += 1;
+            } else {
+                counts[side] -= 1;
+            }
         }
     }
 
     /// Cuts at the ends of the edges that go along the segment.
     pub fn cut_at_lines(&mut self, tree: &EdgeTree) {
-        let Segment { a, b } = self.segment;
-        let rect = self.segment.rect();
-        let (start, end) = (self.along(a), self.along(b));
-        tree.any(&|group| group.intersects(&rect), &mut |_, edge| {
+        let course = self.course;
+        let Course(Segment { a, b }) = course;
+        let (start, end) = (course.along(a), course.along(b));
+        tree.any(&course.0.rect(), &mut |_, edge| {
             if [edge.a, edge.b].iter().any(|vertex| orientation(a, b, *vertex) != Orientation::Collinear) {
                 return false;
             }
-            let is_forward = self.along(edge.a) <= self.along(edge.b);
+            let is_forward = course.along(edge.a) <= course.along(edge.b);
             let (first, last) = if is_forward { (edge.a, edge.b) } else { (edge.b, edge.a) };
-            if self.along(last) <= start || self.along(first) >= end {
+            if course.along(last) <= start || course.along(first) >= end {
                 return false;
             }
-            if self.along(first) <= start {
+            if course.along(first) <= start {
                 self.lines += 1;
             } else {
                 self.cuts.push((Mark::Vertex(first), Change::LineBegins));
             }
-            if self.along(last) < end {
+            if course.along(last) < end {
                 self.cuts.push((Mark::Vertex(last), Change::LineEnds));
             }
             false
         });
     }
 
-    /// What lies beside the first piece.
-    pub fn first(&self) -> Piece {
-        let is_beside =
-            |layer: Layer, side: usize| self.owners.iter().any(|owner| owner.layer == layer && owner.inside[side]);
-        Piece {
-            subject: [is_beside(Layer::Subject, 0), is_beside(Layer::Subject, 1)],
-            areas: [is_beside(Layer::Areas, 0), is_beside(Layer::Areas, 1)],
-            is_on_line: self.lines > 0,
-        }
+    /// What lies beside the piece reached so far: at first, the first.
+    pub fn current(&self) -> Piece {
+        let is_beside = |layer: Layer| self.counts[layer as usize].map(|count| count > 0);
+        Piece { subject: is_beside(Layer::Subject), areas: is_beside(Layer::Areas), is_on_line: self.lines > 0 }
+    }
+
+    /// Whether there is one piece only.
+    pub fn is_uncut(&self) -> bool {
+        self.cuts.is_empty()
     }
 
     /// Whether `test` holds for every piece.
     pub fn all(mut self, mut test: impl FnMut(Piece) -> bool) -> bool {
-        if !test(self.first()) {
+        if !test(self.current()) {
             return false;
         }
-        let cuts = std::mem::take(&mut self.cuts);
-        for group in self.sorted(cuts).chunk_by(|a, b| a.0 == b.0) {
+        let course = self.course;
+        let mut cuts = std::mem::take(&mut self.cuts);
+        cuts.sort_by(|a, b| course.compare(&a.0, &b.0));
+        for group in cuts.chunk_by(|a, b| course.compare(&a.0, &b.0) == Ordering::Equal) {
             for (_, change) in group {
                 match change {
-                    Change::Sides { owner, sides } => {
-                        let inside = &mut self.owners[*owner].inside;
-                        *inside = [inside[0] ^ sides[0], inside[1] ^ sides[1]];
-                    }
+                    Change::Sides { owner, sides } => self.pass(*owner, *sides),
                     Change::LineBegins => self.lines += 1,
                     Change::LineEnds => self.lines -= 1,
                 }
             }
-            if !test(self.first()) {
+            if !test(self.current()) {
                 return false;
             }
         }
         true
     }
+}
 
-    /// Whether an edge in `rect` may pass a ray along the segment from its start.
-    fn may_pass(&self, rect: &Rect) -> bool {
-        let Segment { a, b } = self.segment;
-        let is_behind = (b.x > a.x && rect.x1 < a.x)
-            || (b.x < a.x && rect.x0 > a.x)
-            || (b.y > a.y && rect.y1 < a.y)
-            || (b.y < a.y && rect.y0 > a.y);
-        if is_behind {
-            return false;
-        }
-        let corner = |x: f64, y: f64| orientation(a, b, Point::new(x, y));
-        let side = corner(rect.x0, rect.y0);
-        side == Orientation::Collinear
-            || [(rect.x1, rect.y0), (rect.x1, rect.y1), (rect.x0, rect.y1)].iter().any(|(x, y)| corner(*x, *y) != side)
-    }
+/// A segment, as it orders the marks on it.
+#[derive(Clone, Copy)]
+struct Course(Segment);
 
+impl Course {
     /// Orders positions on the segment from its start to its end.
-    fn along(&self, vertex: Point) -> f64 {
-        let Segment { a, b } = self.segment;
+    fn along(self, vertex: Point) -> f64 {
+        let Segment { a, b } = self.0;
         let (value, is_forward) = if a.x == b.x { (vertex.y, a.y < b.y) } else { (vertex.x, a.x < b.x) };
         // -0 lies where 0 does.
         if is_forward { value + 0.0 } else { 0.0 - value }
     }
 
-    /// Whether a mark lies before, at or behind `vertex`, which lies on the segment.
-    fn order(&self, mark: &Mark, vertex: Point) -> Ordering {
-        match mark {
-            Mark::Vertex(other) => self.along(*other).total_cmp(&self.along(vertex)),
-            // The direction of the segment is left of an edge from its left to its right.
-            Mark::Crossing(edge) => match orientation(edge.a, edge.b, vertex) {
-                Orientation::Clockwise => Ordering::Greater,
-                Orientation::Collinear => Ordering::Equal,
-                Orientation::CounterClockwise => Ordering::Less,
-            },
+    /// Where a position on the segment's line cuts it, if it lies between the ends.
+    fn at_vertex(self, vertex: Point) -> Option<Mark> {
+        let place = self.along(vertex);
+        (self.along(self.0.a) < place && place < self.along(self.0.b)).then_some(Mark::Vertex(vertex))
+    }
+
+    /// Where an edge from the left to the right cuts it, if it does between the ends.
+    fn at_crossing(self, edge: Segment) -> Option<Mark> {
+        let Segment { a, b } = self.0;
+        let is_between = order(&edge, a) == Ordering::Greater && order(&edge, b) == Ordering::Less;
+        is_between.then(|| Mark::Crossing(edge, self.share(&edge)))
+    }
+
+    fn compare(self, first: &Mark, second: &Mark) -> Ordering {
+        match (first, second) {
+            (Mark::Vertex(vertex), Mark::Vertex(other)) => self.along(*vertex).total_cmp(&self.along(*other)),
+            (Mark::Vertex(vertex), Mark::Crossing(edge, _)) => order(edge, *vertex).reverse(),
+            (Mark::Crossing(edge, _), Mark::Vertex(vertex)) => order(edge, *vertex),
+            (Mark::Crossing(_, share), Mark::Crossing(_, other)) => share.cmp(other),
         }
     }
 
-    /// The cuts with exact positions, in their order.
-    fn sorted(&self, cuts: Vec<(Mark, Change)>) -> Vec<(Share, Change)> {
-        let mut sorted: Vec<_> = cuts.into_iter().map(|(mark, change)| (self.share(&mark), change)).collect();
-        sorted.sort_by(|a, b| a.0.cmp(&b.0));
-        sorted
+    /// The place where `edge` crosses.
+    fn share(self, edge: &Segment) -> Share {
+        let Segment { a, b } = self.0;
+        let [ax, ay, bx, by, cx, cy, dx, dy] = integers([a.x, a.y, b.x, b.y, edge.a.x, edge.a.y, edge.b.x, edge.b.y]);
+        let (x, y) = (dx - &cx, dy - &cy);
+        Share { before: (ax - &cx) * &y - (ay - &cy) * &x, after: (by - cy) * x - (bx - cx) * y }
     }
+}
 
-    fn share(&self, mark: &Mark) -> Share {
-        let Segment { a, b } = self.segment;
-        match mark {
-            Mark::Vertex(vertex) => {
-                let [start, end, place] = integers([self.along(a), self.along(b), self.along(*vertex)]);
-                Share { before: &place - start, after: end - place }
-            }
-            Mark::Crossing(edge) => {
-                let [ax, ay, bx, by, cx, cy, dx, dy] =
-                    integers([a.x, a.y, b.x, b.y, edge.a.x, edge.a.y, edge.b.x, edge.b.y]);
-                let (x, y) = (dx - &cx, dy - &cy);
-                Share { before: (ax - &cx) * &y - (ay - &cy) * &x, after: (by - cy) * x - (bx - cx) * y }
-            }
-        }
+/// Whether an edge crosses a segment, from left to right, before, at or behind
+/// `vertex`, which lies on the segment's line.
+fn order(edge: &Segment, vertex: Point) -> Ordering {
+    // The direction of the segment is left of the edge.
+    match orientation(edge.a, edge.b, vertex) {
+        Orientation::Clockwise => Ordering::Greater,
+        Orientation::Collinear => Ordering::Equal,
+        Orientation::CounterClockwise => Ordering::Less,
     }
 }
 

@@ -6,13 +6,14 @@
 
 use geo_types::Geometry;
 
-use super::area::{Area, path_rect};
+use super::area::{Area, Areas, any_located, path_rect};
 use super::convert::to_geo;
+use super::edges::EdgeTree;
 use super::error::GeometryError;
 use super::lines::Lines;
 use super::parts::Parts;
 use super::point::as_point;
-use super::segment::{Location, edges, locate_in_rings};
+use super::segment::{Location, edges};
 use super::shape::Shape;
 use super::summary::summarise;
 use super::wkb::normalise;
@@ -47,7 +48,7 @@ impl QueryGeometry {
         let areas: Vec<Area> = if shape.polygons.is_empty() {
             Vec::new()
         } else if is_collection {
-            shape.polygons.iter().map(|polygon| Area::new(polygon.iter())).collect()
+            shape.polygons.iter().map(Area::new).collect()
         } else {
             // The parts of a valid multi-polygon are disjoint: one even-odd area.
             vec![Area::new(shape.polygons.iter().flatten())]
@@ -56,7 +57,11 @@ impl QueryGeometry {
             system,
             rect: shape.rect,
             rects: index_windows(&shape, system),
-            parts: Parts { areas, lines: Lines::new(&shape.lines), points: shape.points },
+            parts: Parts {
+                areas: Areas::new(areas),
+                lines: Lines::new(&shape.lines),
+                points: EdgeTree::of_points(&shape.points),
+            },
             geometry,
         })
     }
@@ -150,12 +155,12 @@ impl QueryGeometry {
     fn meets_path(&self, path: &[Point]) -> bool {
         let starts_inside = path
             .first()
-            .is_some_and(|start| self.parts.areas.iter().any(|area| area.tree.locate(*start) != Location::Outside));
+            .is_some_and(|start| self.parts.areas.any_location(*start, |location| location != Location::Outside));
         starts_inside
-            || edges(path).filter(|edge| edge.rect().intersects(&self.rect)).any(|edge| {
-                self.parts.areas.iter().any(|area| area.tree.meets(&edge))
+            || edges(path).any(|edge| {
+                self.parts.areas.any(&edge.rect(), &mut |area| area.meets(&edge))
                     || self.parts.lines.tree.meets(&edge)
-                    || self.parts.points.iter().any(|point| edge.contains(*point))
+                    || self.parts.points.meets(&edge)
             })
     }
 
@@ -163,10 +168,10 @@ impl QueryGeometry {
     /// polygon or inside with all its points; one of them tells.
     fn meets_polygon(&self, rings: &[Vec<Point>]) -> bool {
         rings.iter().any(|ring| self.meets_path(ring)) || {
-            let rect = path_rect(rings.first().map_or(&[], Vec::as_slice));
-            let ring_starts = self.parts.areas.iter().flat_map(|area| &area.ring_starts);
-            let mut starts = self.parts.points.iter().chain(&self.parts.lines.starts).chain(ring_starts);
-            starts.any(|start| rect.contains_point(*start) && locate_in_rings(rings, *start) != Location::Outside)
+            let points = self.parts.points.edges().iter().map(|point| point.a);
+            let ring_starts = self.parts.areas.iter().flat_map(Area::ring_starts);
+            let starts = points.chain(self.parts.lines.starts.iter().copied()).chain(ring_starts);
+            any_located(rings, starts, |location| location != Location::Outside)
         }
     }
 }

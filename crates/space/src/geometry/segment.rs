@@ -1,5 +1,7 @@
 //! Straight segments with exact predicates (adaptive-precision orientation).
 
+use std::cmp::Ordering;
+
 use geo::kernels::{Kernel, Orientation, RobustKernel};
 use geo_types::Coord;
 
@@ -7,8 +9,20 @@ use crate::{Point, Rect};
 
 /// On which side of the line from `a` to `b` the point `c` lies, decided exactly.
 pub(super) fn orientation(a: Point, b: Point, c: Point) -> Orientation {
+    super::work::step();
     let coord = |point: Point| Coord { x: point.x, y: point.y };
     RobustKernel::orient2d(coord(a), coord(b), coord(c))
+}
+
+/// Orders the directions from `from` to two other positions: counter-clockwise,
+/// from just above the one to the right, which comes last.
+pub(super) fn turn(from: Point, first: Point, second: Point) -> Ordering {
+    let is_lower = |to: Point| to.y < from.y || (to.y == from.y && to.x > from.x);
+    is_lower(first).cmp(&is_lower(second)).then_with(|| match orientation(from, first, second) {
+        Orientation::CounterClockwise => Ordering::Less,
+        Orientation::Collinear => Ordering::Equal,
+        Orientation::Clockwise => Ordering::Greater,
+    })
 }
 
 /// A closed segment; its ends may be equal.
@@ -93,18 +107,6 @@ pub(super) enum Location {
     Inside,
     Boundary,
     Outside,
-}
-
-/// Locates `point` in the area that `rings` bound (even-odd rule).
-pub(super) fn locate_in_rings(rings: &[Vec<Point>], point: Point) -> Location {
-    let mut is_inside = false;
-    for edge in rings.iter().flat_map(|ring| edges(ring)) {
-        if edge.contains(point) {
-            return Location::Boundary;
-        }
-        is_inside ^= edge.is_right_of(point);
-    }
-    if is_inside { Location::Inside } else { Location::Outside }
 }
 
 /// The edges of a path of positions.

@@ -3,14 +3,14 @@
 //! parts that do not overlap. That the interior of a polygon is connected is
 //! not checked.
 
-use geo::coordinate_position::CoordPos;
-use geo::dimensions::Dimensions;
 use geo_types::{Geometry, LineString, Polygon};
 
+use super::area::Area;
+use super::boxes::{BoxTree, sort_by_place};
 use super::edges::EdgeTree;
-use super::predicate::relate;
-use super::segment::{Contact, Location, Segment, edges, orientation};
-use crate::{Point, Rect};
+use super::pieces::{Layer, Piece, Pieces};
+use super::segment::{Contact, Segment, orientation};
+use crate::Point;
 
 /// Why a geometry is not valid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -145,31 +145,28 @@ fn check_polygon(polygon: &Polygon<f64>) -> Result<(), InvalidGeometry> {
         if points.len() < 4 {
             return Err(InvalidGeometry::DegenerateRing { ring });
         }
-        let tree = EdgeTree::new(edges(&points).collect());
-        check_simple(ring, &tree)?;
-        areas.push((ring, Area { start: points[0], tree, polygon: Polygon::new(line.clone(), Vec::new()) }));
+        check_simple(ring, &EdgeTree::of_ring(&points))?;
+        areas.push((ring, Area::new([&points])));
     }
-    let Some(((_, shell), holes)) = areas.split_first() else {
+    let mut areas = areas.into_iter();
+    let Some((_, shell)) = areas.next() else {
         return Ok(());
     };
-    for (index, (hole, area)) in holes.iter().enumerate() {
-        if !shell.contains(area) {
-            return Err(InvalidGeometry::HoleOutside { hole: *hole });
-        }
-        for (other, other_area) in &holes[index + 1..] {
-            if area.overlaps(other_area) {
-                return Err(InvalidGeometry::HolesOverlap { first: *hole, second: *other });
-            }
-        }
+    let (names, holes): (Vec<Ring>, Vec<Area>) = areas.unzip();
+    if let Some(outside) = holes.iter().position(|hole| !contains(&shell, hole)) {
+        return Err(InvalidGeometry::HoleOutside { hole: names[outside] });
     }
-    Ok(())
+    match overlap(holes) {
+        Some((first, second)) => Err(InvalidGeometry::HolesOverlap { first: names[first], second: names[second] }),
+        None => Ok(()),
+    }
 }
 
 fn check_simple(ring: Ring, tree: &EdgeTree) -> Result<(), InvalidGeometry> {
     let count = tree.edges().len();
     for (index, edge) in tree.edges().iter().enumerate() {
         let rect = edge.rect();
-        let is_bad = tree.any(&|group| group.intersects(&rect), &mut |other_index, other| {
+        let is_bad = tree.any(&rect, &mut |other_index, other| {
             if other_index <= index {
                 return false;
             }
@@ -197,81 +194,49 @@ fn turns_back(edge: &Segment, next: &Segment) -> bool {
 }
 
 fn check_disjoint(polygons: &[Polygon<f64>]) -> Result<(), InvalidGeometry> {
-    let areas: Vec<(usize, Area)> =
-        polygons.iter().enumerate().filter_map(|(index, polygon)| Some((index, Area::new(polygon)?))).collect();
-    for (place, (first, area)) in areas.iter().enumerate() {
-        for (second, other) in &areas[place + 1..] {
-            if area.overlaps(other) {
-                return Err(InvalidGeometry::PolygonsOverlap { first: *first, second: *second });
+    let rings = |polygon: &Polygon<f64>| -> Vec<Vec<Point>> {
+        std::iter::once(polygon.exterior()).chain(polygon.interiors()).map(distinct).collect()
+    };
+    let areas = polygons.iter().map(|polygon| Area::new(&rings(polygon))).collect();
+    match overlap(areas) {
+        Some((first, second)) => Err(InvalidGeometry::PolygonsOverlap { first, second }),
+        None => Ok(()),
+    }
+}
+
+/// Two of `areas`, by their places among them, that share more than points of
+/// their boundaries.
+fn overlap(areas: Vec<Area>) -> Option<(usize, usize)> {
+    let mut areas: Vec<(usize, Area)> = areas.into_iter().enumerate().collect();
+    sort_by_place(&mut areas, |(_, area)| area.rect());
+    let boxes = BoxTree::new(&areas, |(_, area)| area.rect());
+    let mut found = None;
+    areas.iter().enumerate().any(|(place, (index, area))| {
+        let rect = area.rect();
+        boxes.any(&|group, items| items.start < place && group.intersects(&rect), &mut |other_place| {
+            let (other_index, other) = &areas[other_place];
+            if other_place < place && (goes_into(area, other) || goes_into(other, area)) {
+                found = Some((*index.min(other_index), *index.max(other_index)));
             }
-        }
-    }
-    Ok(())
+            found.is_some()
+        })
+    });
+    found
 }
 
-/// A polygon whose rings are simple.
-struct Area {
-    /// A position of the outer ring.
-    start: Point,
-    tree: EdgeTree,
-    polygon: Polygon<f64>,
+/// Whether the boundary of `area` has a piece in `other` or along its boundary.
+fn goes_into(area: &Area, other: &Area) -> bool {
+    area.any(&other.rect(), &mut |edge| !all_pieces(edge, other, |piece| piece.areas == [false; 2]))
 }
 
-impl Area {
-    fn new(polygon: &Polygon<f64>) -> Option<Self> {
-        let rings = std::iter::once(polygon.exterior()).chain(polygon.interiors());
-        let all: Vec<Segment> = rings.flat_map(|ring| edges(&distinct(ring)).collect::<Vec<_>>()).collect();
-        let start = all.first()?.a;
-        Some(Self { start, tree: EdgeTree::new(all), polygon: polygon.clone() })
-    }
-
-    fn rect(&self) -> Rect {
-        self.tree.rect()
-    }
-
-    /// The closest way in which the boundaries meet.
-    fn contact(&self, other: &Area) -> Contact {
-        let rect = self.rect();
-        let mut closest = Contact::None;
-        other.tree.any(&|group| group.intersects(&rect), &mut |_, edge| {
-            closest = closest.max(self.tree.contact(edge));
-            closest == Contact::Cross
-        });
-        closest
-    }
-
-    /// Whether `hole` lies inside and meets the boundary in points at most.
-    fn contains(&self, hole: &Area) -> bool {
-        match self.contact(hole) {
-            Contact::Cross => false,
-            Contact::None => self.tree.locate(hole.start) == Location::Inside,
-            Contact::Touch => self.relates(hole, |matrix| matrix.is_contains() && !shares_line(matrix)),
-        }
-    }
-
-    /// Whether the two share more than points of their boundaries.
-    fn overlaps(&self, other: &Area) -> bool {
-        if !self.rect().intersects(&other.rect()) {
-            return false;
-        }
-        match self.contact(other) {
-            Contact::Cross => true,
-            Contact::None => {
-                self.tree.locate(other.start) == Location::Inside || other.tree.locate(self.start) == Location::Inside
-            }
-            Contact::Touch => !self.relates(other, |matrix| {
-                matrix.get(CoordPos::Inside, CoordPos::Inside) == Dimensions::Empty && !shares_line(matrix)
-            }),
-        }
-    }
-
-    /// Whether `holds` is true of the DE-9IM matrix; not if there is none.
-    fn relates(&self, other: &Area, holds: impl Fn(&geo::relate::IntersectionMatrix) -> bool) -> bool {
-        let geometry = |area: &Area| Geometry::Polygon(area.polygon.clone());
-        relate(&geometry(self), &geometry(other)).is_ok_and(|matrix| holds(&matrix))
-    }
+/// Whether `hole` lies inside and meets the boundary in points at most.
+fn contains(shell: &Area, hole: &Area) -> bool {
+    hole.edges().all(|edge| all_pieces(edge, shell, |piece| piece.areas == [true; 2]))
 }
 
-fn shares_line(matrix: &geo::relate::IntersectionMatrix) -> bool {
-    matrix.get(CoordPos::OnBoundary, CoordPos::OnBoundary) == Dimensions::OneDimensional
+/// Whether `test` holds for the pieces of an edge that lie beside `area` or not.
+fn all_pieces(edge: &Segment, area: &Area, test: impl FnMut(Piece) -> bool) -> bool {
+    let mut pieces = Pieces::new(*edge);
+    pieces.cut_at_area(Layer::Areas, area);
+    pieces.all(test)
 }
