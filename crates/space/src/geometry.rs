@@ -11,6 +11,7 @@ mod area;
 mod band;
 mod boxes;
 mod convert;
+mod dissolve;
 mod distance;
 mod edges;
 mod error;

@@ -3,6 +3,7 @@
 
 use super::band::{Ring, Vertex, clip_path, clip_polygon, ring_points};
 use super::convert::to_geo;
+use super::dissolve::{add_touching_vertices, dissolve};
 use super::edges::EdgeTree;
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
@@ -26,11 +27,21 @@ pub enum AntimeridianError {
     /// It goes round the earth several times.
     #[error("the geometry cannot be cut at the antimeridian: it goes round the earth more than {TURNS_MAX} times")]
     Turns,
+    /// It covers places twice.
+    #[error(
+        "the polygon cannot be cut at the antimeridian: it goes further than once round the earth ({degrees} degrees of longitude) and covers or touches places twice; divide it into parts that do not overlap"
+    )]
+    Overlap {
+        /// How many degrees of longitude it spans.
+        degrees: f64,
+    },
     /// A hole does not lie in its polygon.
     #[error("the polygon cannot be cut at the antimeridian: a hole does not lie inside of its outer ring")]
     Hole,
     /// The polygon is not valid, so that what was cut is not, either.
-    #[error("the polygon cannot be cut at the antimeridian, because its parts would not be valid: {0}")]
+    #[error(
+        "the polygon cannot be cut at the antimeridian, because it or its parts would not be valid: {0}; repair it first"
+    )]
     Invalid(#[from] InvalidGeometry),
 }
 
@@ -166,6 +177,8 @@ fn parts(mut node: Node) -> Result<Vec<Node>, AntimeridianError> {
     let Node { kind, dimensions, ref mut sequences, .. } = node;
     if kind == GeometryKind::Polygon {
         bring_holes_home(sequences)?;
+        // An edge that is cut may bend by its rounding, away from what touches it.
+        add_touching_vertices(sequences);
     }
     sequences.iter_mut().flatten().for_each(snap);
     let mut parts = Vec::new();
@@ -182,14 +195,40 @@ fn parts(mut node: Node) -> Result<Vec<Node>, AntimeridianError> {
             parts.push(Node { kind, dimensions, sequences, members: Vec::new() });
         }
     }
-    if kind == GeometryKind::Polygon {
-        let several = Node { kind: GeometryKind::MultiPolygon, dimensions, sequences: Vec::new(), members: parts };
-        let mut writer = Writer::default();
-        write(&mut writer, &several);
-        check_valid(&to_geo(&writer.bytes)?)?;
-        parts = several.members;
+    if kind == GeometryKind::Polygon && polygons_validity(dimensions, &mut parts)?.is_err() {
+        // A hole that is cut and touched another ring, or ends that meet round the earth.
+        let whole = Node { kind, dimensions, sequences: std::mem::take(sequences), members: Vec::new() };
+        let degrees = span(&whole.sequences);
+        let mut whole = vec![whole];
+        polygons_validity(dimensions, &mut whole)??;
+        if degrees > 360.0 {
+            return Err(AntimeridianError::Overlap { degrees });
+        }
+        let rings = parts.into_iter().flat_map(|part| part.sequences).collect();
+        let polygon = |sequences| Node { kind, dimensions, sequences, members: Vec::new() };
+        parts = dissolve(rings).into_iter().map(polygon).collect();
+        polygons_validity(dimensions, &mut parts)??;
     }
     Ok(parts)
+}
+
+/// Whether polygons are valid together.
+fn polygons_validity(
+    dimensions: Dimensions,
+    polygons: &mut Vec<Node>,
+) -> Result<Result<(), InvalidGeometry>, GeometryError> {
+    let members = std::mem::take(polygons);
+    let several = Node { kind: GeometryKind::MultiPolygon, dimensions, sequences: Vec::new(), members };
+    let mut writer = Writer::default();
+    write(&mut writer, &several);
+    *polygons = several.members;
+    Ok(check_valid(&to_geo(&writer.bytes)?))
+}
+
+/// How many degrees of longitude lie between the furthest positions.
+fn span(sequences: &[Ring]) -> f64 {
+    let longitudes = || sequences.iter().flatten().map(|vertex| vertex[0]);
+    longitudes().fold(f64::NEG_INFINITY, f64::max) - longitudes().fold(f64::INFINITY, f64::min)
 }
 
 /// The numbers of the turns round the earth that the positions lie in.
