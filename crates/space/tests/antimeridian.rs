@@ -79,6 +79,10 @@ fn polygons_round_the_earth_have_no_seam() {
     };
     assert_eq!(area("POLYGON ((-30 -80, 330 -80, 330 80, -30 80, -30 -80))"), 360.0 * 160.0);
     assert_eq!(area("POLYGON ((-30 -80, 100 0, 330 -80, 330 0, 330 80, -30 80, -30 -80))"), 360.0 * 120.0);
+    let rounded = area(
+        "POLYGON ((-30.0000000001 -80, 330.0000000002 -80, 330.0000000002 80, -30.0000000001 80, -30.0000000001 -80))",
+    );
+    assert_eq!(rounded, 360.0 * 160.0);
     // What stands on one side of the seam only stays.
     assert_eq!(area("POLYGON ((-30 -10, 330 -20, 330 10, -30 20, -30 -10))"), 360.0 * 30.0);
     let hole = "(170 -10, 190 -10, 190 -20, 170 -20, 170 -10)";

@@ -181,6 +181,7 @@ fn parts(mut node: Node) -> Result<Vec<Node>, AntimeridianError> {
         add_touching_vertices(sequences);
     }
     sequences.iter_mut().flatten().for_each(snap);
+    close_seam(sequences);
     let mut parts = Vec::new();
     for turn in turns(sequences)? {
         let (west, east) = (360.0 * turn - 180.0, 360.0 * turn + 180.0);
@@ -246,6 +247,16 @@ fn snap(vertex: &mut Vertex) {
     let antimeridian = 360.0 * ((vertex[0] - 180.0) / 360.0).round() + 180.0;
     if (vertex[0] - antimeridian).abs() <= SLIVER_DEGREES {
         vertex[0] = antimeridian;
+    }
+}
+
+/// Puts the ends of what goes once round the earth, but for rounding, exactly a turn apart.
+fn close_seam(sequences: &mut [Ring]) {
+    let west = sequences.iter().flatten().map(|vertex| vertex[0]).fold(f64::INFINITY, f64::min);
+    let east = west + 360.0;
+    for end in [east, east - 360.0] {
+        let near = sequences.iter_mut().flatten().filter(|vertex| (vertex[0] - end).abs() <= SLIVER_DEGREES);
+        near.for_each(|vertex| vertex[0] = end);
     }
 }
 
