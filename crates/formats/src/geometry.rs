@@ -43,6 +43,7 @@ impl GeometryReader {
             DeclaredCrs::Epsg(code) => {
                 let reprojection = Reprojection::from_epsg(*code).map_err(refuse)?;
                 warnings.push(format!("coordinates are converted from {crs} to longitude and latitude (EPSG:4326)"));
+                warnings.extend(reprojection.caveat().map(|caveat| format!("{crs}: {caveat}")));
                 Some(Arc::new(reprojection))
             }
             DeclaredCrs::Other(_) => {

@@ -15,6 +15,7 @@ mod arrow_json;
 mod columnar;
 mod crs;
 mod csv;
+mod datum;
 mod error;
 mod format;
 mod geometry;

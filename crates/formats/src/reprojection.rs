@@ -8,6 +8,8 @@ use std::fmt;
 use proj4rs::Proj;
 use proj4rs::transform::transform;
 
+use crate::datum::{Tie, tie};
+
 /// How far beyond the end of the world, in degrees of longitude, the map of a
 /// cylindrical projection may go on: a map of the Pacific reaches its other
 /// side. Further off, a coordinate is more likely wrong.
@@ -30,6 +32,7 @@ const POLE_DEGREES: f64 = 1e-6;
 pub(crate) struct Reprojection {
     source: Proj,
     target: Proj,
+    tie: Tie,
     metres_per_unit: f64,
     world: Option<World>,
 }
@@ -55,22 +58,15 @@ pub(crate) struct Converted {
     pub latitude: f64,
 }
 
-/// Systems on the WGS 84 ellipsoid whose projection is defined by the formulas of a sphere (EPSG methods
-/// 1027 and 9834); with those of the ellipsoid, positions are off by many kilometres.
-const ON_A_SPHERE: [u32; 3] = [3973, 3974, 3975];
-
 impl Reprojection {
     /// The conversion from an EPSG code, or why there is none.
     pub(crate) fn from_epsg(code: u32) -> Result<Reprojection, String> {
-        if ON_A_SPHERE.contains(&code) {
-            return Err("it takes the earth for a sphere, which the definition known here does not say".to_string());
-        }
         let definition = u16::try_from(code)
             .ok()
             .and_then(crs_definitions::from_code)
             .map(|definition| definition.proj4)
             .ok_or_else(|| "the code is not known here".to_string())?;
-        check_definition(definition)?;
+        let tie = tie(code, definition)?;
         let source =
             Proj::from_proj_string(definition).map_err(|error| format!("the projection is not supported ({error})"))?;
         if !source.has_inverse() || !source.has_forward() {
@@ -79,9 +75,19 @@ impl Reprojection {
         let target = Proj::from_proj_string("+proj=longlat +datum=WGS84 +no_defs")
             .map_err(|error| format!("WGS 84 cannot be set up ({error})"))?;
         let metres_per_unit = if source.is_latlong() { METRES_PER_DEGREE } else { source.to_meter() };
-        let mut reprojection = Reprojection { source, target, metres_per_unit, world: None };
+        let mut reprojection = Reprojection { source, target, tie, metres_per_unit, world: None };
         reprojection.world = reprojection.find_world();
         Ok(reprojection)
+    }
+
+    /// What to tell of the accuracy, if there is something to tell.
+    pub(crate) fn caveat(&self) -> Option<&'static str> {
+        match self.tie {
+            Tie::Same => None,
+            Tie::Approximate => Some(
+                "its datum is brought to WGS 84 by one approximate shift: positions may be off by several metres, in parts of its area by tens of metres; where that matters, convert the file with PROJ and its grid files first",
+            ),
+        }
     }
 
     /// Longitude and latitude of a position.
@@ -189,22 +195,6 @@ fn onto_bound(degrees: f64, bound: f64) -> f64 {
     if degrees.abs() > bound && degrees.abs() <= bound + ROUNDING_DEGREES { bound.copysign(degrees) } else { degrees }
 }
 
-/// Refuses definitions whose datum cannot be brought to WGS 84 without grid
-/// files: converting them anyway would shift positions by up to hundreds of metres.
-fn check_definition(definition: &str) -> Result<(), String> {
-    let parameter = |name: &str| definition.split_whitespace().find_map(|word| word.strip_prefix(name));
-    let grid = parameter("+nadgrids=").is_some_and(|grid| grid != "@null");
-    if grid || parameter("+datum=") == Some("NAD27") {
-        return Err("its datum needs a grid file to be converted".to_string());
-    }
-    if parameter("+proj=") == Some("geocent") {
-        return Err("it is geocentric".to_string());
-    }
-    let is_tied_to_wgs84 = ["+datum=", "+towgs84=", "+nadgrids="].iter().any(|name| parameter(name).is_some())
-        || parameter("+ellps=").is_some_and(|ellipsoid| ["GRS80", "WGS84"].contains(&ellipsoid));
-    if is_tied_to_wgs84 { Ok(()) } else { Err("how its datum lies to WGS 84 is not known here".to_string()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,8 +214,43 @@ mod tests {
 
     #[test]
     fn systems_without_a_known_shift_are_refused() {
-        for code in [4267, 26718, 4978, 3973, 3974, 3975, 1, 70_000] {
+        for code in [4267, 26718, 4978, 3973, 4807, 5513, 1, 70_000] {
             assert!(Reprojection::from_epsg(code).is_err(), "EPSG:{code}");
+        }
+    }
+
+    /// Code, x, y, and the place on WGS 84 by PROJ 9.5, its best operation without grid files.
+    const PLACES: [(u32, f64, f64, f64, f64, f64); 17] = [
+        // The last number: by how many metres the place may be off.
+        (2154, 652_301.56, 6_861_302.73, 2.35, 48.85, 0.1),
+        (2056, 2_600_104.11, 1_199_879.63, 7.44, 46.95, 0.1),
+        (2193, 1_749_045.8, 5_427_521.38, 174.78, -41.29, 0.1),
+        (3067, 389_130.04, 6_675_364.5, 25.0, 60.2, 0.1),
+        (26918, 500_000.0, 4_505_455.08, -75.0, 40.7, 0.1),
+        (3765, 461_132.94, 5_073_470.25, 16.0, 45.8, 0.1),
+        (27700, 433_653.3, 344_858.88, -1.5, 53.0, 1.0),
+        (31370, 148_679.45, 171_066.81, 4.35, 50.85, 1.0),
+        (28992, 155_191.35, 463_537.14, 5.39, 52.16, 1.0),
+        (21781, 600_104.11, 199_879.63, 7.44, 46.95, 1.0),
+        (31467, 3_500_074.53, 5_540_407.11, 9.0, 50.0, 1.0),
+        (31256, 2_814.77, 340_177.44, 16.37, 48.2, 5.0),
+        (29193, 684_668.29, 7_466_467.03, -43.2, -22.9, 5.0),
+        (23030, 440_707.18, 4_472_597.43, -3.7, 40.4, 10.0),
+        (5514, -742_890.41, -1_042_941.73, 14.42, 50.088, 20.0),
+        (3003, 1_514_881.54, 5_034_534.59, 9.19, 45.464, 5.0),
+        // Sardinia: the shift is the mainland's.
+        (3003, 1_491_494.39, 4_427_768.68, 8.9, 40.0, 90.0),
+    ];
+
+    #[test]
+    fn places_are_where_proj_has_them() {
+        for (code, x, y, longitude, latitude, tolerance_metres) in PLACES {
+            let reprojection = Reprojection::from_epsg(code).expect("known");
+            let found = reprojection.convert(x, y).expect("on the earth");
+            let east = (found.longitude - longitude) * METRES_PER_DEGREE * latitude.to_radians().cos();
+            let off = east.hypot((found.latitude - latitude) * METRES_PER_DEGREE);
+            assert!(off <= tolerance_metres, "EPSG:{code}: {off} metres off at {found:?}");
+            assert!(tolerance_metres <= 0.1 || reprojection.caveat().is_some(), "EPSG:{code} has no caveat");
         }
     }
 

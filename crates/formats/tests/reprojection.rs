@@ -98,3 +98,19 @@ fn places_that_are_not_on_the_earth_are_refused() {
         assert!(reason.contains("no place on the earth") || reason.contains("cannot be converted"), "{reason}");
     }
 }
+
+#[test]
+fn an_approximate_conversion_is_said_to_be() {
+    for (code, is_approximate) in [(3003, true), (5514, true), (32633, false), (25832, false)] {
+        let whole = read(code, r#"{"type":"Polygon","coordinates":[]}"#);
+        let warnings = whole.source.warnings.join("\n");
+        assert!(warnings.contains("are converted from EPSG"), "{warnings}");
+        assert_eq!(warnings.contains("one approximate shift"), is_approximate, "EPSG:{code}: {warnings}");
+    }
+}
+
+#[test]
+fn a_band_round_the_earth_on_a_map_of_the_pacific_has_no_seam() {
+    let band = r#"{"type":"Polygon","coordinates":[[[-20037508.3428,0],[20037508.3428,0],[20037508.3428,111325.14],[-20037508.3428,111325.14],[-20037508.3428,0]]]}"#;
+    assert_eq!(converted(3832, band), "POLYGON ((180 1.007, -30 1.007, -180 1.007, -180 0, -30 0, 180 0, 180 1.007))");
+}
