@@ -7,6 +7,7 @@ use terrane::{CheckReport, TornTailInfo};
 
 use crate::args::{CheckArguments, Common};
 use crate::failure::Failure;
+use crate::messages::Messages;
 use crate::{environment, output, place};
 
 #[derive(Debug, Serialize)]
@@ -24,11 +25,11 @@ impl fmt::Display for Report {
     }
 }
 
-pub fn run(arguments: &CheckArguments, common: &Common) -> Result<(), Failure> {
+pub fn run(arguments: &CheckArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::report_format(arguments.report.format)?;
     let store = place::open_to_check(&arguments.report.store, common, arguments.repair)?;
     let report = Report { check: store.check(arguments.repair)?, torn_tail: store.info()?.torn_tail };
-    store.close()?;
+    place::close(store, messages)?;
     output::print_report(format, &report)?;
     match report.check.is_clean() {
         true => Ok(()),

@@ -43,7 +43,7 @@ pub fn run(arguments: &CompactArguments, common: &Common, messages: &Messages) -
     let (components_before, bytes_before) = components_and_bytes(&store.info()?);
     store.compact()?;
     let (components, bytes) = components_and_bytes(&store.info()?);
-    store.close()?;
+    place::close(store, messages)?;
     let report = Report { components_before, components, bytes_before, bytes };
     output::print_report(format, &report)
 }

@@ -25,6 +25,6 @@ pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) ->
             false => messages.warn(format_args!("there is no record with the key {key}")),
         }
     }
-    store.close()?;
+    place::close(store, messages)?;
     output::print_line(format_args!("deleted {deleted} of {}", keys.len()))
 }

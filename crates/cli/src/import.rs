@@ -21,7 +21,7 @@ use terrane_formats::{Batch, Source};
 use crate::args::{Common, ImportArguments, OnInvalid};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::place::StorePlace;
+use crate::place::{self, StorePlace};
 
 use positions::Positions;
 use refusal::Refusal;
@@ -50,7 +50,7 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
         place.undo(store);
         return Err(failure);
     }
-    store.close()?;
+    place::close(store, messages)?;
     let seconds = started.elapsed().as_secs_f64();
     let records = counted(import.taken, "record", "records");
     messages.info(format_args!("imported {records} into {} in {seconds:.1} s", arguments.dataset));

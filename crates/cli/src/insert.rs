@@ -20,7 +20,7 @@ use terrane_formats::parse_record;
 use crate::args::{Common, InsertArguments};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::place::StorePlace;
+use crate::place::{self, StorePlace};
 
 use lines::{Line, Lines};
 use row::Row;
@@ -41,7 +41,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
         place.undo(store);
         return Err(failure);
     }
-    store.close()?;
+    place::close(store, messages)?;
     messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
     if refused > 0 {
         messages.error(counted(refused, "record was refused", "records were refused"));

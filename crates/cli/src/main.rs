@@ -62,7 +62,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Delete(arguments) => delete::run(arguments, common, messages),
         Command::Query(arguments) => query::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
-        Command::Check(arguments) => check::run(arguments, common),
+        Command::Check(arguments) => check::run(arguments, common, messages),
         Command::Compact(arguments) => compact::run(arguments, common, messages),
         Command::Lab(arguments) => lab::run(arguments),
     }

@@ -46,6 +46,16 @@ pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Resul
     Ok(store)
 }
 
+/// Closes a store. A merge that could not be done leaves every record where it is, so that it does not
+/// decide how a command ends that did what it was to do; what is not durable does.
+pub fn close(store: Store, messages: &Messages) -> Result<(), Failure> {
+    match store.close() {
+        Err(unmerged @ terrane::Error::Unmerged { .. }) => messages.warn(unmerged),
+        outcome => outcome?,
+    }
+    Ok(())
+}
+
 /// Says what opening cut off the log.
 fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> {
     if let Some(tail) = store.info()?.torn_tail {

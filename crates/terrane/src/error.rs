@@ -99,6 +99,18 @@ pub enum Error {
         /// What is damaged, with file and offset.
         reason: String,
     },
+    /// Everything that was written is kept, but components could not be merged in the background: the
+    /// store is as good as it was, only slower to search than it could be. The cause says what to do.
+    #[error(
+        "everything that was written is kept, but the components of dataset {dataset:?} could not be merged: {cause}"
+    )]
+    Unmerged {
+        /// The dataset, which need not be one that was written to.
+        dataset: String,
+        /// Why the merge failed.
+        #[source]
+        cause: Box<Error>,
+    },
     /// A file was written by a later version of the program.
     #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
     UnknownVersion {
@@ -194,7 +206,11 @@ impl Error {
 
     /// Whether stored bytes are not what was written.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. })
+        match self {
+            Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => true,
+            Self::Unmerged { cause, .. } => cause.is_damage(),
+            _ => false,
+        }
     }
 
     /// What is damaged and why, without advice.
@@ -220,6 +236,7 @@ impl Error {
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => Self::CORRUPTION,
+            Self::Unmerged { cause, .. } => cause.exit_code(),
             Self::UnknownVersion { .. }
             | Self::Storage(_)
             | Self::Full { .. }

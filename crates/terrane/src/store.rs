@@ -131,8 +131,9 @@ impl Store {
     /// Writes all memory components to disk.
     ///
     /// # Errors
-    /// Storage: what was not written stays in memory, and the call can be repeated. Also, once, why
-    /// a merge failed that followed on a flush, this or an earlier one; everything is on disk then.
+    /// Storage: what was not written stays in memory, and the call can be repeated. Also, once,
+    /// [`crate::Error::Unmerged`] if a merge failed that followed on a flush, this or an earlier one; everything
+    /// is on disk then.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.flush_all()?;
@@ -146,7 +147,8 @@ impl Store {
     /// open, and opening it again for writing is refused.
     ///
     /// # Errors
-    /// A failed sync; why a merge in the background failed, if nothing told yet.
+    /// A failed sync. [`crate::Error::Unmerged`] if a merge in the background failed and nothing told yet:
+    /// everything is durable and the store closed then, as without an error.
     /// Without a log ([`Durability::None`]), a failed flush, such as for want of space: what was not
     /// flushed is then in memory only. [`Dataset::flush`] can be repeated as long as a dataset is
     /// held; with the last of them it is lost, as in a crash. Who wants to be able to try again

@@ -67,7 +67,10 @@ fn run(storage: &Arc<FaultyStorage>, plan: &Plan, what: &str) -> Outcome {
 
 /// An error that says that storage failed, and not that data is damaged or code is wrong.
 fn is_clean(error: &Error) -> bool {
-    matches!(error, Error::Storage(_) | Error::Full { .. } | Error::Poisoned { .. })
+    match error {
+        Error::Unmerged { cause, .. } => is_clean(cause),
+        other => matches!(other, Error::Storage(_) | Error::Full { .. } | Error::Poisoned { .. }),
+    }
 }
 
 /// Reopens on healthy storage: the state is the last acknowledged one or the one after it.

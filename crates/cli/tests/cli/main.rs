@@ -25,4 +25,5 @@ mod query_formats;
 mod query_spatial;
 mod same_values;
 mod support;
+mod unmerged;
 mod usage_errors;

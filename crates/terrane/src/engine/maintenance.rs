@@ -341,13 +341,18 @@ impl Engine {
     }
 
     /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
-    /// returns why the first failed.
+    /// returns why the first failed: [`Error::Unmerged`] unless the failure is one of durability.
     pub fn merge_all(&self) -> Result<()> {
         let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
         let mut failed = Ok(());
         for dataset in &datasets {
             if let Err(error) = self.merge_dataset(dataset) {
                 self.note_failure(&error);
+                // A handle that refuses writes, as after a failed sync, lacks more than a merge.
+                let error = match self.visibility.failure() {
+                    Some(_) => error,
+                    None => Error::Unmerged { dataset: dataset.name.clone(), cause: Box::new(error) },
+                };
                 failed = failed.and(Err(error));
             }
         }
