@@ -5,7 +5,9 @@ mod support;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use support::{TestFile, columns, floats, read, read_text, texts, wkt};
-use terrane_formats::{ColumnType, Format, GeometryColumns, JsonErrorKind, ReadOptions, parse_record, parse_strict};
+use terrane_formats::{
+    ColumnType, Format, FormatError, GeometryColumns, JsonErrorKind, ReadOptions, parse_record, parse_strict,
+};
 
 fn feature(properties: &str, geometry: &str) -> String {
     format!(r#"{{"type":"Feature","properties":{properties},"geometry":{geometry}}}"#)
@@ -95,6 +97,24 @@ fn members_may_come_in_any_order_and_blanks_anywhere() {
     );
     let whole = read_text("a.geojson", text).expect("valid");
     assert_eq!(texts(&whole, "a"), [Some("}]\"".to_string()), None]);
+}
+
+#[test]
+fn members_that_mean_nothing_are_passed_over_up_to_a_bound() {
+    let document = |names: &[String]| {
+        let members: String = names.iter().map(|name| format!("\"{name}\":1,")).collect();
+        read_text("a.geojson", format!("{{{members}\"type\":\"FeatureCollection\",\"features\":[]}}"))
+    };
+    let names = |count: usize| (0..count).map(|number| format!("m{number}")).collect::<Vec<_>>();
+    assert_eq!(document(&names(10_000)).expect("valid").batch.num_rows(), 0);
+    let refused = |names: &[String], part: &str| match document(names) {
+        Err(error @ FormatError::Refused { .. }) => assert!(error.to_string().contains(part), "{part}: {error}"),
+        other => panic!("{other:?}"),
+    };
+    refused(&names(10_001), "such as \"m0\", \"m1\", \"m2\"");
+    refused(&[1, 2].map(|number| format!("{number}{}", "n".repeat(1 << 19))), "bytes of their names");
+    refused(&["n".repeat(2 << 20)], "mean nothing in GeoJSON; put");
+    assert!(document(&["a", "b", "a"].map(str::to_owned)).is_err_and(|error| error.to_string().contains("duplicate")));
 }
 
 #[test]

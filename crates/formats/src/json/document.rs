@@ -17,9 +17,18 @@ use super::strict::{JsonError, JsonValue, parse_strict};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::input::{Content, Input};
+use crate::source::quoted;
 
 /// How deep brackets may be nested, as in the strict parser.
 const DEPTH_MAX: u32 = 128;
+/// The document's own members that mean something.
+const MEMBERS_USED: [&str; 7] = ["type", "crs", "geometry", "properties", "id", "coordinates", "geometries"];
+/// How many other members a document may have, and bytes of their names. They are kept to notice one that
+/// comes twice.
+const FOREIGN_MEMBERS_MAX: usize = 10_000;
+const FOREIGN_NAME_BYTES_MAX: usize = 1 << 20;
+/// How many of them a refusal names.
+const FOREIGN_MEMBERS_SHOWN_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -39,8 +48,11 @@ pub(crate) struct DocumentReader {
     /// Whether the list being read has had an element already.
     has_element: bool,
     has_features: bool,
-    /// Members of the document itself, other than its features.
+    /// Members of the document itself that mean something, other than its features.
     members: Map<String, JsonValue>,
+    /// Names of its other members, in their order.
+    foreign: Map<String, JsonValue>,
+    foreign_name_bytes: usize,
 }
 
 impl DocumentReader {
@@ -58,6 +70,8 @@ impl DocumentReader {
             has_element: false,
             has_features: false,
             members: Map::new(),
+            foreign: Map::new(),
+            foreign_name_bytes: 0,
         })
     }
 
@@ -130,14 +144,33 @@ impl DocumentReader {
             return Ok(None);
         }
         let value = self.value()?;
-        if self.members.contains_key(&name) {
-            return Err(self.damaged_at(name_offset, &format!("duplicate member name {name:?}")));
+        if self.members.contains_key(&name) || self.foreign.contains_key(&name) {
+            return Err(self.damaged_at(name_offset, &format!("duplicate member name {}", quoted(&name))));
         }
-        let is_used =
-            ["type", "crs", "geometry", "properties", "id", "coordinates", "geometries"].contains(&name.as_str());
-        let value = if is_used { value } else { JsonValue::Null };
-        self.members.insert(name, value);
+        if MEMBERS_USED.contains(&name.as_str()) {
+            self.members.insert(name, value);
+            return Ok(None);
+        }
+        self.foreign_name_bytes += name.len();
+        if self.foreign.len() == FOREIGN_MEMBERS_MAX || self.foreign_name_bytes > FOREIGN_NAME_BYTES_MAX {
+            return Err(self.too_many_members(name_offset));
+        }
+        self.foreign.insert(name, JsonValue::Null);
         Ok(None)
+    }
+
+    fn too_many_members(&self, offset: u64) -> FormatError {
+        let first: Vec<String> = self.foreign.keys().take(FOREIGN_MEMBERS_SHOWN_MAX).map(|name| quoted(name)).collect();
+        let like = if first.is_empty() { String::new() } else { format!(", such as {}", first.join(", ")) };
+        FormatError::refused(
+            &self.path,
+            Location::Byte(offset),
+            format!(
+                "the document has more than {FOREIGN_MEMBERS_MAX} members, or {FOREIGN_NAME_BYTES_MAX} bytes of \
+                 their names, that mean nothing in GeoJSON{like}"
+            ),
+            "put what describes the data into one member, and what describes a feature into its properties",
+        )
     }
 
     /// One element of `features`, or the end of the array.
