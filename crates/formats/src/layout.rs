@@ -43,14 +43,14 @@ impl Layout {
                 let role = match &geometry {
                     GeometryColumns::Column { name } if name == column.name => Role::Geometry,
                     GeometryColumns::Coordinates { x, y } if x == column.name || y == column.name => Role::Coordinate,
-                    _ => Role::Value(match options.column_type(column.name) {
-                        Some(column_type) => column_type,
+                    _ => match options.column_type(column.name) {
+                        Some(column_type) => Role::Value(column_type),
                         None => {
                             let column_type = column.observed.column_type();
                             warnings.extend(column.observed.warning(column.name, column_type));
-                            column_type
+                            Role::found(column_type)
                         }
-                    }),
+                    },
                 };
                 ColumnPlan { name: column.name.to_string(), role }
             })

@@ -3,10 +3,12 @@
 
 use std::borrow::Cow;
 
+use terrane_literal::exact_integer;
+
 /// What a text is, as a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum NumberClass {
-    /// An integer that fits int64.
+    /// An integer that fits int64, be it written with a fraction of zeros or an exponent.
     Integer(i64),
     /// A positive integer that only uint64 holds.
     IntegerBeyondI64,
@@ -36,7 +38,15 @@ pub(crate) fn classify(text: &str, decimal_comma: bool) -> NumberClass {
     if rest.is_empty() {
         return classify_integer(text, bytes.len() != digits.len());
     }
-    if is_fraction_and_exponent(rest, integer_length, decimal_comma) { NumberClass::Float } else { NumberClass::None }
+    match is_fraction_and_exponent(rest, integer_length, decimal_comma) {
+        true => float(text, decimal_comma).and_then(exact_integer).map_or(NumberClass::Float, NumberClass::Integer),
+        false => NumberClass::None,
+    }
+}
+
+fn float(text: &str, decimal_comma: bool) -> Option<f64> {
+    let text = if decimal_comma { Cow::Owned(text.replace(',', ".")) } else { Cow::Borrowed(text) };
+    text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 fn classify_integer(text: &str, is_negative: bool) -> NumberClass {
@@ -81,15 +91,22 @@ fn is_non_finite(text: &str) -> bool {
     ["nan", "inf", "infinity"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
+/// The integer that `text` stands for; `None` if it is none or does not fit.
+pub(crate) fn parse_integer(text: &str, decimal_comma: bool) -> Option<i64> {
+    // Where integers are known to be meant, also codes such as 007 are.
+    text.parse().ok().or_else(|| match classify(text, decimal_comma) {
+        NumberClass::Integer(value) => Some(value),
+        _ => None,
+    })
+}
+
 /// The float that `text` stands for; `None` if it is no number or overflows.
 pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
     match classify(text, decimal_comma) {
-        NumberClass::None => return None,
-        NumberClass::NonFinite => return text.parse().ok(),
-        _ => {}
+        NumberClass::None => None,
+        NumberClass::NonFinite => text.parse().ok(),
+        _ => float(text, decimal_comma),
     }
-    let text = if decimal_comma { Cow::Owned(text.replace(',', ".")) } else { Cow::Borrowed(text) };
-    text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 #[cfg(test)]
@@ -111,13 +128,16 @@ mod tests {
             ("00.5", None),
             ("0.5", Float),
             (".5", Float),
-            ("5.", Float),
+            ("5.", Integer(5)),
+            ("-12.00", Integer(-12)),
+            ("9007199254740992.0", Float),
             (".", None),
             ("-", None),
             ("", None),
-            ("1e5", Float),
+            ("1e5", Integer(100_000)),
+            ("1e-5", Float),
             ("1e", None),
-            ("1e+05", Float),
+            ("1e+05", Integer(100_000)),
             ("1e999", Float),
             ("12.5E", None),
             ("1.2.3", None),
@@ -132,7 +152,20 @@ mod tests {
             assert_eq!(classify(text, false), class, "{text}");
         }
         assert_eq!(classify("-12,5", true), Float);
+        assert_eq!(classify("-12,0", true), Integer(-12));
         assert_eq!(classify("12.5", true), None);
+    }
+
+    #[test]
+    fn integers_are_read_however_they_are_written() {
+        for (text, integer) in
+            [("5", Some(5)), ("5.0", Some(5)), ("007", Some(7)), ("+5", Some(5)), ("-3e3", Some(-3000))]
+        {
+            assert_eq!(parse_integer(text, false), integer, "{text}");
+        }
+        for text in ["5.5", "1e20", "007.0", "", "nan", "9223372036854775808"] {
+            assert_eq!(parse_integer(text, false), Option::None, "{text}");
+        }
     }
 
     #[test]

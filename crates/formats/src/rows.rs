@@ -37,6 +37,8 @@ pub(crate) enum Scalar<'a> {
 pub(crate) enum Role {
     /// An attribute.
     Value(ColumnType),
+    /// An attribute of which the values have no narrower type in common: each is kept as its text.
+    Text,
     /// Longitude or latitude, x or y: a finite float64.
     Coordinate,
     /// The geometry, as WKB.
@@ -44,9 +46,18 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// An attribute of the type that was found to fit its values.
+    pub(crate) fn found(column_type: ColumnType) -> Role {
+        match column_type {
+            ColumnType::Utf8 => Role::Text,
+            narrower => Role::Value(narrower),
+        }
+    }
+
     fn column_type(self) -> ColumnType {
         match self {
             Role::Value(column_type) => column_type,
+            Role::Text => ColumnType::Utf8,
             Role::Coordinate => ColumnType::Float64,
             Role::Geometry => ColumnType::Binary,
         }
@@ -102,8 +113,11 @@ fn typed_scalar(text: &str, role: Role, decimal_comma: bool) -> Result<Scalar<'_
     let column_type = role.column_type();
     let scalar = match column_type {
         ColumnType::Boolean => parse_boolean(text).map(Scalar::Boolean),
-        ColumnType::Int64 => text.parse().ok().map(Scalar::Int64),
-        ColumnType::UInt64 => text.parse().ok().map(Scalar::UInt64),
+        ColumnType::Int64 => number::parse_integer(text, decimal_comma).map(Scalar::Int64),
+        ColumnType::UInt64 => {
+            let integer = || u64::try_from(number::parse_integer(text, decimal_comma)?).ok();
+            text.parse().ok().or_else(integer).map(Scalar::UInt64)
+        }
         ColumnType::Float64 => match number::parse_float(text, decimal_comma) {
             Some(value) if role == Role::Coordinate => Some(value).filter(|value| value.is_finite()),
             Some(_) if text.parse().is_ok_and(|integer: i128| exact_float(integer).is_none()) => {
@@ -154,7 +168,11 @@ pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, Strin
             number.as_f64().map(Scalar::Float64)
         }
         (ColumnType::Utf8, Value::String(text)) => Some(Scalar::Utf8(Cow::Borrowed(text))),
-        (ColumnType::Utf8, other) => Some(Scalar::Utf8(Cow::Owned(other.to_string()))),
+        // What is nested is text in every column of text.
+        (ColumnType::Utf8, other) if role == Role::Text || other.is_array() || other.is_object() => {
+            Some(Scalar::Utf8(Cow::Owned(other.to_string())))
+        }
+        (ColumnType::Utf8, _) => return Err(format!("{} is not text; write it in quotes", quoted(&value.to_string()))),
         (
             ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
             Value::String(text),

@@ -6,7 +6,7 @@
 
 use arrow_schema::{DataType, TimeUnit};
 use serde_json::Value;
-use terrane_literal::{exact_float, parse_date, parse_timestamp};
+use terrane_literal::{exact_float, json_integer, parse_date, parse_timestamp};
 
 use crate::geometry::looks_like_geometry;
 use crate::guess::is_geometry_name;
@@ -174,7 +174,7 @@ impl Observed {
             Value::Null => {}
             Value::Bool(_) => self.booleans += 1,
             Value::Number(number) => {
-                if let Some(value) = number.as_i64() {
+                if let Some(value) = json_integer(number) {
                     self.integer(value < 0, value.unsigned_abs());
                 } else if number.is_u64() {
                     self.integers_beyond_i64 += 1;

@@ -8,5 +8,5 @@
 mod number;
 mod time;
 
-pub use number::{exact_float, json_integer};
+pub use number::{exact_float, exact_integer, json_integer};
 pub use time::{Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};

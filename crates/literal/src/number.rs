@@ -13,13 +13,14 @@ pub fn exact_float(integer: impl Into<i128>) -> Option<f64> {
     (float < FLOAT_END && float as i128 == integer).then_some(float)
 }
 
-/// The integer that a JSON number is, be it written with a fraction of zeros or an exponent.
+/// The integer that a JSON number is, be it written with a fraction of zeros or an exponent. Whatever reads
+/// numbers takes those for integers, and a new column of nothing else for one of integers.
 pub fn json_integer(number: &serde_json::Number) -> Option<i64> {
     number.as_i64().or_else(|| exact_integer(number.as_f64().filter(|_| number.is_f64())?))
 }
 
 /// The integer that is exactly this float and no rounding of another, if there is one.
-fn exact_integer(float: f64) -> Option<i64> {
+pub fn exact_integer(float: f64) -> Option<i64> {
     (float.trunc() == float && float.abs() < FLOAT_INTEGER_MAX).then_some(float as i64)
 }
 

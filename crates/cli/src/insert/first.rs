@@ -1,8 +1,8 @@
 //! The schema of a new dataset, from its first record.
 
 use serde_json::Value;
-use terrane::CoordinateSystem;
 use terrane::schema::{Column, GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, KeyType, Schema};
+use terrane::{CoordinateSystem, Key};
 use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_strict};
 
 use super::row::column_type_of;
@@ -41,7 +41,7 @@ fn key_column(record: &JsonRecord) -> Result<KeyColumn, String> {
         return Ok(KeyColumn { name: GENERATED_KEY_COLUMN.into(), key_type: KeyType::Int64, generated: true });
     };
     let key_type = match value {
-        Value::Number(number) if number.is_i64() => KeyType::Int64,
+        Value::Number(_) if Key::from_json(KeyType::Int64, value).is_ok() => KeyType::Int64,
         Value::Number(number) if number.is_u64() => KeyType::UInt64,
         Value::String(_) => KeyType::Utf8,
         other => {

@@ -34,7 +34,10 @@ pub fn column_type_of(value: &Json) -> Option<ColumnType> {
     match value {
         Json::Null => None,
         Json::Bool(_) => Some(ColumnType::Bool),
-        Json::Number(number) if number.is_i64() || number.is_u64() => Some(ColumnType::Int64),
+        // One that is too large is refused then, and not rounded.
+        Json::Number(number) if number.is_u64() || Value::from_json(value, ColumnType::Int64).is_ok() => {
+            Some(ColumnType::Int64)
+        }
         Json::Number(_) => Some(ColumnType::Float64),
         // What is nested is kept as its JSON text.
         Json::String(_) | Json::Array(_) | Json::Object(_) => Some(ColumnType::Utf8),

@@ -33,11 +33,16 @@ fn members_become_key_point_and_attributes() {
 
 #[test]
 fn unknown_members_become_columns_and_fractions_widen() {
-    let line = r#"{"id":7,"n":0.5,"name":"x","tags":["a"],"ok":true,"f":1.0,"none":null}"#;
+    let line = r#"{"id":7,"n":0.5,"name":"x","tags":["a"],"ok":true,"f":1.5,"w":1.0,"none":null}"#;
     let row = converted(line, &points()).expect("valid");
     let added: Vec<_> = row.added.iter().map(|column| (column.name.as_str(), column.column_type)).collect();
-    let wanted =
-        [("name", ColumnType::Utf8), ("tags", ColumnType::Utf8), ("ok", ColumnType::Bool), ("f", ColumnType::Float64)];
+    let wanted = [
+        ("name", ColumnType::Utf8),
+        ("tags", ColumnType::Utf8),
+        ("ok", ColumnType::Bool),
+        ("f", ColumnType::Float64),
+        ("w", ColumnType::Int64),
+    ];
     assert_eq!(added, wanted);
     assert_eq!(row.widened, ["n"]);
     assert_eq!(row.geometry, None);

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use crate::support::{Sandbox, import, insert, rows};
 
 /// Columns of every type whose values have a form of their own, in a dataset that exists.
-const DATASET: &str = "id,lon,lat,day,local,utc,whole,real\n\
-     0,0,0,2020-01-01,2020-01-01T00:00:00,2020-01-01T00:00:00Z,1,0.5\n";
+const DATASET: &str = "id,lon,lat,day,local,utc,whole,real,text\n\
+     0,0,0,2020-01-01,2020-01-01T00:00:00,2020-01-01T00:00:00Z,1,0.5,x\n";
 
 #[test]
 fn a_value_is_taken_alike_by_insert_and_import() {
@@ -30,6 +30,10 @@ fn a_value_is_taken_alike_by_insert_and_import() {
         ("whole", json!(5.0), Some(json!(5))),
         ("whole", json!(-3e3), Some(json!(-3000))),
         ("whole", json!("5"), None),
+        ("text", json!("5"), Some(json!("5"))),
+        ("text", json!({"a": 5}), Some(json!("{\"a\":5}"))),
+        ("text", json!(5), None),
+        ("text", json!(true), None),
         ("real", json!(5), Some(json!(5.0))),
         ("real", json!(9_007_199_254_740_993u64), None),
     ];
@@ -50,13 +54,58 @@ fn a_value_is_taken_alike_by_insert_and_import() {
     }
 }
 
+/// The type of a new column does not depend on how its numbers are written, nor on who brings them.
+#[test]
+fn a_number_is_an_integer_however_it_is_written() {
+    let columns = [
+        ("1", "1.0", json!([1, 1])),
+        ("1.0", "1", json!([1, 1])),
+        ("-2.55e1", "3e3", json!([-25.5, 3000.0])),
+        ("2.0e1", "3e3", json!([20, 3000])),
+        ("1", "1.5", json!([1.0, 1.5])),
+        ("1.5", "1", json!([1.5, 1.0])),
+        ("1e20", "1", json!([1e20, 1.0])),
+    ];
+    let sandbox = Sandbox::new();
+    for (number, (first, second, stored)) in columns.into_iter().enumerate() {
+        let lines: String = [first, second]
+            .iter()
+            .enumerate()
+            .map(|(id, value)| format!("{{\"id\":{id},\"lon\":0,\"lat\":0,\"n\":{value}}}\n"))
+            .collect();
+        let ndjson = sandbox.write("n.ndjson", &lines);
+        let csv = sandbox.write("n.csv", format!("id,lon,lat,n\n0,0,0,{first}\n1,0,0,{second}\n"));
+        let dataset = |face: &str| format!("{face}{number}");
+        insert(&sandbox.store(), &dataset("insert"), &lines, &[]).exits(0);
+        import(&sandbox.store(), &dataset("ndjson"), &ndjson, &[]).exits(0);
+        import(&sandbox.store(), &dataset("csv"), &csv, &[]).exits(0);
+        for face in ["insert", "ndjson", "csv"] {
+            let found: Vec<Value> =
+                rows(&sandbox.store(), &dataset(face), "id").iter().map(|row| row["n"].clone()).collect();
+            // Compared as text, as 1 and 1.0 are different types.
+            assert_eq!(Value::from(found).to_string(), stored.to_string(), "{first} and {second} by {face}");
+        }
+    }
+}
+
+#[test]
+fn csv_writes_integers_as_it_likes_too() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "d", &sandbox.write("d.csv", DATASET), &[]).exits(0);
+    let more = sandbox.write("e.csv", "id,lon,lat,whole,text\n1.0,0,0,5.0,5\n2e0,0,0,-3e3,5.0\n");
+    import(&sandbox.store(), "d", &more, &[]).exits(0);
+    let found = rows(&sandbox.store(), "d", "id");
+    assert_eq!((&found[1]["whole"], &found[1]["text"]), (&json!(5), &json!("5")));
+    assert_eq!((&found[2]["whole"], &found[2]["text"]), (&json!(-3000), &json!("5.0")));
+}
+
 #[test]
 fn what_is_exported_is_read_back_by_insert_and_import() {
     let sandbox = Sandbox::new();
     import(&sandbox.store(), "d", &sandbox.write("d.csv", DATASET), &[]).exits(0);
     let far = json!({
         "id": 1, "lon": 0.0, "lat": 0.0, "day": "+010000-01-01", "local": "-000001-12-31T23:59:59.999999",
-        "utc": "+010000-01-01T00:00:00Z", "whole": 1, "real": 0.5,
+        "utc": "+010000-01-01T00:00:00Z", "whole": 1, "real": 0.5, "text": "5",
     });
     insert(&sandbox.store(), "d", format!("{far}\n"), &[]).exits(0);
     let exported: Vec<Value> = rows(&sandbox.store(), "d", "id");

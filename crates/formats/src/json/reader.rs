@@ -160,8 +160,8 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
     if survey.has_id {
         let name = unique_name("id", &survey.names);
-        let column_type = options.column_type(&name).unwrap_or_else(|| survey.id.column_type());
-        layout.columns.insert(0, ColumnPlan { name, role: Role::Value(column_type) });
+        let role = options.column_type(&name).map_or_else(|| Role::found(survey.id.column_type()), Role::Value);
+        layout.columns.insert(0, ColumnPlan { name, role });
         origins.insert(0, Origin::Id);
     }
     if has_geometry {
