@@ -25,37 +25,31 @@ const COMMON: &str = "Common options";
 #[command(name = "terrane", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonFlags,
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Flags of every command.
+/// Flags of every command; what they leave open is in the environment.
 #[derive(Debug, Args)]
+pub struct CommonFlags {
+    /// Memory for components, page cache, imports and queries together: 64MiB, 1.5GiB, 500M, or bytes
+    /// [env: TERRANE_MEMORY_LIMIT] [default: 256MiB].
+    #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_limit: Option<usize>,
+    /// When messages are coloured [env: TERRANE_COLOR] [default: auto].
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub color: Option<Color>,
+    /// How much is told on standard error [env: TERRANE_LOG] [default: info].
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<LogLevel>,
+}
+
+/// What every command is told.
+#[derive(Debug)]
 pub struct Common {
-    /// Memory for components, page cache, imports and queries together: 64MiB, 1.5GiB, 500M, or bytes.
-    #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", env = "TERRANE_MEMORY_LIMIT", value_parser = parse_size, default_value = "256MiB", hide_env_values = true)]
+    /// Bytes of memory for components, page cache, imports and queries together.
     pub memory_limit: usize,
-    /// When messages are coloured.
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        env = "TERRANE_COLOR",
-        default_value = "auto",
-        hide_env_values = true
-    )]
-    pub color: Color,
-    /// How much is told on standard error.
-    #[arg(
-        long,
-        global = true,
-        value_name = "LEVEL",
-        env = "TERRANE_LOG",
-        default_value = "info",
-        hide_env_values = true
-    )]
-    pub log: LogLevel,
 }
 
 /// What is to be done.

@@ -1,14 +1,22 @@
-//! Configuration from `TERRANE_…` variables that only some commands heed.
+//! Configuration from `TERRANE_…` variables, where no flag says otherwise.
 //!
-//! They give defaults, so a value that a command has no use for (`TERRANE_FORMAT=csv` for `info`) is passed
-//! over; a value that no command knows is an error.
+//! An empty value is none. They give defaults, so a value that a command has no use for
+//! (`TERRANE_FORMAT=csv` for `info`) is passed over; a value that no command knows is an error.
 
 use clap::ValueEnum;
-use terrane::Durability;
+use terrane::{Durability, MEMORY_LIMIT_DEFAULT};
 
-use crate::args::{QueryFormat, ReportFormat};
+use crate::args::{Common, CommonFlags, QueryFormat, ReportFormat};
 use crate::failure::Failure;
+use crate::messages::{Color, LogLevel, Messages};
+use crate::size::parse_size;
 
+/// Memory limit of every command.
+const MEMORY_LIMIT: &str = "TERRANE_MEMORY_LIMIT";
+/// When messages are coloured.
+const COLOR: &str = "TERRANE_COLOR";
+/// How much is told.
+const LOG: &str = "TERRANE_LOG";
 /// Durability of stores that are created.
 const DURABILITY: &str = "TERRANE_DURABILITY";
 /// Format of answers and reports.
@@ -24,13 +32,45 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     }
 }
 
+/// A variable's value as `read` takes it.
+fn read<T>(name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Failure> {
+    let value = variable(name)?;
+    value.map(|value| read(&value).map_err(|reason| Failure::usage(format!("{name}: {reason}")))).transpose()
+}
+
+/// One of the values of a flag.
+fn choice<T: ValueEnum>(value: &str) -> Result<T, String> {
+    T::from_str(value, false).map_err(|_| {
+        let known = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
+        format!("{value:?} is not one of {}", names.join(", "))
+    })
+}
+
+/// The flag's value, or the variable's; else the default, with what is wrong with the variable.
+fn or_default<T: ValueEnum>(flag: Option<T>, name: &str, default: T) -> (T, Result<(), Failure>) {
+    match flag.map_or_else(|| read(name, choice), |flag| Ok(Some(flag))) {
+        Ok(value) => (value.unwrap_or(default), Ok(())),
+        Err(failure) => (default, Err(failure)),
+    }
+}
+
+/// How people are told of what happens, also of a variable that does not say how.
+pub fn messages(flags: &CommonFlags) -> (Messages, Result<(), Failure>) {
+    let (level, level_known) = or_default(flags.log, LOG, LogLevel::Info);
+    let (color, color_known) = or_default(flags.color, COLOR, Color::Auto);
+    (Messages::new(level, color), level_known.and(color_known))
+}
+
+/// What every command is told.
+pub fn common(flags: &CommonFlags) -> Result<Common, Failure> {
+    let memory_limit = flags.memory_limit.map_or_else(|| read(MEMORY_LIMIT, parse_size), |limit| Ok(Some(limit)))?;
+    Ok(Common { memory_limit: memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT) })
+}
+
 /// The durability of a store that is created, where no flag gives one.
 pub fn durability() -> Result<Option<Durability>, Failure> {
-    let Some(value) = variable(DURABILITY)? else {
-        return Ok(None);
-    };
-    let parsed = value.parse();
-    parsed.map(Some).map_err(|error: terrane::Error| Failure::usage(format!("{DURABILITY}: {error}")))
+    read(DURABILITY, |value| value.parse().map_err(|error: terrane::Error| error.to_string()))
 }
 
 fn format<F: ValueEnum>() -> Result<Option<F>, Failure> {

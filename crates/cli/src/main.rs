@@ -41,9 +41,9 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(Failure::USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let messages = Messages::new(cli.common.log, cli.common.color);
+    let (messages, known) = environment::messages(&cli.common);
     open_files::raise_limit();
-    match run(&cli, &messages) {
+    match known.and_then(|()| run(&cli, &messages)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
-    let common = &cli.common;
+    let common = &environment::common(&cli.common)?;
     match &cli.command {
         Command::Import(arguments) => import::run(arguments, common, messages),
         Command::Insert(arguments) => insert::run(arguments, common, messages),

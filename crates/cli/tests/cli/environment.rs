@@ -32,7 +32,9 @@ fn variables_give_memory_limit_and_durability() {
     let file = sample("cities200.csv");
     let file = file.to_str().expect("UTF-8");
     run(&sandbox, "TERRANE_MEMORY_LIMIT", "1MiB", "import", &["d", file]).exits(2).says("too small");
-    run(&sandbox, "TERRANE_MEMORY_LIMIT", "lots", "import", &["d", file]).exits(2).says("memory-limit");
+    run(&sandbox, "TERRANE_MEMORY_LIMIT", "lots", "import", &["d", file])
+        .exits(2)
+        .says("TERRANE_MEMORY_LIMIT: \"lots\"");
     run(&sandbox, "TERRANE_DURABILITY", "strong", "import", &["d", file]).exits(2).says("TERRANE_DURABILITY");
     assert!(!sandbox.store().exists());
     run(&sandbox, "TERRANE_DURABILITY", "none", "import", &["d", file]).exits(0);
@@ -50,11 +52,27 @@ fn levels_and_colours_change_what_is_told() {
     let quiet = import(&sandbox.store(), "a", &file, &["--log", "error"]).exits(0);
     assert_eq!(quiet.stderr, "");
     run(&sandbox, "TERRANE_LOG", "error", "query", &["x"]).exits(2).says("error: there is no dataset");
-    run(&sandbox, "TERRANE_LOG", "loud", "query", &["a"]).exits(2);
+    run(&sandbox, "TERRANE_LOG", "loud", "query", &["a"])
+        .exits(2)
+        .says("TERRANE_LOG: \"loud\" is not one of error, warn");
+    run(&sandbox, "TERRANE_LOG", "loud", "query", &["a", "--log", "warn", "--count"]).exits(0);
     let colored = run(&sandbox, "TERRANE_COLOR", "always", "query", &["x"]).exits(2);
     assert!(colored.stderr.starts_with("\x1b["), "{}", colored.stderr);
     let plain = terrane("query", &sandbox.store(), &["x", "--color", "never"]).exits(2);
     assert!(!plain.stderr.contains('\x1b'), "{}", plain.stderr);
+}
+
+#[test]
+fn an_empty_variable_is_as_none() {
+    let sandbox = Sandbox::new();
+    let file = sample("cities200.csv");
+    let file = file.to_str().expect("UTF-8");
+    let names =
+        ["TERRANE_MEMORY_LIMIT", "TERRANE_DURABILITY", "TERRANE_FORMAT", "TERRANE_COLOR", "TERRANE_LOG", "NO_COLOR"];
+    for name in names {
+        run(&sandbox, name, "", "import", &[name, file]).exits(0).says("imported 200 records");
+        assert_eq!(run(&sandbox, name, "", "query", &[name, "--count"]).exits(0).number(), 200, "{name}");
+    }
 }
 
 #[test]
