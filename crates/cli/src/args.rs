@@ -8,7 +8,7 @@ use terrane::Durability;
 
 use crate::messages::{Color, LogLevel};
 use crate::shape::{parse_circle, parse_place, parse_window};
-use crate::size::parse_size;
+use crate::size::{parse_count, parse_size};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 usage, 3 corruption found, 4 store locked, 5 data refused.
@@ -232,10 +232,10 @@ pub struct QueryArguments {
     #[arg(long, value_name = "x,y", allow_hyphen_values = true, value_parser = parse_place)]
     pub nearest: Option<[f64; 2]>,
     /// How many records are the nearest.
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "nearest")]
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "nearest", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
     pub k: usize,
     /// At most so many rows.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<u64>)]
     pub limit: Option<u64>,
     /// Print the number of rows alone.
     #[arg(long)]

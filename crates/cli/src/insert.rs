@@ -152,8 +152,8 @@ impl<'a> Insertion<'a> {
         }
         let Some(dataset) = &self.dataset else {
             let name = &self.arguments.dataset;
-            self.messages.info(first::description(name, schema));
             self.dataset = Some(self.store.create_dataset(name, schema.clone())?);
+            self.messages.info(first::description(name, schema));
             return Ok(Ok(()));
         };
         if let Some(key) = row.key.as_ref().filter(|_| !self.arguments.upsert)

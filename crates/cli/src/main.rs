@@ -23,6 +23,7 @@ mod query;
 mod shape;
 mod size;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -37,7 +38,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are answers and go to standard output; a reader that has gone
             // away is no failure.
-            let _ = error.print();
+            let repeats_control = || std::env::args_os().any(|text| messages::has_control(&text.to_string_lossy()));
+            let _ = match error.use_stderr() && repeats_control() {
+                true => write!(io::stderr(), "{}", messages::escaped(&error)),
+                false => error.print(),
+            };
             return if error.use_stderr() { ExitCode::from(Failure::USAGE) } else { ExitCode::SUCCESS };
         }
     };

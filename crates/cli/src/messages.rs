@@ -35,6 +35,32 @@ const RED: &str = "\x1b[1;31m";
 const YELLOW: &str = "\x1b[1;33m";
 const PLAIN: &str = "\x1b[0m";
 
+/// Whether a text has characters that a terminal would obey.
+pub fn has_control(text: &str) -> bool {
+    text.contains(is_control)
+}
+
+/// Ends of lines are those of the message; whatever else a terminal would obey comes from names and values.
+fn is_control(character: char) -> bool {
+    character.is_control() && character != '\n'
+}
+
+/// A text for people, in which a terminal finds nothing to obey: names may be anybody's.
+pub fn escaped(text: impl fmt::Display) -> String {
+    let text = text.to_string();
+    if !has_control(&text) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_control(character) {
+            true => escaped.extend(character.escape_debug()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
+}
+
 /// Standard error, with a level and colours.
 #[derive(Debug)]
 pub struct Messages {
@@ -99,7 +125,7 @@ impl Messages {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        bar.set_message(path.display().to_string());
+        bar.set_message(escaped(path.display()));
         bar
     }
 
@@ -112,6 +138,6 @@ impl Messages {
 
     fn say(&self, label: &str, text: &dyn fmt::Display) {
         // Nobody can be told that standard error is closed.
-        let _ = writeln!(io::stderr(), "{label}{text}");
+        let _ = writeln!(io::stderr(), "{label}{}", escaped(text));
     }
 }

@@ -9,6 +9,7 @@ use terrane_formats::{GeometryColumns, OutputFormat, WriteOptions, Writer, write
 
 use crate::args::{QueryFormat, ReportFormat};
 use crate::failure::Failure;
+use crate::messages::escaped;
 
 /// Bytes of rows that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -58,7 +59,7 @@ pub fn print_line(line: impl std::fmt::Display) -> Result<(), Failure> {
 /// Prints a report as text or as JSON.
 pub fn print_report(format: ReportFormat, report: &(impl Serialize + std::fmt::Display)) -> Result<(), Failure> {
     match format {
-        ReportFormat::Text => print_line(report),
+        ReportFormat::Text => print_line(escaped(report)),
         ReportFormat::Json => print_line(to_json(report)?),
     }
 }

@@ -46,6 +46,7 @@ pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
 /// A file that cannot be read; a text that is no geometry.
 pub fn parse_geometry(flag: &str, text: &str) -> Result<Vec<u8>, Failure> {
     match text.strip_prefix('@') {
+        Some("") => Err("the name of a file is missing after @".into()),
         Some(path) => parse_text(&read(flag, path)?).map_err(|reason| format!("{path}: {reason}")),
         None => parse_text(text),
     }

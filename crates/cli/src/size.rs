@@ -1,4 +1,4 @@
-//! Sizes in bytes, as people write and read them.
+//! Counts, and sizes in bytes, as people write and read them.
 
 /// Suffixes and their factors: powers of 1024 with an `i`, powers of 1000 without.
 const UNITS: [(&str, u64); 12] = [
@@ -47,6 +47,14 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| refuse())?;
     let bytes = digits.checked_mul(factor.into()).ok_or_else(refuse)? / 10_u128.pow(fraction.len() as u32);
     usize::try_from(bytes).map_err(|_| refuse())
+}
+
+/// Reads how many of something are wanted.
+///
+/// # Errors
+/// Says what such a number looks like.
+pub fn parse_count<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "write a whole number, 0 or more".to_owned())
 }
 
 /// A size with a unit that fits it.

@@ -9,6 +9,7 @@ use crate::key::{Key, KeyError};
 use crate::record::{DamagedRecord, RowError};
 use crate::schema::SchemaError;
 use crate::value::ValueError;
+use crate::words::{first_of, nearest_to};
 
 /// Result of a call into the database.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -21,7 +22,7 @@ pub enum Error {
     #[error("{0}")]
     Usage(String),
     /// There is no such dataset.
-    #[error("there is no dataset {name:?}; {}", names_that_exist(existing))]
+    #[error("there is no dataset {name:?}; {}", names_that_exist(name, existing))]
     UnknownDataset {
         /// The name asked for.
         name: String,
@@ -29,10 +30,12 @@ pub enum Error {
         existing: Vec<String>,
     },
     /// The store, the mode or the build cannot do this.
-    #[error("{what} is not supported")]
+    #[error("{what} is not supported: {instead}")]
     Unsupported {
         /// What was asked for.
         what: String,
+        /// Why, and what there is.
+        instead: &'static str,
     },
     /// The store was opened for reading.
     #[error("the store is open for reading only; open it for writing to change it")]
@@ -248,11 +251,12 @@ impl Error {
     }
 }
 
-fn names_that_exist(existing: &[String]) -> String {
+/// All names if they are few, else those most like the wanted one first.
+fn names_that_exist(wanted: &str, existing: &[String]) -> String {
     if existing.is_empty() {
         return "the store has none".to_owned();
     }
-    format!("the store has {}", existing.join(", "))
+    format!("the store has {}", first_of(&nearest_to(wanted, existing), ", "))
 }
 
 fn record_name(dataset: Option<&str>, key: Option<&str>) -> String {

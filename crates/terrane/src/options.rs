@@ -37,9 +37,11 @@ impl Durability {
     pub(crate) fn check_supported(self) -> Result<()> {
         match self {
             Self::Power | Self::None => Ok(()),
-            Self::Process | Self::Dax => {
-                Err(Error::Unsupported { what: format!("durability {self} (this version has power and none)") })
-            }
+            Self::Process | Self::Dax => Err(Error::Unsupported {
+                what: format!("durability {self}"),
+                instead: "this mode is not built yet; choose power (writes survive kill and power loss; the \
+                              default) or none (they survive a clean close)",
+            }),
         }
     }
 }

@@ -18,7 +18,7 @@ fn every_group_has_its_exit_code() {
     let cases = [
         (Error::usage("wrong"), 2),
         (Error::UnknownDataset { name: "a".into(), existing: vec![] }, 2),
-        (Error::Unsupported { what: "durability dax".into() }, 2),
+        (Error::Unsupported { what: "durability dax".into(), instead: "there are others" }, 2),
         (Error::ReadOnly, 2),
         (Error::damaged("manifest", 7, "the checksum differs"), 3),
         (Error::Locked { pid: Some(17) }, 4),

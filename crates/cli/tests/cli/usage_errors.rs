@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 
-use crate::support::{Sandbox, command, import, sample, terrane};
+use crate::support::{Sandbox, command, import, insert, sample, terrane};
 
 #[test]
 fn wrong_command_lines_exit_with_2() {
@@ -15,7 +15,9 @@ fn wrong_command_lines_exit_with_2() {
         ("query", &["cities", "--circle", "1,2,-5"], "-5"),
         ("query", &["cities", "--nearest", "200,2"], "200"),
         ("query", &["cities", "--k", "3"], "--nearest"),
-        ("query", &["cities", "--nearest", "1,2", "--k", "-3"], ""),
+        ("query", &["cities", "--nearest", "1,2", "--k", "-3"], "'-3' for '--k <N>': write a whole number, 0 or more"),
+        ("query", &["cities", "--limit", "-3"], "'-3' for '--limit <N>': write a whole number, 0 or more"),
+        ("query", &["cities", "--within", "@"], "--within: the name of a file is missing after @"),
         ("query", &["cities", "--intersects", "POLYGON ((0 0"], "--intersects"),
         ("query", &["cities", "--within", "@/nowhere/x.wkt"], "/nowhere/x.wkt"),
         ("query", &["cities", "--intersects", "@/tmp"], "--intersects: cannot read /tmp"),
@@ -39,7 +41,47 @@ fn wrong_command_lines_exit_with_2() {
         assert_eq!(answer.code, Some(2), "{name} {arguments:?}: {}", answer.stderr);
         assert_eq!(answer.text(), "", "{name} {arguments:?}");
         assert!(answer.stderr.contains(part), "{name} {arguments:?}: {part:?} is not in {}", answer.stderr);
+        assert!(!answer.stderr.contains("'-- "), "{name} {arguments:?}: {}", answer.stderr);
     }
+}
+
+#[test]
+fn a_name_for_a_dataset_is_refused_before_anything_is_told_of_it() {
+    let sandbox = Sandbox::new();
+    let record = "{\"id\":1,\"lon\":0,\"lat\":0}\n";
+    let answer = insert(&sandbox.store(), "red\x1b[31m", record, &[]).exits(2);
+    assert!(answer.stderr.starts_with("error: \"red\\u{1b}[31m\" is no name for a dataset"), "{}", answer.stderr);
+    assert!(!sandbox.store().exists());
+}
+
+#[test]
+fn nothing_that_is_repeated_commands_the_terminal() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let file = sandbox.write("\x1b[31mred.csv", "id,lon,lat,\x1b[32mgreen\n1,0,0,1\n");
+    let answers = [
+        import(&store, "d", &file, &[]).exits(0).says("\\u{1b}[31mred.csv: CSV"),
+        import(&store, "d", &sandbox.path("\x1b[34mblue.csv"), &[]).exits(2).says("\\u{1b}[34mblue.csv"),
+        terrane("query", &store, &["d\x1b[33m"]).exits(2),
+        terrane("query", &store, &["d", "--format", "\x1b[33m\x07"]).exits(2).says("invalid value"),
+        terrane("query", &store, &["d", "--within", "@\x1b[33m"]).exits(2),
+        terrane("info", &store, &[]).exits(0),
+    ];
+    assert!(answers[5].text().contains("\\u{1b}[32mgreen"), "{}", answers[5].text());
+    for answer in answers {
+        assert!(!answer.stderr.contains('\x1b') && !answer.text().contains('\x1b'), "{answer:?}");
+    }
+}
+
+#[test]
+fn of_many_datasets_the_nearest_names_are_listed() {
+    let sandbox = Sandbox::new();
+    let record = "{\"id\":1,\"lon\":0,\"lat\":0}\n";
+    for name in ["rides", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"] {
+        insert(&sandbox.store(), name, record, &[]).exits(0);
+    }
+    let answer = terrane("query", &sandbox.store(), &["ridse"]).exits(2).says("the store has rides, d, e, i, a, ");
+    answer.says(" and 2 more\n");
 }
 
 #[test]

@@ -69,7 +69,8 @@ impl Catalog {
                 "rtree" => Arc::new(RTreeIndex { system: schema.system, points }),
                 kind => {
                     return Err(Error::Unsupported {
-                        what: format!("an index of kind {kind:?}, which a newer version made,"),
+                        what: format!("an index of kind {kind:?}"),
+                        instead: "a newer version made it; open the store with that",
                     });
                 }
             };
