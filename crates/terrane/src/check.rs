@@ -21,11 +21,11 @@ use terrane_lsm::disk::ComponentMeta;
 use self::digest::{Slices, key_hash};
 use self::index::IndexReader;
 use crate::dataset::stored_rect;
-use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL};
+use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL, foreign_names};
 use crate::load::SpatialLoader;
 use crate::record::RecordView;
 use crate::snapshot::Snapshot;
-use crate::words::counted;
+use crate::words::{counted, first_of};
 use crate::{Error, Result};
 
 /// Something that is not as it should be.
@@ -75,6 +75,8 @@ pub struct CheckReport {
     pub without_geometry: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
+    /// Files and directories in the store's place that are none of its own. It leaves them alone.
+    pub foreign_files: Vec<String>,
 }
 
 impl CheckReport {
@@ -87,7 +89,7 @@ impl CheckReport {
         if repair {
             engine.check_writable()?;
         }
-        let mut report = Self::default();
+        let mut report = Self { foreign_files: foreign_names(&*engine.storage)?, ..Self::default() };
         for dataset in engine.datasets.load().values() {
             report.datasets += 1;
             report.dataset(engine, dataset, repair)?;
@@ -214,13 +216,17 @@ impl fmt::Display for CheckReport {
             counted(self.records, "record", "records"),
             self.without_geometry
         )?;
-        if self.findings.is_empty() {
-            return f.write_str("everything is as it should be");
+        match self.findings.len() as u64 {
+            0 => f.write_str("everything is as it should be")?,
+            count => f.write_str(&counted(count, "finding", "findings"))?,
         }
-        f.write_str(&counted(self.findings.len() as u64, "finding", "findings"))?;
         for finding in &self.findings {
             let repaired = if finding.repaired { " (repaired)" } else { "" };
             write!(f, "\n  {} · index {}: {}{repaired}", finding.dataset, finding.index, finding.reason)?;
+        }
+        if !self.foreign_files.is_empty() {
+            let names = first_of(&self.foreign_files, ", ");
+            write!(f, "\n  note: not of the store, and left alone: {names}")?;
         }
         Ok(())
     }

@@ -69,6 +69,32 @@ fn a_clean_store_has_nothing_to_repair() {
 }
 
 #[test]
+fn files_that_are_not_the_stores_are_left_alone_and_told_of() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    // Copies that people make, beside one that a crash would have left.
+    let kept = ["components/000000000001.tc.bak", "components/1.tc", "components/notes.txt", "log/notes.txt", "README"];
+    for name in kept.iter().chain(&["components/000000000099.tc"]) {
+        sandbox.write(&format!("store/{name}"), "dear");
+    }
+    import(&store, "again", &sample("cities200.csv"), &[]).exits(0);
+    assert!(kept.iter().all(|name| store.join(name).exists()));
+    assert!(!store.join("components/000000000099.tc").exists());
+    let text = terrane("check", &store, &[]).exits(0).text();
+    assert!(
+        text.contains("everything is as it should be\n  note: not of the store, and left alone: README, "),
+        "{text}"
+    );
+    let report = terrane("check", &store, &["--format", "json"]).exits(0).json_lines();
+    let mut told: Vec<_> = report[0]["foreign_files"].as_array().expect("names").to_vec();
+    told.sort_by_key(ToString::to_string);
+    let mut kept = kept.map(|name| json!(name));
+    kept.sort_by_key(ToString::to_string);
+    assert_eq!(told, kept);
+}
+
+#[test]
 fn a_damaged_manifest_is_corruption_for_every_command() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();

@@ -31,6 +31,7 @@ pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
 pub(crate) use maintenance::Maintenance;
 pub use maintenance::MaintenanceCounters;
+pub(crate) use open::foreign_names;
 pub(crate) use visibility::Visibility;
 
 use crate::locks::LockTable;

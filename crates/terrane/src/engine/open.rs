@@ -325,17 +325,7 @@ fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
     if !storage.exists("")? {
         return Ok(());
     }
-    let own = |name: &String| [terrane_lsm::manifest::NAME, "MANIFEST.new", LOCK_NAME].contains(&name.as_str());
-    let mut foreign = storage.list("")?.into_iter().find(|name| !own(name));
-    for name in storage.list_directories("")? {
-        let inside = match name.as_str() {
-            "components" => foreign_inside(storage, &name, is_component)?,
-            "log" => foreign_inside(storage, &name, is_log_file)?,
-            _ => Some(name),
-        };
-        foreign = foreign.or(inside);
-    }
-    foreign.map_or(Ok(()), |name| {
+    foreign_names(storage)?.first().map_or(Ok(()), |name| {
         Err(Error::usage(format!(
             "{} is no store, and it is not empty (it has {name}); choose another directory",
             storage.describe()
@@ -343,11 +333,24 @@ fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
     })
 }
 
-/// What lies in one of the store's directories and is not named as its files are.
-fn foreign_inside(storage: &dyn Storage, directory: &str, is_own: fn(&str) -> bool) -> Result<Option<String>> {
-    let file = storage.list(directory)?.into_iter().find(|name| !is_own(name));
-    let found = file.or(storage.list_directories(directory)?.into_iter().next());
-    Ok(found.map(|name| format!("{directory}/{name}")))
+/// Files and directories in the place of a store that are not named as a store's are. It leaves them alone.
+pub(crate) fn foreign_names(storage: &dyn Storage) -> Result<Vec<String>> {
+    let own = |name: &String| [terrane_lsm::manifest::NAME, "MANIFEST.new", LOCK_NAME].contains(&name.as_str());
+    let mut foreign: Vec<String> = storage.list("")?.into_iter().filter(|name| !own(name)).collect();
+    for name in storage.list_directories("")? {
+        match name.as_str() {
+            "components" => foreign.extend(foreign_inside(storage, &name, is_component)?),
+            "log" => foreign.extend(foreign_inside(storage, &name, is_log_file)?),
+            _ => foreign.push(name),
+        }
+    }
+    Ok(foreign)
+}
+
+fn foreign_inside(storage: &dyn Storage, directory: &str, is_own: fn(&str) -> bool) -> Result<Vec<String>> {
+    let files = storage.list(directory)?.into_iter().filter(|name| !is_own(name));
+    let names = files.chain(storage.list_directories(directory)?);
+    Ok(names.map(|name| format!("{directory}/{name}")).collect())
 }
 
 fn is_component(name: &str) -> bool {
@@ -420,11 +423,12 @@ fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
     Ok(ids.filter(|id| *id < ID_END).map(|id| id + 1).fold(manifest.next_file_id, u64::max))
 }
 
-/// Removes what a crash left without a name in the manifest; returns the first free file id.
+/// Removes what a crash left without a name in the manifest, and nothing that is not named as it would be;
+/// returns the first free file id.
 fn remove_strays(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
     let next = next_file_id(storage, manifest)?;
     let known: HashSet<String> = manifest.components().map(|meta| component_name(meta.file_id)).collect();
-    for name in storage.list("components")? {
+    for name in storage.list("components")?.into_iter().filter(|name| is_component(name)) {
         let name = format!("components/{name}");
         if !known.contains(&name) {
             storage.remove(&name)?;
