@@ -93,7 +93,8 @@ pub enum IndexKind {
 #[command(after_help = "\
 Format, key column and coordinate columns are detected; the guess is printed. Without a key
 column, keys are row numbers, continued over the files. A dataset that exists takes files with its
-own columns only; `insert` adds columns instead.
+own columns only (`insert` adds columns instead); a column of integers becomes float64 where a file
+has other numbers in it.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv

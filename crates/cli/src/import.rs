@@ -112,15 +112,23 @@ impl Import<'_> {
 
     /// Hands the rows of all files to the importer.
     fn read_files(&mut self, first: Source, importer: &mut Importer) -> Result<Positions, Failure> {
-        let schema = importer.schema().clone();
         let mut positions = Positions::default();
         let mut next = Some(first);
         for (number, path) in self.arguments.files.iter().enumerate() {
+            let mut schema = importer.schema().clone();
             let mut file = match next.take() {
                 Some(first) => first,
                 None => source::open(self.arguments, self.common, path, Some(&schema))?,
             };
             source::check_columns(&file, &schema)?;
+            for name in source::widened_columns(&file, &schema) {
+                importer.widen_column(&name).map_err(|error| Failure::from(error).within(path.display()))?;
+                self.messages.info(format_args!(
+                    "{}: column {name:?} becomes float64 with this import, as it has numbers that are no int64",
+                    path.display()
+                ));
+                schema = importer.schema().clone();
+            }
             self.messages.info(source::description(&file, &schema));
             for warning in &file.warnings {
                 self.messages.warn(format_args!("{}: {warning}", path.display()));

@@ -43,7 +43,7 @@ impl Layout {
                 let role = match &geometry {
                     GeometryColumns::Column { name } if name == column.name => Role::Geometry,
                     GeometryColumns::Coordinates { x, y } if x == column.name || y == column.name => Role::Coordinate,
-                    _ => match options.column_type(column.name) {
+                    _ => match options.column_type_for(column.name, column.observed) {
                         Some(column_type) => Role::Value(column_type),
                         None => {
                             let column_type = column.observed.column_type();

@@ -10,7 +10,7 @@ use arrow_schema::SchemaRef;
 use crate::error::FormatError;
 use crate::format::Format;
 use crate::guess::Guess;
-use crate::types::ColumnType;
+use crate::types::{ColumnType, Observed};
 
 /// How many rows a batch has at most.
 pub const BATCH_ROWS_MAX: usize = 8192;
@@ -58,6 +58,8 @@ pub struct ReadOptions {
     /// Types that columns of text formats must have, by name: those of the
     /// dataset that rows are added to. Values that do not fit are refused.
     pub column_types: Vec<(String, ColumnType)>,
+    /// Those of int64 that may become float64, and do where the file has a number that is no such integer.
+    pub widening: Vec<String>,
     /// Arrow and Parquet: most bytes that what has to be decoded as one piece may take (a record
     /// batch with the dictionaries; the pages of a row group's columns), [`DECODED_BYTES_MAX`] if
     /// not given. Files of larger pieces are refused.
@@ -71,6 +73,18 @@ impl ReadOptions {
 
     pub(crate) fn column_type(&self, name: &str) -> Option<ColumnType> {
         self.column_types.iter().find(|(column, _)| column == name).map(|&(_, column_type)| column_type)
+    }
+
+    /// The type that a column must have once its values have been seen.
+    pub(crate) fn column_type_for(&self, name: &str, observed: &Observed) -> Option<ColumnType> {
+        match self.column_type(name) {
+            Some(ColumnType::Int64)
+                if observed.has_fractions() && self.widening.iter().any(|column| column == name) =>
+            {
+                Some(ColumnType::Float64)
+            }
+            other => other,
+        }
     }
 }
 

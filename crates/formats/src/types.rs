@@ -187,6 +187,11 @@ impl Observed {
         }
     }
 
+    /// Whether there are numbers that only a float holds.
+    pub(crate) fn has_fractions(&self) -> bool {
+        self.floats > 0
+    }
+
     fn numbers(&self) -> u64 {
         self.integers + self.integers_beyond_i64 + self.floats
     }

@@ -5,11 +5,11 @@ mod support;
 
 use std::sync::Arc;
 
-use support::workload::{MAIN, first_schema};
+use support::workload::{MAIN, batch, first_schema};
 use support::{keys_of, small_options};
-use terrane::schema::{Column, ColumnType};
+use terrane::schema::{Column, ColumnType, Schema};
 use terrane::{Error, Key, Query, Record, Store, Value};
-use terrane_storage::MemoryStorage;
+use terrane_storage::{MemoryStorage, Storage};
 
 fn at(key: i64, values: Vec<Value>) -> Record {
     Record::at(key, 1.0, 2.0, values)
@@ -115,4 +115,69 @@ fn what_was_made_for_integers_is_not_stored_once_they_are_floats() {
     assert!(batch.commit().unwrap_err().is_refusal());
     assert!(importer.finish(&mut |_| Ok(())).unwrap_err().is_refusal());
     assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 0);
+}
+
+/// Of an import, rows before and after a column of integers takes fractions, into a dataset that is
+/// there and into one that is not.
+#[test]
+fn an_import_widens_a_column_with_its_records_and_not_before() {
+    for is_new in [false, true] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(storage.clone(), small_options()).unwrap();
+        if !is_new {
+            let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+            dataset.insert(&at(1, vec![Value::Null, Value::Int(5)])).unwrap();
+        }
+        let importer = || {
+            let mut importer = store.importer(MAIN, first_schema()).unwrap();
+            let integer = batch(&first_schema(), &[at(2, vec![Value::Null, Value::Int(6)])]);
+            assert!(importer.push(&integer).unwrap().is_empty());
+            importer.widen_column("size").unwrap();
+            assert!(importer.widen_column("size").is_err() && importer.widen_column("name").is_err());
+            let fraction = batch(importer.schema(), &[at(3, vec![Value::Null, Value::Float(0.5)])]);
+            assert!(importer.push(&fraction).unwrap().is_empty());
+            importer
+        };
+        // Given up, it leaves the column as it was.
+        importer().finish_after(&mut |row| Err(row.error), &mut |_| Err(Error::Cancelled)).unwrap_err();
+        let schema = store.dataset(MAIN).map(|dataset| Schema::clone(&dataset.schema()));
+        assert!(schema.map_or(is_new, |schema| schema == first_schema()));
+        assert_eq!(importer().finish(&mut |row| Err(row.error)).unwrap().records, 2);
+        store.dataset(MAIN).unwrap().insert(&at(4, vec![Value::Null, Value::Float(1.5)])).unwrap();
+        store.close().unwrap();
+        let store = Store::open_on(storage, small_options()).unwrap();
+        let dataset = store.dataset(MAIN).unwrap();
+        assert_eq!(dataset.schema().column("size").unwrap().column_type, ColumnType::Float64);
+        let wanted = [(1, 5.0), (2, 6.0), (3, 0.5), (4, 1.5)];
+        for (key, size) in wanted.into_iter().skip(usize::from(is_new)) {
+            assert_eq!(dataset.get(&Key::Int(key)).unwrap().unwrap().values[1], Value::Float(size), "{key}");
+        }
+        assert!(store.check(false).unwrap().findings.is_empty());
+    }
+}
+
+#[test]
+fn an_import_widens_no_column_over_an_integer_that_would_change() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let inexact = |key: i64| at(key, vec![Value::Null, Value::Int(INEXACT)]);
+    // Of its own rows.
+    let mut importer = store.importer(MAIN, first_schema()).unwrap();
+    importer.push(&batch(&first_schema(), &[inexact(1)])).unwrap();
+    let error = importer.widen_column("size").unwrap_err();
+    assert!(error.is_refusal() && error.to_string().contains("9007199254740993"), "{error}");
+    drop(importer);
+    // Of the dataset's, also of one that comes meanwhile, and a column that does.
+    let refused = |meanwhile: &dyn Fn()| {
+        let mut importer = store.importer(MAIN, first_schema()).unwrap();
+        importer.widen_column("size").unwrap();
+        meanwhile();
+        let error = importer.finish(&mut |_| Ok(())).unwrap_err();
+        assert!(error.is_refusal(), "{error}");
+        assert_eq!(dataset.schema().column("size").unwrap().column_type, ColumnType::Int64);
+        error.to_string()
+    };
+    assert!(refused(&|| dataset.insert(&inexact(2)).unwrap()).contains("9007199254740993"));
+    dataset.delete(&Key::Int(2)).unwrap();
+    assert!(refused(&|| dataset.add_column(Column::new("new", ColumnType::Bool)).unwrap()).contains("meanwhile"));
 }

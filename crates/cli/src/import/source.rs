@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use arrow_schema::DataType;
 use terrane::CoordinateSystem;
 use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema};
 use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Header, ReadOptions, Source};
@@ -45,6 +46,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         }
     }
     let columns = schema.columns.iter();
+    options.widening = columns.clone().map(|column| column.name.clone()).collect();
     options.column_types = columns.map(|column| (column.name.clone(), file_column_type(column.column_type))).collect();
     let key_type = match schema.key.key_type {
         KeyType::Int64 => FileColumnType::Int64,
@@ -136,6 +138,13 @@ pub fn check_columns(source: &Source, schema: &Schema) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
+}
+
+/// The columns of integers that a file brings other numbers for.
+pub fn widened_columns(source: &Source, schema: &Schema) -> Vec<String> {
+    let floats = source.schema.fields().iter().filter(|field| *field.data_type() == DataType::Float64);
+    let is_integers = |name: &str| schema.column(name).is_some_and(|column| column.column_type == ColumnType::Int64);
+    floats.map(|field| field.name().clone()).filter(|name| is_integers(name)).collect()
 }
 
 /// What a file is taken for: format, rows, key, geometry and coordinates.

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::support::{Sandbox, import, insert, rows};
+use crate::support::{Sandbox, import, insert, is_clean, rows, terrane};
 
 /// Columns of every type whose values have a form of their own, in a dataset that exists.
 const DATASET: &str = "id,lon,lat,day,local,utc,whole,real,text\n\
@@ -86,6 +86,39 @@ fn a_number_is_an_integer_however_it_is_written() {
             assert_eq!(Value::from(found).to_string(), stored.to_string(), "{first} and {second} by {face}");
         }
     }
+}
+
+/// A column of integers takes other numbers whoever brings them, and from a file with all of its rows or none.
+#[test]
+fn a_fraction_widens_a_column_of_integers_alike() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let line = |id: usize, n: &str| format!("{{\"id\":{id},\"lon\":0,\"lat\":0,\"n\":{n}}}\n");
+    let (first, floats) = (line(0, "7"), line(1, "8") + &line(2, "0.5"));
+    let ndjson = sandbox.write("n.ndjson", &floats);
+    let csv = sandbox.write("n.csv", "id,lon,lat,n\n1,0,0,8\n2,0,0,0.5\n");
+    for dataset in ["inserted", "ndjson", "csv", "arrow"] {
+        insert(&store, dataset, &first, &[]).exits(0);
+    }
+    insert(&store, "inserted", &floats, &[]).exits(0);
+    let bytes = terrane("query", &store, &["inserted", "--bbox", "0,0,0,0", "--format", "arrow"]).exits(0).stdout;
+    let arrow = sandbox.write("n.arrow", bytes);
+    for (dataset, file) in [("ndjson", &ndjson), ("csv", &csv)] {
+        import(&store, dataset, file, &[]).exits(0).says("column \"n\" becomes float64");
+        assert_eq!(rows(&store, dataset, "id"), rows(&store, "inserted", "id"), "{dataset}");
+    }
+    // One row is there already; the column stays what it is with all others.
+    import(&store, "arrow", &arrow, &[]).exits(5).says("nothing was imported");
+    assert_eq!(rows(&store, "arrow", "id")[0]["n"].to_string(), "7");
+    import(&store, "arrow", &arrow, &["--on-invalid", "skip"]).exits(0);
+    assert_eq!(rows(&store, "arrow", "id"), rows(&store, "inserted", "id"));
+    // What a float64 cannot hold exactly keeps the column as it is, and a key is never a fraction.
+    insert(&store, "large", line(0, "9007199254740993"), &[]).exits(0);
+    import(&store, "large", &csv, &[]).exits(5).says("9007199254740993").says("takes no fractions");
+    assert_eq!(rows(&store, "large", "id").len(), 1);
+    let keys = sandbox.write("k.csv", "id,lon,lat,n\n1.5,0,0,8\n");
+    import(&store, "csv", &keys, &[]).exits(5).says("column \"id\"");
+    is_clean(&store);
 }
 
 #[test]

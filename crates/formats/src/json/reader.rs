@@ -160,7 +160,9 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
     if survey.has_id {
         let name = unique_name("id", &survey.names);
-        let role = options.column_type(&name).map_or_else(|| Role::found(survey.id.column_type()), Role::Value);
+        let role = options
+            .column_type_for(&name, &survey.id)
+            .map_or_else(|| Role::found(survey.id.column_type()), Role::Value);
         layout.columns.insert(0, ColumnPlan { name, role });
         origins.insert(0, Origin::Id);
     }

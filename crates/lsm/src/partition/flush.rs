@@ -151,7 +151,8 @@ impl Partition {
     }
 
     /// Adds components that were loaded in bulk, one of each index, as the newest. The caller
-    /// has flushed everything that is older, and lets no writer in between. After an error
+    /// has flushed everything that is older, and lets no writer in between; `before_visible` is called
+    /// when `change` and the components are durable and nobody sees the components yet. After an error
     /// the files are not in the manifest, unless [`ManifestFile::has_failed`] says that they may be.
     pub fn install_loaded(
         &self,
@@ -159,6 +160,7 @@ impl Partition {
         metas: &[ComponentMeta],
         sequence: u64,
         change: impl FnOnce(&mut Manifest) -> Result<()>,
+        before_visible: impl FnOnce(),
     ) -> Result<()> {
         let parts = self.open_parts(workshop, metas)?;
         // The active generation is empty; its successor begins after the loaded records.
@@ -174,6 +176,7 @@ impl Partition {
             Ok(())
         })?;
         // From here on nothing can fail, so memory and manifest agree.
+        before_visible();
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
         for (components, part) in next.components.iter_mut().zip(&parts) {

@@ -8,7 +8,7 @@ use super::{BatchError, RowError, RowGeometry};
 use crate::key::{self, KeyError, KeyType};
 use crate::record::{Encoder, GeometryRef, check_point, check_wkb, compact};
 use crate::schema::{ColumnType, GeometryColumn, Layout, Schema};
-use crate::value::ValueRef;
+use crate::value::{ValueRef, exact_float};
 
 /// The rows of a record batch under a dataset's schema.
 ///
@@ -94,6 +94,16 @@ impl<'a> BatchRecords<'a> {
             key_out.truncate(start);
         }
         result
+    }
+
+    /// The integers of a row, with the place of their attribute, that a float64 cannot hold exactly.
+    pub(crate) fn inexact_integers(&self, row: usize) -> impl Iterator<Item = (usize, i64)> {
+        let attributes = self.columns.iter().zip(&self.schema.columns).enumerate();
+        let integers = attributes.filter(|(_, (_, column))| column.column_type == ColumnType::Int64);
+        integers.filter_map(move |(place, (values, _))| match values.value(row, ColumnType::Int64) {
+            Ok(ValueRef::Int(integer)) if exact_float(integer).is_none() => Some((place, integer)),
+            _ => None,
+        })
     }
 
     fn encode_record(&mut self, row: usize, out: &mut Vec<u8>) -> Result<RowGeometry, RowError> {

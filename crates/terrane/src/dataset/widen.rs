@@ -28,20 +28,16 @@ impl Dataset {
         changed
     }
 
-    fn check_exact_as_float(&self, name: &str) -> Result<()> {
+    /// Refuses to have an attribute widened of which a stored integer would change. To be called with the
+    /// gate held.
+    pub(super) fn check_exact_as_float(&self, name: &str) -> Result<()> {
         for batch in self.snapshot().query(&Query::new().columns([name]))? {
             let batch = batch?;
             let integers = batch.column(0).as_primitive_opt::<Int64Type>();
             if let Some(integer) =
                 integers.into_iter().flatten().flatten().find(|&integer| exact_float(integer).is_none())
             {
-                return Err(Error::Refused {
-                    row: None,
-                    column: Some(name.to_owned()),
-                    reason: format!(
-                        "the column holds the integer {integer}, which a float64 cannot hold exactly, so it takes no fractions"
-                    ),
-                });
+                return Err(not_exact(name, integer));
             }
         }
         Ok(())
@@ -54,5 +50,16 @@ impl Dataset {
             true => Ok(()),
             false => Err(Error::refused("a column was made float64 meanwhile; start again with the new schema")),
         }
+    }
+}
+
+/// Why a column of integers does not become float64.
+pub(super) fn not_exact(name: &str, integer: i64) -> Error {
+    Error::Refused {
+        row: None,
+        column: Some(name.to_owned()),
+        reason: format!(
+            "the column holds the integer {integer}, which a float64 cannot hold exactly, so it takes no fractions"
+        ),
     }
 }

@@ -142,6 +142,12 @@ impl DatasetHandle {
         }
     }
 
+    /// What the manifest says of the dataset when it has a history.
+    pub fn catalog(&self, history: &SchemaHistory) -> Result<serde_json::Value> {
+        let catalog = Catalog { history: history.clone(), indexes: self.definitions.clone() };
+        serde_json::to_value(&catalog).map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))
+    }
+
     /// The newest schema.
     pub fn schema(&self) -> Arc<Schema> {
         self.history.load().newest().clone()
@@ -196,9 +202,7 @@ impl Engine {
         self.check_writable()?;
         let _changes = self.catalog_changes.lock();
         let history = change(&dataset.history.load())?;
-        let catalog = Catalog { history: history.clone(), indexes: dataset.definitions.clone() };
-        let catalog = serde_json::to_value(&catalog)
-            .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
+        let catalog = dataset.catalog(&history)?;
         self.step(|manifest| {
             manifest.dataset_mut(dataset.id)?.catalog = catalog;
             Ok(())

@@ -15,18 +15,19 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::manifest::DatasetState;
+use terrane_lsm::manifest::{DatasetState, Manifest};
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 
 use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
+use super::widen::not_exact;
 use super::{Dataset, RefusedRow};
 use crate::batch::BatchRecords;
 use crate::engine::{DatasetHandle, Engine, PRIMARY};
 use crate::key::{Key, check_length};
 use crate::load::load_spatial;
 use crate::runs::{UnnamedFiles, reduce};
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaHistory};
 use crate::snapshot::RECORDS_STEP;
 use crate::{Error, Result};
 
@@ -47,6 +48,12 @@ pub struct Importer {
     engine: Arc<Engine>,
     handle: Arc<DatasetHandle>,
     schema: Arc<Schema>,
+    /// All versions of the dataset's schema, the last of which is the rows' own.
+    history: Arc<SchemaHistory>,
+    /// Attributes that become float64 with the records.
+    widened: Vec<String>,
+    /// For each attribute, an integer of the rows so far that a float64 cannot hold exactly.
+    inexact: Vec<Option<i64>>,
     /// What the manifest will say of the dataset, if it is new.
     created: Option<DatasetState>,
     /// The first run while it is written, as long as keys ascend.
@@ -79,13 +86,17 @@ impl Importer {
                 (Arc::new(DatasetHandle::open(&engine.storage, &engine.cache, &state, false)?), Some(state))
             }
         };
-        let widenings = handle.history.load().widenings();
-        let schema = handle.schema();
+        let history = handle.history.load_full();
+        let schema = history.newest().clone();
         let files = UnnamedFiles::new(engine.storage.clone());
         Ok(Self {
             engine,
             handle,
+            inexact: vec![None; schema.columns.len()],
             schema,
+            widenings: history.widenings(),
+            history,
+            widened: Vec::new(),
             created,
             ascending: None,
             last_key: Vec::new(),
@@ -97,13 +108,31 @@ impl Importer {
             rows: 0,
             refused: 0,
             compared: Vec::new(),
-            widenings,
         })
     }
 
     /// The schema that batches have to fit.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// Makes an int64 attribute float64, so that fractions fit from the next batch on. The dataset's becomes
+    /// so with the records and not before. [`Self::finish`] refuses the import if an integer that
+    /// is stored would change by it, or if the columns were changed since the import was begun.
+    ///
+    /// # Errors
+    /// An unknown column or one of another type; an integer of the rows so far that float64 cannot
+    /// hold exactly.
+    pub fn widen_column(&mut self, name: &str) -> Result<()> {
+        let history = self.history.widen(name)?;
+        let place = self.schema.column_index(name);
+        if let Some(integer) = place.and_then(|place| self.inexact[place]) {
+            return Err(not_exact(name, integer));
+        }
+        self.schema = history.newest().clone();
+        self.history = Arc::new(history);
+        self.widened.push(name.to_owned());
+        Ok(())
     }
 
     /// Takes the rows of a batch; returns those that were refused, which are not imported.
@@ -127,7 +156,7 @@ impl Importer {
             });
             self.rows += 1;
             match taken {
-                Ok(()) => {}
+                Ok(()) => rows.inexact_integers(row).for_each(|(place, integer)| self.inexact[place] = Some(integer)),
                 Err(error) if error.is_refusal() => refused.push(RefusedRow { row, error }),
                 Err(error) => {
                     self.engine.note_failure(&error);
@@ -310,22 +339,34 @@ impl Importer {
         }
         let _gate = handle.gate.write();
         self.dataset().check_not_widened_since(self.widenings)?;
+        let widened = self.widened_history()?;
         engine.seal(&handle)?;
         while engine.flush_oldest(&handle)? {}
         self.check_written_meanwhile(primary)?;
         if let Some((_, largest)) = primary.key_range() {
             handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
         }
+        let catalog = widened.as_ref().map(|history| handle.catalog(history)).transpose()?;
         let created = self.created.take();
         let files = &mut self.files;
         engine.with_sequence(|sequence| {
-            let installed = handle.partition.install_loaded(&engine.workshop, metas, sequence, |manifest| {
+            let change = |manifest: &mut Manifest| {
                 if let Some(state) = created {
                     manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
                     manifest.datasets.push(state);
                 }
+                if let Some(catalog) = catalog {
+                    manifest.dataset_mut(handle.id)?.catalog = catalog;
+                }
                 Ok(())
-            });
+            };
+            // A schema is there before the records that are written under it.
+            let show_schema = || {
+                if let Some(history) = widened {
+                    handle.history.store(history);
+                }
+            };
+            let installed = handle.partition.install_loaded(&engine.workshop, metas, sequence, change, show_schema);
             // The files are the store's from the step on. Where it stayed open whether the step
             // reached the disk, they may be.
             if installed.is_ok() || engine.workshop.manifest.has_failed() {
@@ -337,6 +378,23 @@ impl Importer {
             }
             Ok(())
         })
+    }
+
+    /// The history that the dataset gets with the records, if they widen columns. To be called with the
+    /// gate held.
+    fn widened_history(&self) -> Result<Option<Arc<SchemaHistory>>> {
+        if self.widened.is_empty() {
+            return Ok(None);
+        }
+        // The rows carry the number of their version, which another change may have taken.
+        let current = self.handle.history.load();
+        if current.versions() + self.widened.len() != self.history.versions() {
+            return Err(Error::refused("a column was added meanwhile; start again with the new schema"));
+        }
+        if self.created.is_none() {
+            self.widened.iter().try_for_each(|name| self.dataset().check_exact_as_float(name))?;
+        }
+        Ok(Some(self.history.clone()))
     }
 
     /// Refuses the import if a key of it was inserted since it looked.
