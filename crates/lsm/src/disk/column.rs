@@ -5,10 +5,11 @@
 //! upper part equals a bound's do the lower bytes decide. Coordinates are stored as their
 //! order-preserving bits, so nothing is lost.
 //!
-//! The columns of a page lie side by side, so that a scan runs over contiguous memory:
+//! The upper parts of all columns lie in front, so that a scan runs over contiguous memory; what
+//! is looked at of single entries lies in rows, so that an entry is in one place:
 //! per column base u64, width of the lower part u16 (0 to 6 bytes), largest upper part u16,
-//! zeros u32 · per column the upper parts, u16 each, padded to 8 bytes · per column the lower
-//! parts, packed, followed by 8 bytes of slack and padding.
+//! zeros u32 · per column the upper parts, u16 each, padded to 8 bytes · per entry the lower
+//! parts of all columns and what else a row has, packed; behind the last, 8 bytes of slack and padding.
 
 use bytemuck::{Pod, Zeroable};
 use terrane_space::from_ordered_bits;
@@ -27,11 +28,11 @@ struct Head {
 
 const HEAD_LEN: usize = size_of::<Head>();
 const _: () = assert!(HEAD_LEN == 16);
-/// Slack after the lower parts, so that each can be read as 8 bytes.
+/// Slack after the rows, so that any part of one can be read as 8 bytes.
 const SLACK: usize = 8;
 
-/// Appends the first `count` values of columns.
-pub fn encode(columns: &[Vec<u64>], count: usize, out: &mut Vec<u8>) {
+/// Appends the first `count` values of columns. A row ends with `tail_width` bytes of `tails`.
+pub fn encode(columns: &[Vec<u64>], count: usize, (tails, tail_width): (&[u8], usize), out: &mut Vec<u8>) {
     let columns = || columns.iter().map(|values| &values[..count]);
     let head = |values: &[u64]| {
         let base = values.iter().copied().min().unwrap_or(0);
@@ -39,25 +40,51 @@ pub fn encode(columns: &[Vec<u64>], count: usize, out: &mut Vec<u8>) {
         let bits = 64 - range.leading_zeros() as usize;
         (base, bits.saturating_sub(16).div_ceil(8))
     };
-    for values in columns() {
-        let (base, width) = head(values);
+    let heads: Vec<(u64, usize)> = columns().map(head).collect();
+    for (values, &(base, width)) in columns().zip(&heads) {
         let range = values.iter().copied().max().unwrap_or(0) - base;
         let upper_max = (range >> (8 * width)) as u16;
         out.extend_from_slice(bytemuck::bytes_of(&Head { base, width: width as u16, upper_max, reserved: 0 }));
     }
-    for values in columns() {
-        let (base, width) = head(values);
+    for (values, (base, width)) in columns().zip(&heads) {
         for value in values {
             out.extend_from_slice(&(((value - base) >> (8 * width)) as u16).to_le_bytes());
         }
         out.resize(out.len().next_multiple_of(8), 0);
     }
-    for values in columns() {
-        let (base, width) = head(values);
-        for value in values {
-            out.extend_from_slice(&(value - base).to_le_bytes()[..width]);
+    for index in 0..count {
+        for (values, (base, width)) in columns().zip(&heads) {
+            out.extend_from_slice(&(values[index] - base).to_le_bytes()[..*width]);
         }
-        out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+        out.extend_from_slice(&tails[index * tail_width..][..tail_width]);
+    }
+    out.resize((out.len() + SLACK).next_multiple_of(8), 0);
+}
+
+/// One part of the rows of a page.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowPart<'a> {
+    rows: &'a [u8],
+    /// Length of a row in bytes.
+    stride: usize,
+    /// Where the part begins in a row.
+    place: usize,
+}
+
+impl<'a> RowPart<'a> {
+    /// The only part of rows that follow each other every `stride` bytes.
+    pub fn alone(rows: &'a [u8], stride: usize) -> Self {
+        Self { rows, stride, place: 0 }
+    }
+
+    /// Eight bytes from where the part of a row begins; what is behind it must be masked.
+    #[inline(always)]
+    pub fn word(&self, row: usize) -> u64 {
+        let start = row * self.stride + self.place;
+        match self.rows.get(start..start + 8) {
+            Some(b) => u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+            None => 0,
+        }
     }
 }
 
@@ -91,23 +118,27 @@ pub struct EvenSteps {
 }
 
 /// A column inside a page.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Column<'a> {
     base: u64,
     /// Bits of the lower part.
     shift: u32,
     upper_max: u16,
     upper: &'a [u16],
-    lower: &'a [u8],
+    lower: RowPart<'a>,
 }
 
-/// Reads `N` columns of `count` values from the front of `bytes`, which are aligned to 8;
-/// returns them and the bytes behind them. `None` when they are too short or make no sense.
+/// Columns, what the rows have behind them, and the bytes behind the rows.
+pub type Parsed<'a, const N: usize> = ([Column<'a>; N], RowPart<'a>, &'a [u8]);
+
+/// Reads `N` columns of `count` values, whose rows end with `tail_width` more bytes, from the front
+/// of `bytes`, which are aligned to 8. `None` when they are too short or make no sense.
 #[inline]
-pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>; N], &[u8])> {
+pub fn parse<const N: usize>(bytes: &[u8], count: usize, tail_width: usize) -> Option<Parsed<'_, N>> {
     let (heads, mut rest) = bytes.split_at_checked(N * HEAD_LEN)?;
     let heads: &[Head] = bytemuck::try_cast_slice(heads).ok()?;
-    let mut columns = [Column { base: 0, shift: 0, upper_max: 0, upper: &[], lower: &[] }; N];
+    let mut columns = [Column::default(); N];
+    let mut tail = RowPart::default();
     for (column, head) in columns.iter_mut().zip(heads) {
         if head.width > 6 {
             return None;
@@ -116,12 +147,16 @@ pub fn parse<const N: usize>(bytes: &[u8], count: usize) -> Option<([Column<'_>;
         rest = behind;
         let upper: &[u16] = bytemuck::try_cast_slice(upper).ok()?;
         let (base, upper_max) = (head.base, head.upper_max);
-        *column = Column { base, shift: 8 * u32::from(head.width), upper_max, upper: &upper[..count], lower: &[] };
+        let lower = RowPart { place: tail.place, ..RowPart::default() };
+        *column = Column { base, shift: 8 * u32::from(head.width), upper_max, upper: &upper[..count], lower };
+        tail.place += usize::from(head.width);
     }
+    tail.stride = tail.place + tail_width;
+    (tail.rows, rest) = rest.split_at_checked((tail.stride * count + SLACK).next_multiple_of(8))?;
     for column in &mut columns {
-        (column.lower, rest) = rest.split_at_checked((column.width() * count + SLACK).next_multiple_of(8))?;
+        column.lower = RowPart { place: column.lower.place, ..tail };
     }
-    Some((columns, rest))
+    Some((columns, tail, rest))
 }
 
 impl<'a> Column<'a> {
@@ -131,22 +166,9 @@ impl<'a> Column<'a> {
             && (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
     }
 
-    /// Bytes of a lower part.
-    #[inline]
-    fn width(&self) -> usize {
-        self.shift as usize / 8
-    }
-
     #[inline]
     fn offset(&self, index: usize) -> u64 {
-        let start = index * self.width();
-        let lower = match self.lower.get(start..start + 8) {
-            Some(bytes) => {
-                u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
-            }
-            None => 0,
-        };
-        (u64::from(self.upper[index]) << self.shift) | (lower & ((1 << self.shift) - 1))
+        (u64::from(self.upper[index]) << self.shift) | (self.lower.word(index) & ((1 << self.shift) - 1))
     }
 
     /// The value at an index.
@@ -213,9 +235,9 @@ mod tests {
         fn columns_give_back_what_went_in(base: u64, offsets in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64) {
             let values: Vec<u64> = offsets.iter().map(|offset| base.saturating_add(offset >> shift)).collect();
             let mut bytes = Vec::new();
-            encode(std::slice::from_ref(&values), values.len(), &mut bytes);
+            encode(std::slice::from_ref(&values), values.len(), (&[], 0), &mut bytes);
             let aligned = words(&bytes);
-            let ([column], rest) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            let ([column], _, rest) = parse(bytemuck::cast_slice(&aligned), values.len(), 0).unwrap();
             prop_assert!(rest.is_empty());
             prop_assert!(column.is_valid());
             for (index, value) in values.iter().enumerate() {
@@ -234,9 +256,9 @@ mod tests {
             let numbers = values.iter().map(|value| from_ordered_bits(*value));
             prop_assume!(numbers.clone().all(f64::is_finite));
             let mut bytes = Vec::new();
-            encode(std::slice::from_ref(&values), values.len(), &mut bytes);
+            encode(std::slice::from_ref(&values), values.len(), (&[], 0), &mut bytes);
             let aligned = words(&bytes);
-            let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            let ([column], _, _) = parse(bytemuck::cast_slice(&aligned), values.len(), 0).unwrap();
             if let Some(EvenSteps { first, step, count }) = column.even_steps() {
                 for (number, upper) in numbers.zip(column.upper()) {
                     let place = (number - first) / step;
@@ -251,9 +273,9 @@ mod tests {
             let values: Vec<u64> = values.iter().map(|value| value >> shift).collect();
             let (low, high) = (a.min(b) >> shift, a.max(b) >> shift);
             let mut bytes = Vec::new();
-            encode(std::slice::from_ref(&values), values.len(), &mut bytes);
+            encode(std::slice::from_ref(&values), values.len(), (&[], 0), &mut bytes);
             let aligned = words(&bytes);
-            let ([column], _) = parse(bytemuck::cast_slice(&aligned), values.len()).unwrap();
+            let ([column], _, _) = parse(bytemuck::cast_slice(&aligned), values.len(), 0).unwrap();
             let range = column.upper_range(low, high);
             for (index, value) in values.iter().enumerate() {
                 let inside = range.is_some_and(|range| column.upper()[index].wrapping_sub(range.low) <= range.span);

@@ -2,8 +2,11 @@
 //!
 //! Layout: a head and a body, which need not lie side by side. The head is the form u64 (0 to 8:
 //! width of an integer's offset; 255: variable) and the base u64; the body
-//! - of integers: offsets, packed to the width, 8 bytes of slack, padded to 8;
+//! - of integers: offsets, packed to the width, 8 bytes of slack, padded to 8; in a leaf of an
+//!   R-tree they are the ends of its rows instead;
 //! - variable: ends u32 each, padded to 8 · bytes, padded to 8.
+
+use super::column::RowPart;
 
 const VARIABLE: u64 = 255;
 const SLACK: usize = 8;
@@ -103,6 +106,12 @@ impl TakenKeys {
     }
 }
 
+/// Bytes that a row has of an integer key with this head; none where keys are of another form.
+#[inline]
+pub fn width_in_rows([form, _]: [u64; 2]) -> Option<usize> {
+    (form <= 8).then_some(form as usize)
+}
+
 /// Form and base at the front of `bytes`, which are aligned to 8, and the bytes behind them.
 #[inline]
 pub fn split_head(bytes: &[u8]) -> Option<([u64; 2], &[u8])> {
@@ -117,12 +126,10 @@ pub enum Keys<'a> {
     Integers {
         /// The smallest.
         base: u64,
-        /// Bytes of an offset.
-        width: usize,
         /// Selects the bytes of an offset.
         mask: u64,
         /// The offsets.
-        bytes: &'a [u8],
+        offsets: RowPart<'a>,
     },
     /// Keys of any length.
     Variable {
@@ -142,8 +149,7 @@ impl<'a> Keys<'a> {
             width @ 0..=8 => {
                 let width = width as usize;
                 let (bytes, rest) = bytes.split_at_checked((width * count + SLACK).next_multiple_of(8))?;
-                let mask = if width == 8 { u64::MAX } else { (1 << (8 * width)) - 1 };
-                Some((Self::Integers { base, width, mask, bytes }, rest))
+                Some((Self::integers(base, width, RowPart::alone(bytes, width)), rest))
             }
             VARIABLE => {
                 let (ends, rest) = bytes.split_at_checked((4 * count).next_multiple_of(8))?;
@@ -154,6 +160,22 @@ impl<'a> Keys<'a> {
                 Some((Self::Variable { ends, bytes }, rest))
             }
             _ => None,
+        }
+    }
+
+    #[inline]
+    fn integers(base: u64, width: usize, offsets: RowPart<'a>) -> Self {
+        let mask = if width == 8 { u64::MAX } else { (1 << (8 * width)) - 1 };
+        Self::Integers { base, mask, offsets }
+    }
+
+    /// Reads keys whose offsets, if they are integers, are parts of rows, and whose body is at the
+    /// front of `bytes` otherwise.
+    #[inline]
+    pub fn parse_rows(head: [u64; 2], offsets: RowPart<'a>, bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
+        match width_in_rows(head) {
+            Some(width) => Some((Self::integers(head[1], width, offsets), bytes)),
+            None => Self::parse(head, bytes, count),
         }
     }
 
@@ -170,13 +192,7 @@ impl<'a> Keys<'a> {
     #[inline]
     fn integer_offset(&self, index: usize) -> u64 {
         match *self {
-            Self::Integers { width, mask, bytes, .. } => {
-                let start = index * width;
-                match bytes.get(start..start + 8) {
-                    Some(b) => u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) & mask,
-                    None => 0,
-                }
-            }
+            Self::Integers { mask, offsets, .. } => offsets.word(index) & mask,
             Self::Variable { .. } => 0,
         }
     }

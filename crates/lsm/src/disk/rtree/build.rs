@@ -12,7 +12,7 @@ use super::pages::{FANOUT_MAX, HAS_ANTIMATTER, HAS_SEQUENCES, POINTS_MAX, RECTAN
 use crate::Result;
 use crate::disk::column;
 use crate::disk::component::{ComponentMeta, Statistics};
-use crate::disk::keys::KeysBuilder;
+use crate::disk::keys::{KeysBuilder, width_in_rows};
 use crate::disk::page::{PageKind, PagePointer};
 use crate::disk::writer::ComponentWriter;
 
@@ -141,13 +141,16 @@ impl RTreeBuilder {
         let payload = &mut self.payload;
         let mut flags = if self.points { 0 } else { RECTANGLES };
         payload.clear();
-        // What a search needs of every leaf stands in front; most keys are never looked at.
+        // What a search needs of every leaf stands in front; most entries are never looked at.
         let keys = leaf.keys.take(count);
         payload.extend_from_slice(bytemuck::bytes_of(&keys.head));
         let columns = &mut leaf.corners[..if self.points { 2 } else { 4 }];
-        column::encode(columns, count, payload);
+        let key_width = width_in_rows(keys.head);
+        column::encode(columns, count, (&keys.body, key_width.unwrap_or(0)), payload);
         columns.iter_mut().for_each(|column| drop(column.drain(..count)));
-        payload.extend_from_slice(&keys.body);
+        if key_width.is_none() {
+            payload.extend_from_slice(&keys.body);
+        }
         if leaf.antimatter[..count].contains(&true) {
             flags |= HAS_ANTIMATTER;
             for bits in leaf.antimatter[..count].chunks(64) {

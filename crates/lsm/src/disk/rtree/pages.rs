@@ -5,7 +5,7 @@ use terrane_space::{Point, Rect, RectF32, from_ordered_bits, ordered_bits};
 use super::kernels;
 use crate::disk::btree::words_if;
 use crate::disk::column::{self, Column, UpperRange};
-use crate::disk::keys::{Key, Keys, split_head};
+use crate::disk::keys::{Key, Keys, split_head, width_in_rows};
 use crate::disk::page::{Page, PageKind, PagePointer};
 
 /// A leaf has anti-matter bits.
@@ -99,14 +99,15 @@ impl<'a> Leaf<'a> {
         let count = page.count();
         let rectangles = page.flags() & RECTANGLES != 0;
         let (head, rest) = split_head(page.payload())?;
-        let (x0, y0, far, rest) = if rectangles {
-            let ([x0, y0, x1, y1], rest) = column::parse::<4>(rest, count)?;
-            (x0, y0, Some([x1, y1]), rest)
+        let key_width = width_in_rows(head).unwrap_or(0);
+        let (x0, y0, far, offsets, rest) = if rectangles {
+            let ([x0, y0, x1, y1], offsets, rest) = column::parse::<4>(rest, count, key_width)?;
+            (x0, y0, Some([x1, y1]), offsets, rest)
         } else {
-            let ([x, y], rest) = column::parse::<2>(rest, count)?;
-            (x, y, None, rest)
+            let ([x, y], offsets, rest) = column::parse::<2>(rest, count, key_width)?;
+            (x, y, None, offsets, rest)
         };
-        let (keys, rest) = Keys::parse(head, rest, count)?;
+        let (keys, rest) = Keys::parse_rows(head, offsets, rest, count)?;
         let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
         let has_sequences = page.flags() & HAS_SEQUENCES != 0;
         let (begins, rest) = words_if(has_sequences, rest, count)?;
