@@ -7,6 +7,7 @@
 
 use std::collections::BinaryHeap;
 
+use smallvec::SmallVec;
 use terrane_space::{Point, Rect, f32_above, f32_below};
 
 use super::SpatialSource;
@@ -30,6 +31,9 @@ const MEASURE_SLACK: f64 = 1e-300;
 const PAGES_MAX: u64 = 64;
 const WAITING_SLACK: usize = 1024;
 
+/// Most measures that are put in order one by one.
+const INSERTED_MAX: usize = 6;
+
 /// Most children of a page that are brought near the processor before they are opened.
 const AHEAD_MAX: usize = 4;
 
@@ -39,7 +43,7 @@ struct Queue<'v> {
     /// The bits of a bound, which order as the numbers that they are, inverted for the smallest to
     /// come first; then the number of a node.
     order: BinaryHeap<u64>,
-    nodes: Vec<Place<'v>>,
+    nodes: SmallVec<[Place<'v>; 32]>,
 }
 
 /// A node of a component.
@@ -93,8 +97,8 @@ struct Waiting {
 struct Guarded<'g> {
     guard: &'g ReadGuard,
     /// Leaves with waiting points.
-    opened: Vec<PageRef<'g>>,
-    passed: Vec<Passed<'g>>,
+    opened: SmallVec<[PageRef<'g>; 8]>,
+    passed: SmallVec<[Passed<'g>; 4]>,
 }
 
 /// A point that may be among the nearest.
@@ -154,15 +158,16 @@ pub fn nearest_points<'v, M: Metric>(
         snapshot,
         count,
         origin: Origin::new(metric.surface()),
-        best: Vec::with_capacity(count + 32),
+        best: SmallVec::with_capacity(count),
+        bounding: 0,
         bound: f64::INFINITY,
         node_bound: f32::INFINITY,
         window: None,
         unbounded: Vec::new(),
-        queue: Queue { order: BinaryHeap::with_capacity(32), nodes: Vec::with_capacity(32) },
+        queue: Queue { order: BinaryHeap::with_capacity(32), nodes: SmallVec::new() },
         measures: BoxBounds::default(),
         bounds: DistanceBounds::default(),
-        waiting: Vec::with_capacity(64),
+        waiting: SmallVec::new(),
         entries: Vec::with_capacity(32),
         keys: Vec::with_capacity(512),
         keys_kept: 0,
@@ -184,8 +189,11 @@ struct Search<'v, 'm, M, E> {
     count: usize,
     origin: Origin,
     /// Upper bounds of the measures of the nearest points so far, at most `count` of them, and of the
-    /// points of the leaf that is being read, in no order.
-    best: Vec<f64>,
+    /// points of the leaf that is being read. Up to [`SMALLEST_MAX`], those that the bound was
+    /// taken from ascend.
+    best: SmallVec<[f64; 32]>,
+    /// How many at the front of `best` the bound was taken from: none or `count`.
+    bounding: usize,
     /// Nothing farther can be among the nearest; infinite until `count` points are known.
     bound: f64,
     /// The bound or a little more.
@@ -203,7 +211,7 @@ struct Search<'v, 'm, M, E> {
     entries: Vec<Entry>,
     /// Points of opened leaves that may be within the bound, by what the leaf tells without its
     /// lower parts and keys; leaf by leaf.
-    waiting: Vec<Waiting>,
+    waiting: SmallVec<[Waiting; 64]>,
     keys: Vec<u8>,
     /// Bytes of keys after the last clearing.
     keys_kept: usize,
@@ -235,7 +243,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
 
     /// Goes on until enough waits to be looked at; false when there is nothing more to open.
     fn run_guarded(&mut self, guard: &ReadGuard) -> Result<bool> {
-        let mut guarded = Guarded { guard, opened: Vec::with_capacity(8), passed: Vec::with_capacity(4) };
+        let mut guarded = Guarded { guard, opened: SmallVec::new(), passed: SmallVec::new() };
         let last_page = self.pages + PAGES_MAX;
         let mut more = false;
         while let Some((measure, first)) = self.queue.pop() {
@@ -261,19 +269,21 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
 
     /// Looks closely at the waiting points.
     fn settle(&mut self, guarded: &Guarded<'_>) {
-        let waiting = std::mem::take(&mut self.waiting);
-        let bound = self.bound;
-        for points in waiting.chunk_by(|a, b| a.leaf == b.leaf) {
-            let Some(leaf) = guarded.opened.get(points[0].leaf as usize).and_then(|page| Leaf::parse(page)) else {
-                continue;
-            };
-            for index in points.iter().filter(|point| point.lower <= bound).map(|point| point.index as usize) {
-                let place = leaf.point(index);
-                self.keep(self.metric.to_point(place), place, &leaf.keys.get(index));
+        let mut next = 0;
+        while let Some(number) = self.waiting.get(next).map(|point| point.leaf) {
+            let leaf = guarded.opened.get(number as usize).and_then(|page| Leaf::parse(page));
+            while let Some(point) = self.waiting.get(next).filter(|point| point.leaf == number) {
+                next += 1;
+                if let Some(leaf) = &leaf
+                    && point.lower <= self.bound
+                {
+                    let index = point.index as usize;
+                    let place = leaf.point(index);
+                    self.keep(self.metric.to_point(place), place, &leaf.keys.get(index));
+                }
             }
             self.clear_out();
         }
-        self.waiting = waiting;
         self.waiting.clear();
     }
 
@@ -483,11 +493,21 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
 
     /// Shrinks the bound by the points that a leaf has added.
     fn shrink_bound(&mut self) {
-        if self.best.len() < self.count {
+        let len = self.best.len();
+        if len < self.count || len == self.bounding {
             return;
         }
-        let len = self.best.len();
-        if len <= SMALLEST_MAX {
+        if self.bounding > 0 && len - self.bounding <= INSERTED_MAX && self.count <= SMALLEST_MAX {
+            let (front, new) = self.best.split_at_mut(self.count);
+            for value in new {
+                let place = front.partition_point(|other| other <= value);
+                if place < front.len() {
+                    front[place..].rotate_right(1);
+                    front[place] = *value;
+                }
+            }
+            self.best.truncate(self.count);
+        } else if len <= SMALLEST_MAX {
             let mut values = [f64::INFINITY; SMALLEST_MAX];
             values[..len].copy_from_slice(&self.best);
             self.best.truncate(self.count);
@@ -495,7 +515,11 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         } else {
             self.best.select_nth_unstable_by(self.count - 1, f64::total_cmp);
             self.best.truncate(self.count);
+            if self.count <= SMALLEST_MAX {
+                self.best.sort_unstable_by(f64::total_cmp);
+            }
         }
+        self.bounding = self.count;
         let farthest = self.best[self.count - 1];
         // Measures that differ by rounding may be one distance, in which keys decide.
         self.bound = farthest * (1.0 + 1e-14) + MEASURE_SLACK;
