@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 pub enum MergePolicy {
     /// The prefix policy (Kim 2016, section 4.3.1): the smallest sequence of components, oldest
     /// first, none of them larger than `mergeable_bytes_max`, whose sum exceeds that size or
-    /// whose number reaches `components_max`.
+    /// whose number reaches `components_max`. Newer ones that came during the merge before, and with
+    /// which the sum does not exceed that size, are merged along: with the smallest
+    /// sequence alone, merges fall ever farther behind steady writes (decision 13).
     Prefix {
         /// Components larger than this are left alone.
         mergeable_bytes_max: u64,
@@ -26,14 +28,13 @@ impl Default for MergePolicy {
 }
 
 impl MergePolicy {
-    /// Whether there are several times as many components as the policy wants, so that merges must be
-    /// waited for. `sizes` are the components' bytes, newest first.
-    pub fn is_far_behind(&self, sizes: &[u64]) -> bool {
-        const TIMES: usize = 4;
+    /// Whether there are more than `times` as many components as the policy wants. `sizes` are the
+    /// components' bytes, newest first.
+    pub fn is_behind(&self, sizes: &[u64], times: usize) -> bool {
         match *self {
             Self::Prefix { mergeable_bytes_max, components_max } => {
                 let mergeable = sizes.iter().take_while(|size| **size <= mergeable_bytes_max).count();
-                mergeable > components_max.max(2).saturating_mul(TIMES)
+                mergeable > components_max.max(2).saturating_mul(times)
             }
         }
     }
@@ -51,7 +52,11 @@ impl MergePolicy {
                     sum = sum.saturating_add(sizes[index]);
                     let count = oldest - index + 1;
                     if count >= 2 && (sum > mergeable_bytes_max || count >= components_max.max(2)) {
-                        return Some(index..oldest + 1);
+                        let newer = sizes[..index].iter().rev().take_while(|size| {
+                            sum = sum.saturating_add(**size);
+                            sum <= mergeable_bytes_max
+                        });
+                        return Some(index - newer.count()..oldest + 1);
                     }
                 }
                 None
@@ -76,21 +81,49 @@ mod tests {
     }
 
     #[test]
-    fn a_multiple_of_what_is_wanted_is_far_behind() {
+    fn a_multiple_of_what_is_wanted_is_behind() {
         let policy = MergePolicy::Prefix { mergeable_bytes_max: 100, components_max: 3 };
-        assert!(!policy.is_far_behind(&[10; 12]));
-        assert!(policy.is_far_behind(&[10; 13]));
+        assert!(!policy.is_behind(&[10; 12], 4));
+        assert!(policy.is_behind(&[10; 13], 4));
         let large = [&[10; 12][..], &[500; 90]].concat();
-        assert!(!policy.is_far_behind(&large), "large ones are never merged");
+        assert!(!policy.is_behind(&large, 4), "large ones are never merged");
         let never = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
-        assert!(!never.is_far_behind(&[10; 1000]));
+        assert!(!never.is_behind(&[10; 1000], 4));
     }
 
     #[test]
-    fn the_oldest_of_many_are_merged_first() {
+    fn many_small_ones_are_merged_from_the_oldest_on() {
         assert_eq!(prefix(&[10, 10, 10]), Some(0..3));
-        assert_eq!(prefix(&[1, 10, 10, 10]), Some(1..4));
         assert_eq!(prefix(&[10, 10, 10, 500]), Some(0..3));
+        assert_eq!(prefix(&[1, 10, 10, 10]), Some(0..4));
+        assert_eq!(prefix(&[9, 30, 30, 20, 20]), Some(1..5), "as many as make no more than the limit");
+        assert_eq!(prefix(&[1, 80, 10, 10, 10]), Some(2..5));
+    }
+
+    /// An hour of flushes while a merge takes its time: components stay as many as come during a merge.
+    #[test]
+    fn merges_keep_up_with_flushes() {
+        const FLUSH: u64 = 6;
+        const MERGED_PER_FLUSH: u64 = 30;
+        let policy = MergePolicy::Prefix { mergeable_bytes_max: 1024, components_max: 5 };
+        let (mut sizes, mut merging, mut most) = (Vec::new(), None::<(Range<usize>, u64)>, 0);
+        for _ in 0..12_000 {
+            sizes.insert(0, FLUSH);
+            if let Some((range, left)) = &mut merging {
+                *range = range.start + 1..range.end + 1;
+                *left = left.saturating_sub(MERGED_PER_FLUSH);
+                if *left == 0 {
+                    let sum = sizes[range.clone()].iter().sum();
+                    sizes.splice(range.clone(), [sum]);
+                    merging = None;
+                }
+            }
+            if merging.is_none() {
+                merging = policy.choose(&sizes).map(|range| (range.clone(), sizes[range].iter().sum()));
+            }
+            most = most.max(sizes.iter().filter(|size| **size <= 1024).count());
+        }
+        assert!(most <= 150, "{most} components");
     }
 
     #[test]

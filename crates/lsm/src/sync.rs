@@ -22,6 +22,7 @@ pub use model::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(any(loom, shuttle))]
 mod model {
     use std::ops::{Deref, DerefMut};
+    use std::time::Duration;
 
     use super::checker::sync;
 
@@ -96,6 +97,13 @@ mod model {
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.0.take().expect(HELD);
             guard.0 = Some(self.0.wait(held).expect("the checker stops at the first panic"));
+        }
+
+        /// As [`Self::wait`], but wakes by itself after a time.
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
+            let held = guard.0.take().expect(HELD);
+            let woken = self.0.wait_timeout(held, time).expect("the checker stops at the first panic");
+            guard.0 = Some(woken.0);
         }
 
         /// Wakes one waiter.

@@ -148,3 +148,27 @@ fn the_cache_keeps_to_its_size_and_the_answers_stay() {
     drop(component);
     assert_eq!(bench.cache.counters().bytes_cached, 0);
 }
+
+/// Components that keep sequence numbers are asked for keys as others are: filters and the cache
+/// answer, and not the file.
+#[test]
+fn absent_keys_are_cheap_where_versions_are_kept() {
+    let mut bench = Bench::new();
+    // 30 versions each, so that some keys go on from leaf to leaf.
+    let versions = |key: u64| (0..30).rev().map(move |begin| (begin, Some(vec![key as u8; 200]))).collect();
+    let entries: Versions = (0..2_000).map(|key| ((2 * key as u64).to_be_bytes().to_vec(), versions(key))).collect();
+    let meta = build(&mut bench, &entries, true);
+    let component = open(&bench, &meta);
+    for key in 0..2_000 {
+        assert!(component.get(&(2 * key as u64).to_be_bytes(), 7).unwrap().is_some(), "{key}");
+    }
+    let absent = || {
+        let before = bench.cache.counters().pages_read;
+        for key in 0..2_000_u64 {
+            assert!(component.get(&(2 * key + 1).to_be_bytes(), u64::MAX).unwrap().is_none());
+        }
+        bench.cache.counters().pages_read - before
+    };
+    absent();
+    assert_eq!(absent(), 0);
+}

@@ -219,16 +219,19 @@ impl Partition {
         Ok(())
     }
 
-    /// What the policy wants merged: the index's place and the range of its components.
+    /// What the policy wants merged first, most components before fewer: the index's place and the
+    /// range of its components.
     pub fn choose_merge(&self, policy: &MergePolicy) -> Option<(usize, Range<usize>)> {
         let version = self.version.load();
-        let mut indexes = version.components.iter().map(|parts| sizes(parts)).enumerate();
-        indexes.find_map(|(place, sizes)| Some((place, policy.choose(&sizes)?)))
+        let indexes = version.components.iter().map(|parts| sizes(parts)).enumerate();
+        let wanted = indexes.filter_map(|(place, sizes)| Some((place, policy.choose(&sizes)?)));
+        // Of equal ones the first.
+        wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
     }
 
-    /// Whether an index has several times as many components as the policy wants.
-    pub fn is_far_behind(&self, policy: &MergePolicy) -> bool {
-        self.version.load().components.iter().any(|parts| policy.is_far_behind(&sizes(parts)))
+    /// Whether an index has more than `times` as many components as the policy wants.
+    pub fn is_behind(&self, policy: &MergePolicy, times: usize) -> bool {
+        self.version.load().components.iter().any(|parts| policy.is_behind(&sizes(parts), times))
     }
 
     /// Merges neighbouring components of an index. `None` when there was nothing to do or it

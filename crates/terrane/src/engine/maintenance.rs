@@ -1,17 +1,26 @@
-//! Flush and merge in the background, and the slowing of writers at the memory limit.
+//! Flush and merge in the background, and the slowing of writers at the memory limit and where merges
+//! fall behind.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::Log;
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
-use terrane_lsm::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use terrane_lsm::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 
 use super::commit::closed;
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
+
+/// A close waits for merges when there are more than so many times the components that the policy wants.
+const TIMES_WAITED_FOR: usize = 4;
+/// Writes are slowed when there are more than so many times the components that the policy wants.
+const TIMES_SLOWED: usize = 12;
+/// How long a slowed write waits, unless merges have caught up before.
+const SLOWED: Duration = Duration::from_millis(2);
 
 /// What flushes and merges did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +37,8 @@ pub struct MaintenanceCounters {
     pub merge_written_bytes: u64,
     /// Writes that had to wait for a flush.
     pub stalls: u64,
+    /// Writes that were slowed because merges are far behind.
+    pub slowed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +72,9 @@ pub(crate) struct Maintenance {
     merge_read_bytes: AtomicU64,
     merge_written_bytes: AtomicU64,
     stalls: AtomicU64,
+    slowed: AtomicU64,
+    /// Whether merges are so far behind that writes are slowed.
+    crowded: AtomicBool,
 }
 
 impl Maintenance {
@@ -73,6 +87,7 @@ impl Maintenance {
             merge_read_bytes: load(&self.merge_read_bytes),
             merge_written_bytes: load(&self.merge_written_bytes),
             stalls: load(&self.stalls),
+            slowed: load(&self.slowed),
         }
     }
 
@@ -110,7 +125,7 @@ impl Engine {
 
     /// Merges, and notes how that ended.
     fn merge_and_note(&self) {
-        let is_behind = self.is_far_behind();
+        let is_behind = self.is_behind(TIMES_WAITED_FOR);
         self.maintenance.state.lock().catching_up |= is_behind;
         let merged = self.merge_all();
         let mut state = self.maintenance.state.lock();
@@ -151,7 +166,7 @@ impl Engine {
     /// that was not enough, and there are several times as many as the policy wants, long ones
     /// are waited for.
     pub fn stop_maintenance(&self) {
-        let is_behind = self.is_far_behind();
+        let is_behind = self.is_behind(TIMES_WAITED_FOR);
         let mut state = self.maintenance.state.lock();
         if !is_behind && !state.catching_up {
             self.maintenance.cancellation.cancel();
@@ -168,11 +183,29 @@ impl Engine {
         }
     }
 
-    /// Whether an index has several times as many components as the merge policy wants. A store that
-    /// was opened leniently merges nothing by itself.
-    fn is_far_behind(&self) -> bool {
+    /// Whether an index has more than so many times the components that the merge policy wants. A store
+    /// that was opened leniently merges nothing by itself.
+    fn is_behind(&self, times: usize) -> bool {
         let policy = &self.options.merge_policy;
-        !self.options.lenient && self.datasets.load().values().any(|dataset| dataset.partition.is_far_behind(policy))
+        !self.options.lenient && self.datasets.load().values().any(|dataset| dataset.partition.is_behind(policy, times))
+    }
+
+    /// To be called when components have come or gone: notes whether writes are to be slowed.
+    fn note_components(&self) {
+        self.maintenance.crowded.store(self.is_behind(TIMES_SLOWED), Ordering::Relaxed);
+    }
+
+    /// Has a write wait a little while merges are far behind, so that they gain on the writers, whom a
+    /// long merge never stops. Where merges fail, nothing is gained by waiting.
+    fn slow_down(&self) {
+        if !self.options.background || !self.maintenance.crowded.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.maintenance.state.lock();
+        if state.merge_failed.is_none() && !state.stopping {
+            self.maintenance.slowed.fetch_add(1, Ordering::Relaxed);
+            self.maintenance.changed.wait_for(&mut state, SLOWED);
+        }
     }
 
     /// Bytes of the active generation of a dataset at which it is sealed.
@@ -214,6 +247,7 @@ impl Engine {
 
     /// Lets a write pass, or has it wait until memory components have room again.
     pub fn admit_write(&self) -> Result<()> {
+        self.slow_down();
         if self.has_room() {
             return Ok(());
         }
@@ -334,6 +368,7 @@ impl Engine {
         let outcome = outcome.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
         let Some(outcome) = outcome else { return Ok(false) };
         self.maintenance.count_flush(&outcome);
+        self.note_components();
         if let (Some(log), Some(position)) = (&self.log, low_water.get()) {
             log.set_low_water(position)?;
         }
@@ -343,33 +378,41 @@ impl Engine {
     /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
     /// returns why the first failed: [`Error::Unmerged`] unless the failure is one of durability.
     pub fn merge_all(&self) -> Result<()> {
-        let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
+        let mut unmerged: Vec<_> = self.datasets.load().values().cloned().collect();
         let mut failed = Ok(());
-        for dataset in &datasets {
-            if let Err(error) = self.merge_dataset(dataset) {
-                self.note_failure(&error);
-                // A handle that refuses writes, as after a failed sync, lacks more than a merge.
-                let error = match self.visibility.failure() {
-                    Some(_) => error,
-                    None => Error::Unmerged { dataset: dataset.name.clone(), cause: Box::new(error) },
-                };
-                failed = failed.and(Err(error));
-            }
+        // One merge of each in turn, so that no dataset waits for all merges of another.
+        while !unmerged.is_empty() {
+            unmerged.retain(|dataset| match self.merge_once(dataset) {
+                Ok(merged) => merged,
+                Err(error) => {
+                    self.note_failure(&error);
+                    // A handle that refuses writes, as after a failed sync, lacks more than a merge.
+                    let error = match self.visibility.failure() {
+                        Some(_) => error,
+                        None => Error::Unmerged { dataset: dataset.name.clone(), cause: Box::new(error) },
+                    };
+                    if failed.is_ok() {
+                        failed = Err(error);
+                    }
+                    false
+                }
+            });
+            self.note_components();
         }
         failed
     }
 
-    fn merge_dataset(&self, dataset: &DatasetHandle) -> Result<()> {
+    /// Makes the merge that the policy wants first of a dataset; false if it wants none, or has to
+    /// give up.
+    fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
-        while let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) {
-            match dataset.partition.merge(&self.workshop, place, range, cancellation)? {
-                Some(outcome) => self.maintenance.count_merge(&outcome),
-                None if cancellation.is_cancelled() => break,
-                // Another merge changed the components meanwhile.
-                None => {}
-            }
+        let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) else { return Ok(false) };
+        let outcome = dataset.partition.merge(&self.workshop, place, range, cancellation)?;
+        if let Some(outcome) = &outcome {
+            self.maintenance.count_merge(outcome);
         }
-        Ok(())
+        // Without an outcome, another merge changed the components meanwhile, unless this was given up.
+        Ok(outcome.is_some() || !cancellation.is_cancelled())
     }
 
     /// Merges the components that every index of a dataset has now into one.
@@ -439,74 +482,4 @@ fn merge_loop(engine: &Weak<Engine>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use terrane_lsm::log::LogOptions;
-    use terrane_storage::{MemoryStorage, Storage};
-
-    use super::*;
-    use crate::dataset::Dataset;
-    use crate::options::Options;
-    use crate::record::Record;
-    use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
-
-    fn dataset(engine: &Arc<Engine>, name: &str) -> Dataset {
-        let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
-        let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
-        let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, Vec::new()).unwrap();
-        Dataset { engine: engine.clone(), handle: engine.create_dataset(name, schema).unwrap() }
-    }
-
-    /// A write for which no flush can make room is refused, and does not wait for ever.
-    #[test]
-    fn a_write_that_can_never_have_room_is_refused() {
-        for background in [false, true] {
-            let options = Options { background: false, ..Options::default() };
-            let mut engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
-            let changed = Arc::get_mut(&mut engine).unwrap();
-            changed.shares.components = 0;
-            changed.options.background = background;
-            engine.start_maintenance().unwrap();
-            let refused = dataset(&engine, "d").insert(&Record::at(1, 1.0, 2.0, Vec::new()));
-            assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
-            engine.close().unwrap();
-        }
-    }
-
-    /// A flush may take its manifest step between another one's step and its exchange of the
-    /// version. It then meets a generation of the other dataset that is on disk already, and whose
-    /// part of the log is about to be removed.
-    #[test]
-    fn a_flush_that_meets_a_generation_already_on_disk_leaves_the_low_water_mark() {
-        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-        let log = LogOptions { segment_size: 8 << 10, first_segment_size: 8 << 10, spare_segments: 0 };
-        let options = Options { background: false, log, ..Options::default() };
-        let engine = Engine::open(storage.clone(), options.clone()).unwrap();
-        let (older, newer) = (dataset(&engine, "older"), dataset(&engine, "newer"));
-        let log = engine.log.as_ref().unwrap();
-        let begin = log.end_lsn();
-        // The first flush has not come to removing segments when the second takes its step.
-        let held = log.hold(begin).unwrap();
-        for key in 0..200 {
-            older.insert(&Record::at(key, 1.0, 2.0, Vec::new())).unwrap();
-        }
-        newer.insert(&Record::at(1, 1.0, 2.0, Vec::new())).unwrap();
-        let first_lsn = older.handle.partition.active().first_lsn().unwrap();
-        older.flush().unwrap();
-        let raised = engine.workshop.manifest.current().low_water;
-        assert!(raised.segment > log.position_of(first_lsn).unwrap().segment, "{raised:?}");
-        // As if the generation were still in the version.
-        older.handle.partition.active().note_lsn(first_lsn);
-        newer.flush().unwrap();
-        let kept = engine.workshop.manifest.current().low_water;
-        assert!(kept >= raised, "{kept:?} after {raised:?}");
-        drop(held);
-        log.set_low_water(raised).unwrap();
-        engine.close().unwrap();
-        drop((older, newer, engine));
-        let engine = Engine::open(storage, options).unwrap();
-        for (name, count) in [("older", 200), ("newer", 1)] {
-            let dataset = Dataset { engine: engine.clone(), handle: engine.dataset(name).unwrap() };
-            assert_eq!(dataset.snapshot().count(&crate::Query::new()).unwrap(), count, "{name}");
-        }
-    }
-}
+mod tests;

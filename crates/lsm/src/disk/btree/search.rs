@@ -43,9 +43,6 @@ impl BTreeComponent {
             Some((first, last)) if first <= key && key <= last => {}
             _ => return Ok(None),
         }
-        if self.file().meta().has_sequences {
-            return self.get_version(key, snapshot);
-        }
         let Some(mut pointer) = self.file().meta().root else { return Ok(None) };
         let guard = ReadGuard::enter();
         loop {
@@ -59,10 +56,17 @@ impl BTreeComponent {
                     pointer = inner.children[inner.child_of(key, false)];
                 }
                 _ => {
+                    // The last leaf that can have the key: it has one of its versions, or there is none.
                     let leaf = self.leaf(&page, pointer)?;
-                    let index = leaf.keys.lower_bound(leaf.count, key);
-                    let found = index < leaf.count && *leaf.keys.get(index) == *key;
-                    return Ok(found.then(|| Found { page: page.into_owned(), index }));
+                    let first = leaf.keys.lower_bound(leaf.count, key);
+                    let mut versions =
+                        (first..leaf.count).take_while(|index| *leaf.keys.get(*index) == *key).peekable();
+                    if versions.peek().is_some() && first == 0 && self.file().meta().has_sequences {
+                        // Newer ones may be in leaves before.
+                        return self.get_version(key, snapshot);
+                    }
+                    let seen = versions.find(|index| leaf.get(*index).begin.is_none_or(|begin| begin <= snapshot));
+                    return Ok(seen.map(|index| Found { page: page.into_owned(), index }));
                 }
             }
         }
