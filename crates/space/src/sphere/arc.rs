@@ -1,6 +1,6 @@
 //! Great-circle arcs: the shorter way between two points.
 
-use super::angle::{add, cross, dot, longitude_difference, norm, sin_cos_latitude, subtract, unit_vector};
+use super::angle::{add, cross, dot, longitude_difference, norm, subtract, unit_vector};
 use super::{EARTH_RADIUS_M, distance_m};
 use crate::{Point, Rect};
 
@@ -53,10 +53,17 @@ pub fn arc_rect(a: Point, b: Point) -> Rect {
 ///
 /// The tangent of the latitude along a great circle is a sinusoid in the
 /// longitude: `t1 cos(l) + slope sin(l)`, measured from the first end.
+///
+/// Boxes are stored, and computed again to find what is stored, so they must have the same bits
+/// on every machine: those of `std` are of its C library and processor, hence `libm`.
 fn northernmost_latitude(latitude_1: f64, latitude_2: f64, difference: f64) -> f64 {
     let tangent = |latitude: f64| {
-        let (sin, cos) = sin_cos_latitude(latitude);
-        sin / cos
+        if latitude.abs() <= 45.0 {
+            return libm::tan(latitude.to_radians());
+        }
+        // 90 - |latitude| is exact here.
+        let colatitude = 90.0 - latitude.abs();
+        (1.0 / libm::tan(colatitude.to_radians())).copysign(latitude)
     };
     let (t1, t2) = (tangent(latitude_1), tangent(latitude_2));
     if !t1.is_finite() || !t2.is_finite() {
@@ -64,12 +71,12 @@ fn northernmost_latitude(latitude_1: f64, latitude_2: f64, difference: f64) -> f
         return f64::NEG_INFINITY;
     }
     let difference = difference.to_radians();
-    let slope = (t2 - t1) / difference.sin() + t1 * (difference * 0.5).tan();
-    let longitude = slope.atan2(t1);
+    let slope = (t2 - t1) / libm::sin(difference) + t1 * libm::tan(difference * 0.5);
+    let longitude = libm::atan2(slope, t1);
     if longitude <= 0.0 || longitude >= difference {
         return f64::NEG_INFINITY;
     }
-    (t1.hypot(slope).atan().to_degrees() + MARGIN_DEGREES).min(90.0)
+    (libm::atan(libm::hypot(t1, slope)).to_degrees() + MARGIN_DEGREES).min(90.0)
 }
 
 /// Distance in metres from `point` to the great-circle arc from `a` to `b`.

@@ -113,6 +113,12 @@ fn arcs_bulge_poleward() {
     let south = arc_rect(Point::new(-45.0, -60.0), Point::new(45.0, -60.0));
     assert_eq!((south.y0, south.y1), (-rect.y1, -rect.y0));
     // The highest point is an end: no bulge.
+    // Stores hold these boxes: they are the same to the bit for ever.
+    let bits = |a: (f64, f64), b: (f64, f64)| arc_rect(Point::new(a.0, a.1), Point::new(b.0, b.1)).y1.to_bits();
+    assert_eq!(bits((-73.98, 40.75), (-73.95, 40.75)), 0x4044_6000_0825_21b1);
+    assert_eq!(bits((0.0, 1e-3), (1.0, 1e-3)), 0x3f50_6276_b620_3782);
+    assert_eq!(bits((-10.0, 51.5), (25.0, 47.25)), 0x4049_c941_866d_f1de);
+    assert_eq!(bits((100.0, 89.0), (-100.0, 88.5)), 0x4056_72ab_8e30_e045);
     let sloped = arc_rect(Point::new(0.0, 60.0), Point::new(90.0, 0.0));
     assert_eq!(sloped, Rect::new(0.0, 0.0, 90.0, 60.0));
     let over_pole = arc_rect(Point::new(-90.0, 70.0), Point::new(90.0, 80.0));
