@@ -156,7 +156,7 @@ fn absent_keys_are_cheap_where_versions_are_kept() {
     let mut bench = Bench::new();
     // 30 versions each, so that some keys go on from leaf to leaf.
     let versions = |key: u64| (0..30).rev().map(move |begin| (begin, Some(vec![key as u8; 200]))).collect();
-    let entries: Versions = (0..2_000).map(|key| ((2 * key as u64).to_be_bytes().to_vec(), versions(key))).collect();
+    let entries: Versions = (0..2_000_u64).map(|key| ((2 * key).to_be_bytes().to_vec(), versions(key))).collect();
     let meta = build(&mut bench, &entries, true);
     let component = open(&bench, &meta);
     for key in 0..2_000 {

@@ -108,9 +108,9 @@ impl<'a> SpatialLoader<'a> {
         self.corners = Vec::new();
         self.keys = Vec::new();
         self.ends = Vec::new();
-        let Self { workshop, system, points, mut runs, mut files, .. } = self;
+        let Self { workshop, system, points, mut runs, mut files, budget, .. } = self;
         let index = RTreeIndex { system, points };
-        reduce(&mut runs, &mut files, &mut |runs| merge(workshop, &index, runs))?;
+        reduce(&mut runs, &mut files, budget, &mut |runs| merge(workshop, &index, runs))?;
         if let [run] = &runs[..] {
             files.give_away(std::slice::from_ref(run));
             return Ok(run.clone());

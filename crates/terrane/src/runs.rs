@@ -3,13 +3,20 @@
 use std::sync::Arc;
 
 use terrane_lsm::disk::{ComponentMeta, component_name};
+use terrane_lsm::partition::merged_at_once;
 use terrane_storage::Storage;
 
 use crate::Result;
 
-/// Runs that are merged at once. Each is an open file and a page in memory, and is looked at for
+/// Most runs that are merged at once. Each is an open file and a page in memory, and is looked at for
 /// every entry; more of them are merged in several passes.
 const FAN_IN: usize = 16;
+
+/// How many runs are merged at once: fewer where their longest pages do not fit into `budget` bytes.
+fn fan_in(runs: &[ComponentMeta], budget: usize) -> usize {
+    let longest = runs.iter().map(|run| run.page_len_max).max().unwrap_or(0);
+    merged_at_once(std::iter::repeat_n(longest, FAN_IN), budget as u64)
+}
 
 /// Component files that no manifest names. They are removed with this, unless they are given away.
 #[derive(Debug)]
@@ -51,18 +58,20 @@ impl Drop for UnnamedFiles {
     }
 }
 
-/// Has neighbouring runs merged until no more are left than can be merged at once.
+/// Has neighbouring runs merged until no more are left than can be merged at once with `budget` bytes.
 pub(crate) fn reduce(
     runs: &mut Vec<ComponentMeta>,
     files: &mut UnnamedFiles,
+    budget: usize,
     merge: &mut dyn FnMut(&[ComponentMeta]) -> Result<ComponentMeta>,
 ) -> Result<()> {
     let mut start = 0;
-    while runs.len() > FAN_IN {
+    let fan_in = fan_in(runs, budget);
+    while runs.len() > fan_in {
         if start + 1 >= runs.len() {
             start = 0;
         }
-        let end = runs.len().min(start + FAN_IN.min(runs.len() - FAN_IN + 1));
+        let end = runs.len().min(start + fan_in.min(runs.len() - fan_in + 1));
         let merged = merge(&runs[start..end])?;
         files.add(&merged);
         let old: Vec<ComponentMeta> = runs.splice(start..end, [merged]).collect();

@@ -81,6 +81,8 @@ pub struct ComponentMeta {
     pub height: u8,
     /// Number of pages before the description.
     pub pages: u32,
+    /// Bytes of the longest of them, which a merge holds in memory.
+    pub page_len_max: u32,
     /// Whether entries carry begin and end sequence numbers.
     pub has_sequences: bool,
     /// Minimum and maximum of the contents.

@@ -23,6 +23,7 @@ pub struct ComponentWriter {
     /// Bytes handed to the file.
     written: u64,
     pages: u32,
+    page_len_max: u32,
     finished: bool,
 }
 
@@ -37,6 +38,7 @@ impl ComponentWriter {
             buffer: Vec::with_capacity(BUFFER_LEN + (16 << 10)),
             written: 0,
             pages: 0,
+            page_len_max: 0,
             finished: false,
         })
     }
@@ -79,6 +81,7 @@ impl ComponentWriter {
             .pages
             .checked_add(1)
             .ok_or_else(|| Error::Invalid("a component holds at most 4 billion pages".into()))?;
+        self.page_len_max = self.page_len_max.max(pointer.length);
         if self.buffer.len() >= BUFFER_LEN {
             self.write_out()?;
         }
@@ -98,6 +101,7 @@ impl ComponentWriter {
     pub fn finish(mut self, mut meta: ComponentMeta) -> Result<ComponentMeta> {
         FileSeal { file_id: meta.file_id, stamp: meta.stamp } = self.seal;
         meta.pages = self.pages;
+        meta.page_len_max = self.page_len_max;
         meta.file_len = 0;
         let description = serde_json::to_vec(&meta)
             .map_err(|error| Error::Invalid(format!("a component's description cannot be written: {error}")))?;

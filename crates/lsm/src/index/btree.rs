@@ -1,9 +1,11 @@
 //! The LSM B-tree: the primary index, and the base of every kind that can be keyed by bytes.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::order::{Head, Order};
 use super::{
     CANCELLATION_STEP, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory,
     merged_sequence,
@@ -100,29 +102,27 @@ impl Index for BTreeIndex {
     ) -> Result<Option<ComponentMeta>> {
         let mut cursors = Vec::with_capacity(parts.len());
         for part in parts {
-            cursors.push(BTreeCursor::seek(downcast::<BTreeComponent>(part)?, &[])?);
+            cursors.push(Keyed::new(BTreeCursor::seek(downcast::<BTreeComponent>(part)?, &[])?));
         }
+        let mut order = Order::new(&cursors);
         let mut builder = BTreeBuilder::new(writer, false);
-        let mut key = Vec::new();
+        let mut last_key: Option<Vec<u8>> = None;
         let mut steps = 0u64;
-        // Newest component first: of equal keys, the first cursor's entry is the newest.
-        while let Some(smallest) = smallest(&cursors) {
+        // Newest component first: of equal keys, the first entry is the newest.
+        while let Some(first) = order.first() {
             steps += 1;
             if steps.is_multiple_of(CANCELLATION_STEP) && cancellation.is_cancelled() {
                 return Ok(None);
             }
-            key.clear();
-            if let Some(entry) = cursors[smallest].entry() {
-                key.extend_from_slice(&entry.key);
-                if !(entry.antimatter && is_oldest) {
-                    builder.push(&key, entry.antimatter, entry.begin.unwrap_or(0), entry.value)?;
+            let Keyed { cursor, key, .. } = &cursors[first];
+            if last_key.as_ref() != Some(key) {
+                last_key.get_or_insert_default().clone_from(key);
+                if let Some(entry) = cursor.entry().filter(|entry| !(entry.antimatter && is_oldest)) {
+                    builder.push(key, entry.antimatter, entry.begin.unwrap_or(0), entry.value)?;
                 }
             }
-            for cursor in &mut cursors {
-                while cursor.entry().is_some_and(|entry| *entry.key == *key) {
-                    cursor.advance()?;
-                }
-            }
+            cursors[first].advance()?;
+            order.moved(&cursors);
         }
         builder.finish(merged_sequence(parts)).map(Some)
     }
@@ -136,8 +136,41 @@ impl Index for BTreeIndex {
     }
 }
 
-/// Index of the cursor with the smallest key; of equal keys, the first one.
-fn smallest(cursors: &[BTreeCursor]) -> Option<usize> {
-    let keyed = cursors.iter().enumerate().filter_map(|(index, cursor)| Some((index, cursor.entry()?)));
-    keyed.min_by(|(first, a), (second, b)| a.key.cmp(&b.key).then(first.cmp(second))).map(|(index, _)| index)
+/// A cursor with the key where it is.
+struct Keyed {
+    cursor: BTreeCursor,
+    key: Vec<u8>,
+    at_end: bool,
+}
+
+impl Keyed {
+    fn new(cursor: BTreeCursor) -> Self {
+        let mut keyed = Self { cursor, key: Vec::new(), at_end: false };
+        keyed.note();
+        keyed
+    }
+
+    fn note(&mut self) {
+        self.key.clear();
+        match self.cursor.entry() {
+            Some(entry) => self.key.extend_from_slice(&entry.key),
+            None => self.at_end = true,
+        }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.cursor.advance()?;
+        self.note();
+        Ok(())
+    }
+}
+
+impl Head for Keyed {
+    fn is_at_end(&self) -> bool {
+        self.at_end
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key)
+    }
 }

@@ -5,6 +5,7 @@
 //! concrete types, as window, key range and nearest look-ups have little in common.
 
 mod btree;
+mod order;
 mod rtree;
 
 use std::any::Any;

@@ -8,11 +8,13 @@
 //!    place of the curve; it hides entries of its key in strictly older components only.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use terrane_space::{CoordinateSystem, Rect, hilbert};
 
+use super::order::{Head, Order};
 use super::{
     CANCELLATION_STEP, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory,
     merged_sequence,
@@ -132,27 +134,29 @@ impl Index for RTreeIndex {
         let mut steps = 0u64;
         // Of equal places, the entries of newer components come first: `hidden` then tells
         // whether one of them was anti-matter.
-        while let Some(smallest) = smallest(&cursors) {
+        let mut order = Order::new(&cursors);
+        while let Some(first) = order.first() {
             steps += 1;
             if steps.is_multiple_of(CANCELLATION_STEP) && cancellation.is_cancelled() {
                 return Ok(None);
             }
-            let cursor = &mut cursors[smallest];
+            let cursor = &mut cursors[first];
             if let Some(entry) = cursor.entry() {
                 group.enter(cursor.position(), &entry.key);
                 let keep = if entry.antimatter {
                     let new = group.is_new_antimatter(entry.rect);
-                    group.hide_below(smallest);
+                    group.hide_below(first);
                     new && !is_oldest
                 } else {
                     let live = cursor.life().is_none_or(|(_, end)| end == u64::MAX);
-                    live && !group.is_hidden(smallest)
+                    live && !group.is_hidden(first)
                 };
                 if keep {
                     builder.push(cursor.position(), entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
                 }
             }
-            cursors[smallest].advance()?;
+            cursors[first].advance()?;
+            order.moved(&cursors);
         }
         builder.finish(merged_sequence(parts)).map(Some)
     }
@@ -207,11 +211,16 @@ impl Group {
     }
 }
 
-/// Index of the cursor with the smallest (position, key); of equal ones, the first.
-fn smallest(cursors: &[RTreeCursor]) -> Option<usize> {
-    let keyed =
-        cursors.iter().enumerate().filter_map(|(index, cursor)| Some((index, cursor.position(), cursor.entry()?)));
-    keyed
-        .min_by(|(first, p, a), (second, q, b)| p.cmp(q).then_with(|| a.key.cmp(&b.key)).then(first.cmp(second)))
-        .map(|(index, ..)| index)
+impl Head for RTreeCursor {
+    fn is_at_end(&self) -> bool {
+        self.entry().is_none()
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        // Keys are looked at where positions are equal, which is seldom.
+        self.position().cmp(&other.position()).then_with(|| match (self.entry(), other.entry()) {
+            (Some(entry), Some(other)) => entry.key.cmp(&other.key),
+            _ => Ordering::Equal,
+        })
+    }
 }

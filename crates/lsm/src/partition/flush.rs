@@ -220,11 +220,15 @@ impl Partition {
     }
 
     /// What the policy wants merged first, most components before fewer: the index's place and the
-    /// range of its components.
-    pub fn choose_merge(&self, policy: &MergePolicy) -> Option<(usize, Range<usize>)> {
+    /// range of its components; no more of them than have their longest pages, one of each, in
+    /// `bytes_max`, but two.
+    pub fn choose_merge(&self, policy: &MergePolicy, bytes_max: u64) -> Option<(usize, Range<usize>)> {
         let version = self.version.load();
-        let indexes = version.components.iter().map(|parts| sizes(parts)).enumerate();
-        let wanted = indexes.filter_map(|(place, sizes)| Some((place, policy.choose(&sizes)?)));
+        let wanted = version.components.iter().enumerate().filter_map(|(place, parts)| {
+            let range = policy.choose(&sizes(parts))?;
+            let pages = parts[range.clone()].iter().rev().map(|part| part.file().meta().page_len_max);
+            Some((place, range.end - merged_at_once(pages, bytes_max)..range.end))
+        });
         // Of equal ones the first.
         wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
     }
@@ -370,6 +374,31 @@ fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Rang
 }
 
 /// Bytes of each component.
+/// How many components, of which a merge holds a page each, are merged at once: as many as have their
+/// longest pages in `bytes_max`, and two if there are so many.
+pub fn merged_at_once(longest_pages: impl Iterator<Item = u32>, bytes_max: u64) -> usize {
+    let mut sum = 0;
+    let fits = |(number, bytes): (usize, u32)| {
+        sum += u64::from(bytes);
+        (number < 2 || sum <= bytes_max).then_some(())
+    };
+    longest_pages.enumerate().map_while(fits).count()
+}
+
 fn sizes(parts: &[Arc<dyn DiskPart>]) -> Vec<u64> {
     parts.iter().map(|part| part.file().meta().file_len).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_hold_one_page_of_each_component_within_their_memory() {
+        let count = |pages: &[u32], bytes_max| merged_at_once(pages.iter().copied(), bytes_max);
+        assert_eq!(count(&[10, 10, 10, 10], 100), 4);
+        assert_eq!(count(&[10, 10, 10, 10], 35), 3);
+        assert_eq!(count(&[90, 90, 10], 35), 2, "two are always merged");
+        assert_eq!(count(&[1], 0), 1);
+    }
 }

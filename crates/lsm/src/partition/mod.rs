@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use flush::{FlushOutcome, MergeOutcome, Workshop};
+pub use flush::{FlushOutcome, MergeOutcome, Workshop, merged_at_once};
 pub use generation::Generation;
 pub use snapshot::{PinnedVersion, SnapshotRegistry};
 

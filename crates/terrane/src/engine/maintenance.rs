@@ -406,7 +406,10 @@ impl Engine {
     /// give up.
     fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
-        let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy) else { return Ok(false) };
+        let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy, self.shares.work as u64)
+        else {
+            return Ok(false);
+        };
         let outcome = dataset.partition.merge(&self.workshop, place, range, cancellation)?;
         if let Some(outcome) = &outcome {
             self.maintenance.count_merge(outcome);

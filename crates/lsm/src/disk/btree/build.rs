@@ -224,6 +224,7 @@ impl BTreeBuilder {
             root,
             height: self.levels.len() as u8 + u8::from(root.is_some()),
             pages: 0,
+            page_len_max: 0,
             has_sequences: self.has_sequences,
             statistics: self.statistics,
             key_range: self.first_key.map(|first| (to_hex(&first), to_hex(&self.last.0))),

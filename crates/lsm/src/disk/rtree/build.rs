@@ -238,6 +238,7 @@ impl RTreeBuilder {
             root,
             height: self.levels.len() as u8 + u8::from(root.is_some()),
             pages: 0,
+            page_len_max: 0,
             has_sequences: self.has_sequences,
             statistics: self.statistics,
             key_range: None,

@@ -270,7 +270,9 @@ impl Importer {
         let mut version = self.handle.partition.version();
         self.compared = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
         let engine = self.engine.clone();
-        reduce(&mut self.spilled, &mut self.files, &mut |runs| runs::merge(&engine.workshop, runs))?;
+        reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
+            runs::merge(&engine.workshop, runs)
+        })?;
         // The ascending run holds the earliest rows; in later runs the first row is first.
         let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
         let overlaps = self.overlaps_existing(&version, &runs)?;
