@@ -10,6 +10,7 @@
 mod catalog;
 mod commit;
 mod maintenance;
+mod names;
 mod open;
 mod row_numbers;
 mod spill;
@@ -31,7 +32,7 @@ pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
 pub(crate) use maintenance::Maintenance;
 pub use maintenance::MaintenanceCounters;
-pub(crate) use open::foreign_names;
+pub(crate) use names::foreign_names;
 pub(crate) use visibility::Visibility;
 
 use crate::locks::LockTable;

@@ -1,13 +1,13 @@
-//! Opening a store: the lock, the manifest, strays, components, and the log's replay.
+//! Opening a store: the lock, the manifest, components, the log's replay, and strays.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use terrane_lsm::disk::{PageCache, component_name};
-use terrane_lsm::log::{Log, LogPosition, RecoveryReport, is_log_file, replay_read_only};
+use terrane_lsm::disk::PageCache;
+use terrane_lsm::log::{Log, LogPosition, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
@@ -15,13 +15,13 @@ use terrane_lsm::sync::{AtomicU32, AtomicU64, Mutex};
 use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
 
 use super::commit::{Latch, closed};
+use super::names::{LOCK_NAME, check_not_foreign, check_not_lost, next_file_id, no_store, remove_strays, strays};
 use super::spill::SpillDirectory;
 use super::{DatasetHandle, Datasets, Engine, Maintenance, Visibility};
 use crate::locks::LockTable;
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
 
-const LOCK_NAME: &str = "LOCK";
 /// A reader that finds the manifest changed under it begins again, so many times at most.
 const READER_ATTEMPTS: usize = 100;
 /// Segments of the log above which opening flushes what it replayed, so that many short
@@ -69,30 +69,9 @@ impl Engine {
                 "the store's durability is {durability}, fixed when it was created; it cannot be opened as {wanted}"
             )));
         }
-        let next_file_id = remove_strays(&*storage, &current)?;
-        let cache = PageCache::new(shares.cache);
-        let datasets = open_datasets(&storage, &cache, &current, options.lenient)?;
-        let workshop = Workshop {
-            storage: storage.clone(),
-            cache: cache.clone(),
-            manifest: Arc::new(manifest),
-            next_file_id: Arc::new(AtomicU64::new(next_file_id)),
-        };
-        let mut replay = Replay::new(&datasets, &workshop, shares.components);
-        let replay_start = Instant::now();
-        let (log, recovery) = match durability {
-            Durability::None => (None, None),
-            _ => {
-                let store_id = store_id(&current)?;
-                let (log, report) =
-                    Log::open(storage.clone(), options.log, store_id, current.low_water, &mut |lsn, entry| {
-                        replay.entry(lsn, entry)
-                    })?;
-                (Some(log), Some(report))
-            }
-        };
-        let replay_time = replay_start.elapsed();
-        let last_sequence = replay.last_sequence;
+        let manifest = Arc::new(manifest);
+        let recovery = Recovery { storage: &storage, options: &options, shares, durability, manifest: &manifest };
+        let Recovered { datasets, workshop, log, report, last_sequence, replay_time } = recovery.run()?;
         let engine = Arc::new(Self {
             visibility: Visibility::new(last_sequence, log.is_some()),
             latch: Mutex::new(Latch::new(last_sequence + 1)),
@@ -100,7 +79,7 @@ impl Engine {
             _lock: Some(lock),
             writable: true,
             replay_time,
-            ..Self::base(storage, options, durability, shares, cache, workshop, log, recovery)
+            ..Self::base(storage, options, durability, shares, workshop, log, report)
         });
         let tail =
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
@@ -174,17 +153,15 @@ impl Engine {
             datasets: ArcSwap::from_pointee(datasets),
             tail,
             _spill: Some(spill),
-            ..Self::base(storage.clone(), options.clone(), durability, shares, cache, workshop, None, None)
+            ..Self::base(storage.clone(), options.clone(), durability, shares, workshop, None, None)
         }))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields that both ways of opening fill")]
     fn base(
         storage: Arc<dyn Storage>,
         options: Options,
         durability: Durability,
         shares: MemoryShares,
-        cache: Arc<PageCache>,
         workshop: Workshop,
         log: Option<Log>,
         recovery: Option<RecoveryReport>,
@@ -195,7 +172,7 @@ impl Engine {
             options,
             durability,
             shares,
-            cache,
+            cache: workshop.cache.clone(),
             workshop,
             log,
             locks: LockTable::new(),
@@ -230,6 +207,75 @@ impl Engine {
         self.visibility.fail(&closed());
         let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
         ended.and(log_closed).and_then(|()| self.tell_failed_merge())
+    }
+}
+
+/// What opening for writing makes of the files, which it changes only once they are known to fit together.
+struct Recovery<'a> {
+    storage: &'a Arc<dyn Storage>,
+    options: &'a Options,
+    shares: MemoryShares,
+    durability: Durability,
+    manifest: &'a Arc<ManifestFile>,
+}
+
+struct Recovered {
+    datasets: Datasets,
+    workshop: Workshop,
+    log: Option<Log>,
+    report: Option<RecoveryReport>,
+    /// The last number of all; those after it are free.
+    last_sequence: u64,
+    replay_time: Duration,
+}
+
+impl Recovery<'_> {
+    /// Opens the components, replays the log, and only then removes strays: with a manifest that is not the
+    /// store's newest, such as one from a backup, they are what the right manifest names. Nor are any
+    /// removed where damage is left for a check.
+    fn run(&self) -> Result<Recovered> {
+        let strays = strays(&**self.storage, &self.manifest.current())?;
+        let recovered = self.recover();
+        // They may be what fills the disk. All components have been opened before anything needed room,
+        // so that the log is all that has to be looked at.
+        if matches!(recovered, Err(Error::Full { .. })) && !strays.is_empty() && !self.options.lenient {
+            let current = self.manifest.current();
+            replay_read_only(&**self.storage, store_id(&current)?, current.low_water, &mut |_, _| Ok(()))?;
+            remove_strays(&**self.storage, &strays)?;
+            return self.recover();
+        }
+        if recovered.as_ref().is_ok_and(|found| found.datasets.values().all(|dataset| dataset.damage.is_empty())) {
+            remove_strays(&**self.storage, &strays)?;
+        }
+        recovered
+    }
+
+    fn recover(&self) -> Result<Recovered> {
+        let Self { storage, options, manifest, .. } = *self;
+        let current = manifest.current();
+        let cache = PageCache::new(self.shares.cache);
+        let datasets = open_datasets(storage, &cache, &current, options.lenient)?;
+        let workshop = Workshop {
+            storage: storage.clone(),
+            cache,
+            manifest: manifest.clone(),
+            next_file_id: Arc::new(AtomicU64::new(next_file_id(&**storage, &current)?)),
+        };
+        let mut replay = Replay::new(&datasets, &workshop, self.shares.components);
+        let replay_start = Instant::now();
+        let (log, report) = match self.durability {
+            Durability::None => (None, None),
+            _ => {
+                let store_id = store_id(&current)?;
+                let (log, report) =
+                    Log::open(storage.clone(), options.log, store_id, current.low_water, &mut |lsn, entry| {
+                        replay.entry(lsn, entry)
+                    })?;
+                (Some(log), Some(report))
+            }
+        };
+        let (last_sequence, replay_time) = (replay.last_sequence, replay_start.elapsed());
+        Ok(Recovered { datasets, workshop, log, report, last_sequence, replay_time })
     }
 }
 
@@ -310,69 +356,6 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Why there is no manifest: it was lost, or there was no store.
-fn no_store(storage: &dyn Storage) -> Error {
-    match check_not_lost(storage) {
-        // Unless another process has created one since.
-        Err(error) if matches!(storage.exists(terrane_lsm::manifest::NAME), Ok(false)) => error,
-        _ => Error::usage(format!("there is no store at {}", storage.describe())),
-    }
-}
-
-/// A directory that has something else in it does not become a store. Another process may be
-/// creating one there now.
-fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
-    if !storage.exists("")? {
-        return Ok(());
-    }
-    foreign_names(storage)?.first().map_or(Ok(()), |name| {
-        Err(Error::usage(format!(
-            "{} is no store, and it is not empty (it has {name}); choose another directory",
-            storage.describe()
-        )))
-    })
-}
-
-/// Files and directories in the place of a store that are not named as a store's are. It leaves them alone.
-pub(crate) fn foreign_names(storage: &dyn Storage) -> Result<Vec<String>> {
-    let own = |name: &String| [terrane_lsm::manifest::NAME, "MANIFEST.new", LOCK_NAME].contains(&name.as_str());
-    let mut foreign: Vec<String> = storage.list("")?.into_iter().filter(|name| !own(name)).collect();
-    for name in storage.list_directories("")? {
-        match name.as_str() {
-            "components" => foreign.extend(foreign_inside(storage, &name, is_component)?),
-            "log" => foreign.extend(foreign_inside(storage, &name, is_log_file)?),
-            _ => foreign.push(name),
-        }
-    }
-    Ok(foreign)
-}
-
-fn foreign_inside(storage: &dyn Storage, directory: &str, is_own: fn(&str) -> bool) -> Result<Vec<String>> {
-    let files = storage.list(directory)?.into_iter().filter(|name| !is_own(name));
-    let names = files.chain(storage.list_directories(directory)?);
-    Ok(names.map(|name| format!("{directory}/{name}")).collect())
-}
-
-fn is_component(name: &str) -> bool {
-    let id = name.strip_suffix(".tc").and_then(|id| id.parse().ok());
-    id.is_some_and(|id| component_name(id) == format!("components/{name}"))
-}
-
-/// The first manifest is durable before any file is made below these directories, so with one of
-/// them it was there and is lost. To be called under the lock, or when no store is created.
-fn check_not_lost(storage: &dyn Storage) -> Result<()> {
-    for directory in ["components", "log"] {
-        let is_own = if directory == "log" { is_log_file } else { is_component };
-        if !storage.exists(directory)? {
-            continue;
-        }
-        if let Some(name) = storage.list(directory)?.into_iter().find(|name| is_own(name)) {
-            return Err(Error::damaged("MANIFEST", 0, format!("the file is missing, but {directory}/{name} is there")));
-        }
-    }
-    Ok(())
-}
-
 fn lock(storage: &dyn Storage) -> Result<Arc<dyn File>> {
     let file = match storage.open(LOCK_NAME, OpenMode::Write) {
         Ok(file) => file,
@@ -413,31 +396,6 @@ fn store_id(manifest: &Manifest) -> Result<[u8; 16]> {
     let id = u128::from_str_radix(&manifest.store_id, 16)
         .map_err(|_| Error::damaged("MANIFEST", 0, "the store's id is not hexadecimal"))?;
     Ok(id.to_be_bytes())
-}
-
-/// The first id that no component file has, be it a stray.
-fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
-    /// No store gets as far, so who has such a number is no stray of ours, and need not be avoided.
-    const ID_END: u64 = 1 << 48;
-    let ids = storage.list("components")?.into_iter().filter_map(|name| name.strip_suffix(".tc")?.parse::<u64>().ok());
-    Ok(ids.filter(|id| *id < ID_END).map(|id| id + 1).fold(manifest.next_file_id, u64::max))
-}
-
-/// Removes what a crash left without a name in the manifest, and nothing that is not named as it would be;
-/// returns the first free file id.
-fn remove_strays(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
-    let next = next_file_id(storage, manifest)?;
-    let known: HashSet<String> = manifest.components().map(|meta| component_name(meta.file_id)).collect();
-    for name in storage.list("components")?.into_iter().filter(|name| is_component(name)) {
-        let name = format!("components/{name}");
-        if !known.contains(&name) {
-            storage.remove(&name)?;
-        }
-    }
-    if storage.exists("MANIFEST.new")? {
-        storage.remove("MANIFEST.new")?;
-    }
-    Ok(next)
 }
 
 fn open_datasets(

@@ -1,0 +1,101 @@
+//! The names of a store's files: which are its own, which are somebody else's, and which are strays.
+
+use std::collections::HashSet;
+
+use terrane_lsm::disk::component_name;
+use terrane_lsm::log::is_log_file;
+use terrane_lsm::manifest::{self, Manifest};
+use terrane_storage::Storage;
+
+use crate::{Error, Result};
+
+pub(super) const LOCK_NAME: &str = "LOCK";
+const NEW_MANIFEST_NAME: &str = "MANIFEST.new";
+
+/// Why there is no manifest: it was lost, or there was no store.
+pub(super) fn no_store(storage: &dyn Storage) -> Error {
+    match check_not_lost(storage) {
+        // Unless another process has created one since.
+        Err(error) if matches!(storage.exists(manifest::NAME), Ok(false)) => error,
+        _ => Error::usage(format!("there is no store at {}", storage.describe())),
+    }
+}
+
+/// A directory that has something else in it does not become a store. Another process may be
+/// creating one there now.
+pub(super) fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
+    if !storage.exists("")? {
+        return Ok(());
+    }
+    foreign_names(storage)?.first().map_or(Ok(()), |name| {
+        Err(Error::usage(format!(
+            "{} is no store, and it is not empty (it has {name}); choose another directory",
+            storage.describe()
+        )))
+    })
+}
+
+/// Files and directories in the place of a store that are not named as a store's are. It leaves them alone.
+pub(crate) fn foreign_names(storage: &dyn Storage) -> Result<Vec<String>> {
+    let own = |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME].contains(&name.as_str());
+    let mut foreign: Vec<String> = storage.list("")?.into_iter().filter(|name| !own(name)).collect();
+    for name in storage.list_directories("")? {
+        match name.as_str() {
+            "components" => foreign.extend(foreign_inside(storage, &name, is_component)?),
+            "log" => foreign.extend(foreign_inside(storage, &name, is_log_file)?),
+            _ => foreign.push(name),
+        }
+    }
+    Ok(foreign)
+}
+
+fn foreign_inside(storage: &dyn Storage, directory: &str, is_own: fn(&str) -> bool) -> Result<Vec<String>> {
+    let files = storage.list(directory)?.into_iter().filter(|name| !is_own(name));
+    let names = files.chain(storage.list_directories(directory)?);
+    Ok(names.map(|name| format!("{directory}/{name}")).collect())
+}
+
+fn is_component(name: &str) -> bool {
+    let id = name.strip_suffix(".tc").and_then(|id| id.parse().ok());
+    id.is_some_and(|id| component_name(id) == format!("components/{name}"))
+}
+
+/// The first manifest is durable before any file is made below these directories, so with one of
+/// them it was there and is lost. To be called under the lock, or when no store is created.
+pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
+    for directory in ["components", "log"] {
+        let is_own = if directory == "log" { is_log_file } else { is_component };
+        if !storage.exists(directory)? {
+            continue;
+        }
+        if let Some(name) = storage.list(directory)?.into_iter().find(|name| is_own(name)) {
+            return Err(Error::damaged("MANIFEST", 0, format!("the file is missing, but {directory}/{name} is there")));
+        }
+    }
+    Ok(())
+}
+
+/// The first id that no component file has, be it a stray.
+pub(super) fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
+    /// No store gets as far, so who has such a number is no stray of ours, and need not be avoided.
+    const ID_END: u64 = 1 << 48;
+    let ids = storage.list("components")?.into_iter().filter_map(|name| name.strip_suffix(".tc")?.parse::<u64>().ok());
+    Ok(ids.filter(|id| *id < ID_END).map(|id| id + 1).fold(manifest.next_file_id, u64::max))
+}
+
+/// What a crash left without a name in the manifest, and nothing that is not named as it would be.
+pub(super) fn strays(storage: &dyn Storage, manifest: &Manifest) -> Result<Vec<String>> {
+    let known: HashSet<String> = manifest.components().map(|meta| component_name(meta.file_id)).collect();
+    let components = storage.list("components")?.into_iter().filter(|name| is_component(name));
+    let unnamed = components.map(|name| format!("components/{name}")).filter(|name| !known.contains(name));
+    Ok(unnamed.collect())
+}
+
+/// Removes strays, and a manifest that was never put in force.
+pub(super) fn remove_strays(storage: &dyn Storage, strays: &[String]) -> Result<()> {
+    strays.iter().try_for_each(|name| storage.remove(name))?;
+    if storage.exists(NEW_MANIFEST_NAME)? {
+        storage.remove(NEW_MANIFEST_NAME)?;
+    }
+    Ok(())
+}
