@@ -11,9 +11,6 @@ use crate::environment;
 use crate::failure::Failure;
 use crate::messages::Messages;
 
-/// Attempts to remove a directory into which background work may still write.
-const REMOVAL_ATTEMPTS: usize = 20;
-
 /// The options that every command gives.
 fn options(common: &Common) -> Options {
     Options { memory_limit: common.memory_limit, create: false, ..Options::default() }
@@ -126,35 +123,89 @@ impl StorePlace {
     }
 
     /// Takes a store away that was created for data that were refused. The store is still
-    /// locked, so nobody else has written to it.
+    /// locked, so nobody else has written to it; what others have put beside its files stays.
     pub fn undo(&self, store: Store) {
-        if !self.is_vacant || !store.dataset_names().is_empty() {
-            return;
-        }
-        for _ in 0..REMOVAL_ATTEMPTS {
-            if self.remove().is_ok() {
-                break;
-            }
+        if self.is_vacant && store.dataset_names().is_empty() {
+            // Where something cannot be removed, an empty store is left, or the beginning of one.
+            let _ = self.remove(&store);
         }
         drop(store);
     }
 
-    /// Removes what did not exist before; a directory that was there and empty stays.
-    fn remove(&self) -> io::Result<()> {
-        if self.missing.is_empty() {
-            for entry in fs::read_dir(&self.path)? {
-                let entry = entry?;
-                match entry.file_type()?.is_dir() {
-                    true => fs::remove_dir_all(entry.path())?,
-                    false => fs::remove_file(entry.path())?,
-                }
+    /// Removes what the command made; a directory that was there and empty stays.
+    fn remove(&self, store: &Store) -> io::Result<()> {
+        for name in store.give_up().map_err(io::Error::other)? {
+            let path = self.path.join(name);
+            match fs::symlink_metadata(&path)?.is_dir() {
+                true => remove_if_empty(&path)?,
+                false => fs::remove_file(&path)?,
             }
-            return Ok(());
         }
-        fs::remove_dir_all(&self.path)?;
-        for directory in self.missing.iter().skip(1) {
-            fs::remove_dir(directory)?;
+        self.missing.iter().try_for_each(|directory| remove_if_empty(directory))
+    }
+}
+
+/// Removes a directory, unless somebody else's files are in it.
+fn remove_if_empty(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{Color, LogLevel};
+
+    /// Creates a store below `place` and takes it away again; `meanwhile` gets the store's directory.
+    fn create_and_undo(path: &Path, meanwhile: impl FnOnce(&Path)) {
+        let common = Common { memory_limit: terrane::MEMORY_LIMIT_MIN };
+        let messages = Messages::new(LogLevel::Error, Color::Never);
+        let place = StorePlace::examine(path).unwrap();
+        let store = place.open(None, &common, &messages).unwrap();
+        assert!(path.join("LOCK").is_file() && path.join("MANIFEST").is_file());
+        meanwhile(path);
+        place.undo(store);
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn an_undone_creation_leaves_what_was_there_before() {
+        let place = tempfile::tempdir().unwrap();
+        create_and_undo(place.path(), |_| ());
+        assert!(names(place.path()).is_empty());
+        create_and_undo(&place.path().join("a/b"), |_| ());
+        assert!(names(place.path()).is_empty());
+    }
+
+    #[test]
+    fn an_undone_creation_leaves_the_files_of_others() {
+        for below in ["", "a/b"] {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join(below);
+            create_and_undo(&path, |path| {
+                fs::write(path.join("notes.md"), "mine").unwrap();
+                fs::write(path.join("log/app.log"), "mine").unwrap();
+                fs::create_dir(path.join("components/photos")).unwrap();
+            });
+            assert_eq!(names(&path), ["components", "log", "notes.md"]);
+            assert_eq!(names(&path.join("log")), ["app.log"]);
+            assert_eq!(names(&path.join("components")), ["photos"]);
+            assert_eq!(fs::read(path.join("notes.md")).unwrap(), b"mine");
         }
-        Ok(())
+    }
+
+    #[test]
+    fn a_directory_that_others_have_begun_to_use_stays() {
+        let place = tempfile::tempdir().unwrap();
+        create_and_undo(&place.path().join("a/b"), |_| fs::write(place.path().join("a/notes.md"), "mine").unwrap());
+        assert_eq!(names(&place.path().join("a")), ["notes.md"]);
     }
 }

@@ -8,7 +8,7 @@ use terrane_storage::{RealStorage, Storage};
 use crate::Result;
 use crate::check::{self, CheckReport, Finding};
 use crate::dataset::{Dataset, Importer};
-use crate::engine::{Engine, MaintenanceCounters};
+use crate::engine::{Engine, MaintenanceCounters, own_names};
 use crate::info::StoreInfo;
 use crate::options::{Durability, Options};
 use crate::schema::Schema;
@@ -139,6 +139,19 @@ impl Store {
         self.engine.flush_all()?;
         self.engine.after_flush();
         self.engine.tell_failed_merge()
+    }
+
+    /// Ends a store that is to be taken away again, and names its own files and directories, in an order in
+    /// which they can be removed while it is locked, which is until it is dropped. What others have put
+    /// there is not named.
+    ///
+    /// # Errors
+    /// Storage.
+    #[doc(hidden)]
+    pub fn give_up(&self) -> Result<Vec<String>> {
+        // What cannot be written any more is not wanted either.
+        let _ = self.engine.close();
+        own_names(&*self.engine.storage)
     }
 
     /// Takes no more writes, waits for those that have begun, ends the background work, makes

@@ -32,7 +32,7 @@ pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
 pub(crate) use maintenance::Maintenance;
 pub use maintenance::MaintenanceCounters;
-pub(crate) use names::foreign_names;
+pub(crate) use names::{foreign_names, own_names};
 pub(crate) use visibility::Visibility;
 
 use crate::locks::LockTable;

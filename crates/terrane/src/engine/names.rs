@@ -37,22 +37,49 @@ pub(super) fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
 
 /// Files and directories in the place of a store that are not named as a store's are. It leaves them alone.
 pub(crate) fn foreign_names(storage: &dyn Storage) -> Result<Vec<String>> {
-    let own = |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME].contains(&name.as_str());
-    let mut foreign: Vec<String> = storage.list("")?.into_iter().filter(|name| !own(name)).collect();
-    for name in storage.list_directories("")? {
-        match name.as_str() {
-            "components" => foreign.extend(foreign_inside(storage, &name, is_component)?),
-            "log" => foreign.extend(foreign_inside(storage, &name, is_log_file)?),
-            _ => foreign.push(name),
-        }
-    }
-    Ok(foreign)
+    Ok(Names::of(storage)?.foreign)
 }
 
-fn foreign_inside(storage: &dyn Storage, directory: &str, is_own: fn(&str) -> bool) -> Result<Vec<String>> {
-    let files = storage.list(directory)?.into_iter().filter(|name| !is_own(name));
-    let names = files.chain(storage.list_directories(directory)?);
-    Ok(names.map(|name| format!("{directory}/{name}")).collect())
+/// The store's own files and directories, in an order in which they can be removed: what a directory has
+/// comes before it, and the lock last.
+pub(crate) fn own_names(storage: &dyn Storage) -> Result<Vec<String>> {
+    Ok(Names::of(storage)?.own)
+}
+
+/// What is in the place of a store.
+struct Names {
+    own: Vec<String>,
+    foreign: Vec<String>,
+}
+
+impl Names {
+    fn of(storage: &dyn Storage) -> Result<Self> {
+        let is_own = |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME].contains(&name.as_str());
+        let (mut files, foreign): (Vec<_>, Vec<_>) = storage.list("")?.into_iter().partition(is_own);
+        let mut names = Self { own: Vec::new(), foreign };
+        for directory in storage.list_directories("")? {
+            match directory.as_str() {
+                "components" => names.add_inside(storage, directory, is_component)?,
+                "log" => names.add_inside(storage, directory, is_log_file)?,
+                _ => names.foreign.push(directory),
+            }
+        }
+        files.sort_by_key(|name| name == LOCK_NAME);
+        names.own.extend(files);
+        Ok(names)
+    }
+
+    /// Adds a directory of the store's and what is in it.
+    fn add_inside(&mut self, storage: &dyn Storage, directory: String, is_own: fn(&str) -> bool) -> Result<()> {
+        for name in storage.list(&directory)? {
+            let names = if is_own(&name) { &mut self.own } else { &mut self.foreign };
+            names.push(format!("{directory}/{name}"));
+        }
+        let inner = storage.list_directories(&directory)?.into_iter().map(|name| format!("{directory}/{name}"));
+        self.foreign.extend(inner);
+        self.own.push(directory);
+        Ok(())
+    }
 }
 
 fn is_component(name: &str) -> bool {
