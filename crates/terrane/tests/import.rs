@@ -16,9 +16,10 @@ use support::workload::{MAIN, batch, first_schema};
 use support::{keys_of, record, seeded, small_options};
 use terrane::schema::{KeyColumn, KeyType, Schema};
 use terrane::{
-    CoordinateSystem, Error, Geometry, Importer, Key, Options, Query, Record, RefusedRow, Result, Store, Value,
+    CoordinateSystem, Error, Geometry, Importer, Key, OnConflict, Options, Query, Record, RefusedRow, Result, Store,
+    Value,
 };
-use terrane_storage::{MemoryStorage, RealStorage, Storage};
+use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
 
 fn store() -> (MemoryStorage, Store) {
     let disk = MemoryStorage::new();
@@ -220,6 +221,75 @@ fn records_inserted_while_an_import_runs_stay() {
     model.insert(1000, inserted);
     verify(&store, &model);
     assert!(matches!(dataset.insert(&refused), Err(Error::DuplicateKey { .. })));
+}
+
+/// Pages that an import of keys amid others reads of components when all its own files are written, which is
+/// while writers wait, and what became of it; `meanwhile` happens just before.
+fn reads_of_installing(records: &[Record], meanwhile: impl FnOnce(&Store)) -> (usize, Result<u64>) {
+    let (mut rng, _) = seeded(59);
+    let storage = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    for part in 0..2 {
+        // Even keys, so that the import's lie between them.
+        let existing: Vec<Record> = (0..4000).map(|key| large(&mut rng, 2 * (4000 * part + key))).collect();
+        dataset.write_batch(&batch(&first_schema(), &existing), OnConflict::Refuse).unwrap();
+        store.flush().unwrap();
+    }
+    let mut importer = store.importer(MAIN, first_schema()).unwrap();
+    importer.push(&batch(&first_schema(), records)).unwrap();
+    let mut meanwhile = Some(meanwhile);
+    let report = importer.finish_after(&mut |row| Err(row.error), &mut |_| {
+        if let Some(meanwhile) = meanwhile.take() {
+            meanwhile(&store);
+        }
+        storage.record_calls();
+        Ok(())
+    });
+    let calls = storage.recorded_calls();
+    let reads = calls.iter().filter(|call| call.operation == Operation::Read && call.name.starts_with("components/"));
+    (reads.count(), report.map(|report| report.records))
+}
+
+#[test]
+fn writers_wait_for_no_more_than_the_keys_of_an_import() {
+    const PAGES_MAX: usize = 40;
+    let (mut rng, _) = seeded(60);
+    let records: Vec<Record> = (0..10).map(|key| large(&mut rng, 8001 + 2 * key)).collect();
+    let (reads, imported) = reads_of_installing(&records, |store| store.compact().unwrap());
+    assert_eq!(imported.unwrap(), 10);
+    assert!(reads < PAGES_MAX, "{reads} pages of what was only merged");
+    let (reads, imported) = reads_of_installing(&records, |store| {
+        store.dataset(MAIN).unwrap().insert(&large(&mut seeded(61).0, 8000 * 2)).unwrap();
+        store.compact().unwrap();
+    });
+    assert_eq!(imported.unwrap(), 10);
+    assert!(reads < PAGES_MAX, "{reads} pages of what another key was merged into");
+    let wide = [large(&mut rng, 1), large(&mut rng, 15_999)];
+    let (reads, imported) = reads_of_installing(&wide, |store| store.compact().unwrap());
+    assert_eq!(imported.unwrap(), 2);
+    assert!(reads < PAGES_MAX, "{reads} pages of what was only merged, between the first key and the last");
+}
+
+/// What was written or imported meanwhile is noticed also where it was merged with what was there.
+#[test]
+fn a_key_that_came_meanwhile_is_noticed_in_merged_components() {
+    let (mut rng, _) = seeded(62);
+    let records: Vec<Record> = (0..10).map(|key| large(&mut rng, 8001 + 2 * key)).collect();
+    for key in [8001, 8009, 8019] {
+        let other = large(&mut rng, key);
+        let (_, inserted) = reads_of_installing(&records, |store| {
+            store.dataset(MAIN).unwrap().insert(&other).unwrap();
+            store.flush().unwrap();
+            store.compact().unwrap();
+        });
+        assert!(matches!(inserted, Err(Error::DuplicateKey { .. })), "{inserted:?}");
+        let (_, imported) = reads_of_installing(&records, |store| {
+            import(store, std::slice::from_ref(&other)).unwrap();
+            store.compact().unwrap();
+        });
+        assert!(matches!(imported, Err(Error::DuplicateKey { .. })), "{imported:?}");
+    }
 }
 
 #[test]

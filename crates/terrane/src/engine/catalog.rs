@@ -8,7 +8,7 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::{NumberedIndex, Partition};
-use terrane_lsm::sync::{Ordering, RwLock};
+use terrane_lsm::sync::{AtomicU64, Ordering, RwLock};
 use terrane_storage::Storage;
 
 use super::Engine;
@@ -90,6 +90,8 @@ pub(crate) struct DatasetHandle {
     pub definitions: Vec<IndexDefinition>,
     /// Writers hold it shared; an import installs its records holding it alone.
     pub gate: RwLock<()>,
+    /// Imports that were installed since the dataset was opened. Changes under the gate held alone.
+    pub imports: AtomicU64,
     /// Keys for records that have none.
     pub row_numbers: RowNumbers,
     /// Places of indexes that could not be opened, when opened leniently.
@@ -127,6 +129,7 @@ impl DatasetHandle {
             history: ArcSwap::from_pointee(catalog.history),
             definitions: catalog.indexes,
             gate: RwLock::new(()),
+            imports: AtomicU64::new(0),
             row_numbers: RowNumbers::new(),
             damage,
         })

@@ -18,6 +18,7 @@ use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::manifest::{DatasetState, Manifest};
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
+use terrane_lsm::sync::Ordering;
 
 use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
 use super::widen::not_exact;
@@ -69,8 +70,8 @@ pub struct Importer {
     files: UnnamedFiles,
     rows: u64,
     refused: u64,
-    /// Components of the primary that the keys were compared with.
-    compared: Vec<u64>,
+    /// What the keys were compared with.
+    look: Look,
     /// Columns that had been widened when the import was begun.
     widenings: usize,
 }
@@ -107,7 +108,7 @@ impl Importer {
             files,
             rows: 0,
             refused: 0,
-            compared: Vec::new(),
+            look: Look::default(),
         })
     }
 
@@ -267,9 +268,8 @@ impl Importer {
 
     /// One primary component of all rows that are taken.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ComponentMeta> {
-        let mut version = self.handle.partition.version();
-        self.compared = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
         let engine = self.engine.clone();
+        let mut version = self.look();
         reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
             runs::merge(&engine.workshop, runs)
         })?;
@@ -312,6 +312,17 @@ impl Importer {
         let primary = builder.finish((0, 0))?;
         self.files.add(&primary);
         Ok(primary)
+    }
+
+    /// The version to compare with; notes what it has.
+    fn look(&mut self) -> Arc<Version> {
+        let imports = self.handle.imports.load(Ordering::Acquire);
+        // Before the version, which then has all changes up to this number.
+        let sequence = self.engine.visibility.visible();
+        let version = self.handle.partition.version();
+        let files = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
+        self.look = Look { imports, sequence, files };
+        version
     }
 
     /// Whether a record of the dataset may have a key of the import.
@@ -375,6 +386,7 @@ impl Importer {
                 files.give_away(metas);
             }
             installed?;
+            handle.imports.fetch_add(1, Ordering::Release);
             if !engine.datasets.load().contains_key(&handle.name) {
                 engine.publish(handle.clone());
             }
@@ -399,14 +411,17 @@ impl Importer {
         Ok(Some(self.history.clone()))
     }
 
-    /// Refuses the import if a key of it was inserted since it looked.
+    /// Refuses the import if a key of it was inserted since it looked. Writers wait, so that no more is
+    /// read than may be new among the import's keys. To be called with the gate held.
     fn check_written_meanwhile(&self, primary: &Arc<BTreeComponent>) -> Result<()> {
+        let Some((first, last)) = primary.key_range() else { return Ok(()) };
         let now = self.handle.partition.version();
+        let imports = self.handle.imports.load(Ordering::Acquire);
         for part in
-            now.components[PRIMARY as usize].iter().filter(|part| !self.compared.contains(&part.file().meta().file_id))
+            now.components[PRIMARY as usize].iter().filter(|part| !self.look.has_seen(part.file().meta(), imports))
         {
-            let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, &[])?;
-            while let Some(entry) = cursor.entry() {
+            let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
+            while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
                 // An old version may lie there of a key that is deleted by now.
                 if !entry.antimatter
                     && primary.get(&entry.key, u64::MAX)?.is_some()
@@ -418,5 +433,24 @@ impl Importer {
             }
         }
         Ok(())
+    }
+}
+
+/// What an import has compared its keys with.
+#[derive(Debug, Default)]
+struct Look {
+    /// Imports that had been installed.
+    imports: u64,
+    /// All changes up to this number were there.
+    sequence: u64,
+    /// Components of the primary that were there.
+    files: Vec<u64>,
+}
+
+impl Look {
+    /// Whether everything in a component was there, be it in other components that were merged since.
+    /// Records of imports do not count in a component's numbers, so another import since leaves that open.
+    fn has_seen(&self, meta: &ComponentMeta, imports: u64) -> bool {
+        self.files.contains(&meta.file_id) || (imports == self.imports && meta.statistics.sequence.1 <= self.sequence)
     }
 }
