@@ -263,3 +263,34 @@ fn planar_datasets_take_any_finite_coordinates() {
     assert_eq!(at(-1e300), Ok(Record::at(7, -1e300, 2.0, vec![])));
     assert_eq!(at(f64::INFINITY).expect_err("not finite").column.as_deref(), Some("lon"));
 }
+
+#[test]
+fn integers_that_no_float_is_are_refused_as_coordinates() {
+    let geometry = GeometryColumn::Point { x: "lon".into(), y: "lat".into() };
+    let schema =
+        Schema::new(key_column(KeyType::Int64), geometry, CoordinateSystem::Planar, vec![]).expect("a sound schema");
+    let history = SchemaHistory::new(schema).expect("a first version");
+    let at = |place: usize, coordinate: ArrayRef| {
+        let mut columns = xy();
+        columns[place].1 = coordinate;
+        read_row(&batch(columns), &history, 0)
+    };
+    let last = 1i64 << 53;
+    for integer in [last, -last, last + 2, i64::MIN, 1 << 62] {
+        let read = at(1, Arc::new(Int64Array::from(vec![integer])));
+        assert_eq!(read, Ok(Record::at(7, integer as f64, 2.0, vec![])));
+    }
+    let unsigned = at(2, Arc::new(UInt64Array::from(vec![1 << 63])));
+    assert_eq!(unsigned, Ok(Record::at(7, 1.0, (1u64 << 63) as f64, vec![])));
+    let refused: [(usize, ArrayRef, &str); 4] = [
+        (1, Arc::new(Int64Array::from(vec![last + 1])), "9007199254740993"),
+        (2, Arc::new(Int64Array::from(vec![-last - 1])), "-9007199254740993"),
+        (1, Arc::new(Int64Array::from(vec![i64::MAX])), "9223372036854775807"),
+        (2, Arc::new(UInt64Array::from(vec![u64::MAX])), "18446744073709551615"),
+    ];
+    for (place, coordinate, integer) in refused {
+        let error = at(place, coordinate).expect_err(integer);
+        assert_eq!(error.column.as_deref(), Some(["lon", "lat"][place - 1]));
+        assert!(error.reason.contains(integer) && error.reason.contains("exactly"), "{error}");
+    }
+}

@@ -98,9 +98,7 @@ impl ColumnValues {
             Self::UInt(array) if array.is_valid(row) => {
                 let value = array.value(row);
                 match i64::try_from(value) {
-                    _ if wanted == ColumnType::Float64 => {
-                        ValueRef::Float(exact_float(value).ok_or_else(|| format!("{value}: {INEXACT}"))?)
-                    }
+                    _ if wanted == ColumnType::Float64 => ValueRef::Float(exact(value)?),
                     Ok(value) => ValueRef::Int(value),
                     Err(_) => return Err(format!("{value} is beyond the range of int64")),
                 }
@@ -110,16 +108,22 @@ impl ColumnValues {
         Ok(value)
     }
 
-    /// The coordinate in a row; null is none.
+    /// The coordinate in a row; null is none. An integer is refused that a float cannot be exactly.
     #[inline]
-    pub(super) fn coordinate(&self, row: usize) -> Option<f64> {
+    pub(super) fn coordinate(&self, row: usize) -> Result<Option<f64>, String> {
         match self {
-            Self::Float(array) if array.is_valid(row) => Some(array.value(row)),
-            Self::Int(array) if array.is_valid(row) => Some(array.value(row) as f64),
-            Self::UInt(array) if array.is_valid(row) => Some(array.value(row) as f64),
-            _ => None,
+            Self::Float(array) if array.is_valid(row) => Ok(Some(array.value(row))),
+            Self::Int(array) if array.is_valid(row) => exact(array.value(row)).map(Some),
+            Self::UInt(array) if array.is_valid(row) => exact(array.value(row)).map(Some),
+            _ => Ok(None),
         }
     }
+}
+
+/// The float that is exactly this integer.
+fn exact(integer: impl Into<i128> + Copy) -> Result<f64, String> {
+    let integer = integer.into();
+    exact_float(integer).ok_or_else(|| format!("{integer}: {INEXACT}"))
 }
 
 /// Whether the values are 64-bit unsigned integers, in a dictionary or not.

@@ -129,7 +129,9 @@ impl GeometryValues {
     ) -> Result<(RowGeometry, Option<GeometryRef<'n>>), RowError> {
         match (self, &schema.geometry) {
             (Self::Point { x, y }, GeometryColumn::Point { x: x_name, y: y_name }) => {
-                match (x.coordinate(row), y.coordinate(row)) {
+                let coordinate =
+                    |values: &ColumnValues, name| values.coordinate(row).map_err(|reason| RowError::new(name, reason));
+                match (coordinate(x, x_name)?, coordinate(y, y_name)?) {
                     (None, None) => Ok((RowGeometry::None, None)),
                     (Some(x), Some(y)) => {
                         let point = Point::new(x, y);
