@@ -13,6 +13,7 @@ use crate::key::{EncodedKey, Key};
 use crate::locks::lock_hash;
 use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
 use crate::schema::GeometryColumn;
+use crate::words::counted;
 use crate::{Error, Result};
 
 /// What a write does when the key is there already, or is not.
@@ -218,7 +219,8 @@ impl AtomicBatch<'_> {
     ///
     /// # Errors
     /// No space, or a failed sync: then none of the changes is acknowledged. A column that was
-    /// widened since the batch was begun.
+    /// widened since the batch was begun. [`Error::Memory`] if the changes would fill all memory components
+    /// together, which are three eighths of the memory limit.
     pub fn commit(self) -> Result<()> {
         let dataset = self.dataset;
         dataset.engine.check_writable()?;
@@ -232,16 +234,34 @@ impl AtomicBatch<'_> {
         }
         let mut entry = dataset.begin_entry();
         let mut changed = false;
+        let available = dataset.engine.shares.components;
         for (key, change) in &self.changes {
             changed |= match change {
                 Some((value, rect)) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
                 None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
             };
+            if entry.len() > available {
+                return Err(self.too_large(available));
+            }
         }
         if !changed {
             return Ok(());
         }
         let committed = dataset.engine.commit(&dataset.handle, &mut entry)?;
         dataset.engine.acknowledge(committed)
+    }
+
+    /// Why the batch is not taken. It goes into the log and into memory as one piece.
+    fn too_large(&self, available: usize) -> Error {
+        let bytes = |(key, change): (&EncodedKey, &Option<StoredPut>)| {
+            key.len() + change.as_ref().map_or(0, |(value, _)| value.len())
+        };
+        let changes = counted(self.len() as u64, "change", "changes");
+        Error::Memory {
+            what: format!("an atomic batch of {changes}, which smaller batches could make one after the other,"),
+            // The least that it needs; what the log and the spatial index add comes on top.
+            needed_bytes: self.changes.iter().map(bytes).sum::<usize>().max(available + 1) as u64,
+            available_bytes: available as u64,
+        }
     }
 }
