@@ -305,6 +305,9 @@ impl File for GatedFile {
     fn unlock(&self) -> StorageResult<()> {
         self.inner.unlock()
     }
+    fn has_name(&self) -> StorageResult<bool> {
+        self.inner.has_name()
+    }
     fn name(&self) -> &str {
         self.inner.name()
     }

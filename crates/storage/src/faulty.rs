@@ -311,6 +311,11 @@ impl File for FaultyFile {
         self.inner.unlock()
     }
 
+    fn has_name(&self) -> Result<bool> {
+        self.pass(Operation::Exists, None, None)?;
+        self.inner.has_name()
+    }
+
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -109,6 +109,8 @@ pub trait File: Send + Sync + Debug {
     fn try_lock(&self, kind: LockKind) -> Result<bool>;
     /// Gives the lock back.
     fn unlock(&self) -> Result<()>;
+    /// Whether the name it was opened by still leads to it, and not to nothing or another file.
+    fn has_name(&self) -> Result<bool>;
     /// The name it was opened by, for messages.
     fn name(&self) -> &str;
 }

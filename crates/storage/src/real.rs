@@ -6,7 +6,7 @@
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -230,6 +230,16 @@ impl File for RealFile {
 
     fn unlock(&self) -> Result<()> {
         self.file.unlock().context_below(&self.root, Operation::Unlock, &self.name, None)
+    }
+
+    fn has_name(&self) -> Result<bool> {
+        let context =
+            |result: io::Result<fs::Metadata>| result.context_below(&self.root, Operation::Exists, &self.name, None);
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        match fs::metadata(self.root.join(&self.name)) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            found => Ok(identity(context(found)?) == identity(context(self.file.metadata())?)),
+        }
     }
 
     fn name(&self) -> &str {

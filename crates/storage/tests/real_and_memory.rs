@@ -97,7 +97,8 @@ impl Pair {
             _ => random.random_range(0..6000u64),
         };
         let length = random.random_range(0..5000usize);
-        match random.random_range(0..8) {
+        match random.random_range(0..9) {
+            8 => self.same(format!("has name {index}"), real.has_name(), memory.has_name()),
             0 | 1 => {
                 let bytes: Vec<u8> = (0..length).map(|_| random.random()).collect();
                 // Where the limit of a file's length lies is the file system's own affair.

@@ -3,11 +3,12 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use support::hook::HookedStorage;
 use support::workload::{MAIN, first_schema};
 use terrane::{Error, LogOptions, Options, Query, Record, Store, Value};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, LockKind, MemoryStorage, OpenMode, RealStorage, Storage};
 
 const SESSIONS: i64 = 3;
 
@@ -79,5 +80,58 @@ fn a_store_that_is_dropped_can_be_opened_again() {
         assert!(matches!(refused, Some(Error::Locked { .. })), "a dataset holds it open: {refused:?}");
         drop(dataset);
         Store::open_on(storage, options(background)).unwrap().close().unwrap();
+    }
+}
+
+/// Another process takes a store away again, with the lock file, as this one has opened that file; where told so a
+/// third one has its store there by then.
+fn open_while_the_lock_goes(
+    inner: &Arc<dyn Storage>,
+    third: &Arc<Mutex<Option<Store>>>,
+    opens: bool,
+) -> Result<Store, Error> {
+    let hooked = Arc::new(HookedStorage::new(inner.clone()));
+    let (disk, third, mut gone) = (inner.clone(), third.clone(), false);
+    hooked.on_opened(move |name| {
+        if name == "LOCK" && !std::mem::replace(&mut gone, true) {
+            disk.remove("LOCK").unwrap();
+            if opens {
+                *third.lock().unwrap() = Some(Store::open_on(disk.clone(), options(false)).unwrap());
+            }
+        }
+    });
+    Store::open_on(hooked, options(false))
+}
+
+#[test]
+fn a_lock_file_without_its_name_is_not_held_for_the_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let places: [Arc<dyn Storage>; 2] =
+        [Arc::new(MemoryStorage::new()), Arc::new(RealStorage::new(directory.path().join("s")))];
+    for inner in places {
+        Store::open_on(inner.clone(), options(false)).unwrap().close().unwrap();
+        let third = Arc::new(Mutex::new(None));
+        let refused = open_while_the_lock_goes(&inner, &third, true).err();
+        let Some(Error::Locked { pid }) = refused else { panic!("{refused:?}") };
+        assert_eq!(pid, Some(std::process::id()));
+        third.lock().unwrap().take().unwrap().close().unwrap();
+        let store = open_while_the_lock_goes(&inner, &third, false).unwrap();
+        let refused = Store::open_on(inner.clone(), options(false)).err();
+        assert!(matches!(refused, Some(Error::Locked { .. })), "{refused:?}");
+        store.close().unwrap();
+    }
+}
+
+/// Who holds the lock may not have written its number yet, or just a part of it.
+#[test]
+fn a_lock_without_a_whole_number_is_held_by_an_unknown_process() {
+    for (text, wanted) in [("", None), ("12", None), ("x\n", None), ("123\n", Some(123))] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let file = storage.open("LOCK", OpenMode::CreateNew).unwrap();
+        assert!(file.try_lock(LockKind::Exclusive).unwrap());
+        file.write_all_at(text.as_bytes(), 0).unwrap();
+        let refused = Store::open_on(storage, options(false)).err();
+        let Some(Error::Locked { pid }) = refused else { panic!("{refused:?}") };
+        assert_eq!(pid, wanted, "{text:?}");
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
-use super::Shared;
 use super::content::Content;
+use super::{Node, Shared};
 use crate::crash::{DiskEvent, FileId};
 use crate::error::Context;
 use crate::{File, LockKind, Operation, Result};
@@ -207,6 +207,11 @@ impl File for MemoryFile {
     fn unlock(&self) -> Result<()> {
         self.inode.locks.lock().remove(&self.handle);
         Ok(())
+    }
+
+    fn has_name(&self) -> Result<bool> {
+        let names = self.shared.names.read();
+        Ok(matches!(names.get(self.name.as_str()), Some(Node::File(inode)) if Arc::ptr_eq(inode, &self.inode)))
     }
 
     fn name(&self) -> &str {

@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 /// A reader that finds the manifest changed under it begins again, so many times at most.
 const READER_ATTEMPTS: usize = 100;
+/// A writer whose lock file is removed as it locks it begins again, so many times at most.
+const LOCK_ATTEMPTS: usize = 100;
 /// Segments of the log above which opening flushes what it replayed, so that many short
 /// sessions do not leave many files.
 const SEGMENTS_KEPT: u64 = 4;
@@ -40,8 +42,7 @@ impl Engine {
             }
             check_not_foreign(&*storage)?;
         }
-        storage.create_directory("")?;
-        let lock = lock(&*storage)?;
+        let lock = lock(&*storage, options.create)?;
         storage.create_directory("components")?;
         storage.create_directory("log")?;
         let manifest = match Manifest::read(&*storage)? {
@@ -356,24 +357,57 @@ impl<'a> Replay<'a> {
     }
 }
 
-fn lock(storage: &dyn Storage) -> Result<Arc<dyn File>> {
-    let file = match storage.open(LOCK_NAME, OpenMode::Write) {
-        Ok(file) => file,
-        Err(error) if error.is_not_found() => match storage.open(LOCK_NAME, OpenMode::CreateNew) {
-            Ok(file) => file,
-            Err(error) if error.is_already_exists() => storage.open(LOCK_NAME, OpenMode::Write)?,
-            Err(error) => return Err(error.into()),
-        },
-        Err(error) => return Err(error.into()),
-    };
-    if !file.try_lock(LockKind::Exclusive)? {
-        let mut text = vec![0; file.len()?.min(20) as usize];
-        file.read_exact_at(&mut text, 0)?;
-        return Err(Error::Locked { pid: String::from_utf8_lossy(&text).trim().parse().ok() });
+/// Takes the lock, in a directory that is made for it if a store may be created.
+fn lock(storage: &dyn Storage, create: bool) -> Result<Arc<dyn File>> {
+    for _ in 0..LOCK_ATTEMPTS {
+        if create {
+            storage.create_directory("")?;
+        }
+        let file = match open_lock(storage) {
+            // The directory went with a store that was taken away again.
+            Err(error) if error.is_not_found() && create => continue,
+            Err(error) if error.is_not_found() => return Err(no_store(storage)),
+            opened => opened?,
+        };
+        if !file.try_lock(LockKind::Exclusive)? {
+            return Err(Error::Locked { pid: holder(&*file)? });
+        }
+        // Who takes a store away removes the file under its lock. One that was opened just before is nobody
+        // else's now, and keeps nobody out who opens the one that has the name.
+        if file.has_name()? {
+            file.set_len(0)?;
+            file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
+            return Ok(file);
+        }
     }
-    file.set_len(0)?;
-    file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
-    Ok(file)
+    Err(Error::Locked { pid: None })
+}
+
+fn open_lock(storage: &dyn Storage) -> terrane_storage::Result<Arc<dyn File>> {
+    match storage.open(LOCK_NAME, OpenMode::Write) {
+        Err(error) if error.is_not_found() => match storage.open(LOCK_NAME, OpenMode::CreateNew) {
+            Err(error) if error.is_already_exists() => storage.open(LOCK_NAME, OpenMode::Write),
+            created => created,
+        },
+        opened => opened,
+    }
+}
+
+/// The process that a lock file names. It may be writing its number at this moment, so that no length is
+/// relied on, and only a whole line counts.
+fn holder(file: &dyn File) -> Result<Option<u32>> {
+    let mut text = [0; 20];
+    for length in (1..=text.len()).rev() {
+        match file.read_exact_at(&mut text[..length], 0) {
+            Err(error) if error.is_unexpected_end() => {}
+            read => {
+                read?;
+                let text = String::from_utf8_lossy(&text[..length]);
+                return Ok(text.strip_suffix('\n').and_then(|line| line.parse().ok()));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {

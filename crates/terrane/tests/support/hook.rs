@@ -1,4 +1,4 @@
-//! Storage in which a test has something happen at the moment a file is created.
+//! Storage in which a test has something happen at the moment a file is created or opened.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -7,10 +7,12 @@ use terrane_storage::{File, OpenMode, Result, Storage};
 
 type Hook = Box<dyn FnMut(&str) + Send>;
 
-/// Passes all calls on, and calls a hook before a file is created; not inside of the hook.
+/// Passes all calls on, and calls a hook before a file is created, and another one after a file was opened or
+/// created; not inside of the hook.
 pub struct HookedStorage {
     inner: Arc<dyn Storage>,
     hook: Mutex<Option<Hook>>,
+    opened: Mutex<Option<Hook>>,
 }
 
 impl fmt::Debug for HookedStorage {
@@ -21,7 +23,7 @@ impl fmt::Debug for HookedStorage {
 
 impl HookedStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        Self { inner, hook: Mutex::new(None) }
+        Self { inner, hook: Mutex::new(None), opened: Mutex::new(None) }
     }
 
     /// Calls `hook` with the name of every file that is created from now on.
@@ -29,22 +31,34 @@ impl HookedStorage {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Calls `hook` with the name of every file that has been opened from now on.
+    pub fn on_opened(&self, hook: impl FnMut(&str) + Send + 'static) {
+        *self.opened.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// Calls no hook any more.
     pub fn unhook(&self) {
         *self.hook.lock().unwrap() = None;
+        *self.opened.lock().unwrap() = None;
+    }
+}
+
+fn call(place: &Mutex<Option<Hook>>, name: &str) {
+    let hook = place.lock().unwrap().take();
+    if let Some(mut hook) = hook {
+        hook(name);
+        place.lock().unwrap().get_or_insert(hook);
     }
 }
 
 impl Storage for HookedStorage {
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         if mode == OpenMode::CreateNew {
-            let hook = self.hook.lock().unwrap().take();
-            if let Some(mut hook) = hook {
-                hook(name);
-                self.hook.lock().unwrap().get_or_insert(hook);
-            }
+            call(&self.hook, name);
         }
-        self.inner.open(name, mode)
+        let file = self.inner.open(name, mode)?;
+        call(&self.opened, name);
+        Ok(file)
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
