@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
-use terrane::{CoordinateSystem, Dataset, OnConflict, Store, counted};
+use terrane::{BatchOutcome, CoordinateSystem, Dataset, OnConflict, Store, counted};
 use terrane_formats::parse_record;
 
 use crate::args::{Common, InsertArguments};
@@ -188,12 +188,15 @@ impl<'a> Insertion<'a> {
             let count = rows.iter().take_while(|row| row.key.is_some() == has_keys).count();
             let batch = batch::of_rows(&rows[..count], &schema)?;
             let lines: Vec<u64> = rows.drain(..count).map(|row| row.line).collect();
-            let outcome = dataset.write_batch(&batch, on_conflict)?;
+            let mut outcome = BatchOutcome::default();
+            let written = dataset.write_batch_into(&batch, on_conflict, &mut outcome);
+            // Also where a row failed, as on a full disk: the rows before it are durable.
             self.inserted += outcome.keys.len() as u64;
             print_keys(&outcome.keys, self.inserted)?;
             for refused in outcome.refused {
                 self.refuse(lines.get(refused.row).copied().unwrap_or_default(), reason_of(&refused.error));
             }
+            written?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use support::hook::HookedStorage;
 use support::workload::{MAIN, batch, first_schema, options};
-use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
+use terrane::{BatchOutcome, Durability, Error, Key, OnConflict, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 
 fn at(key: i64) -> Record {
@@ -101,4 +101,25 @@ fn a_close_that_cannot_flush_loses_nothing_while_a_dataset_is_held() {
     dataset.flush().unwrap();
     drop(dataset);
     assert_eq!(count(&storage, Durability::None), 20);
+}
+
+/// Who writes a batch into a disk that fills up learns which rows are durable: all those that a
+/// reader finds afterwards.
+#[test]
+fn a_batch_that_fills_the_disk_tells_what_is_durable() {
+    let disk = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let store = Store::open_on(storage.clone(), options(Durability::Power)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let records: Vec<Record> = (0..20_000).map(at).collect();
+    let rows = batch(&dataset.schema(), &records);
+    disk.set_capacity(disk.used_bytes() + (100 << 10));
+    let mut outcome = BatchOutcome::default();
+    let written = dataset.write_batch_into(&rows, OnConflict::Refuse, &mut outcome);
+    assert!(matches!(written, Err(Error::Full { .. })), "{written:?}");
+    assert!(!outcome.keys.is_empty() && outcome.keys.len() < records.len());
+    disk.set_capacity(u64::MAX);
+    let told = outcome.keys.len() as u64;
+    drop((dataset, store));
+    assert_eq!(count(&storage, Durability::Power), told);
 }

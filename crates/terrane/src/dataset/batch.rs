@@ -50,18 +50,37 @@ impl Dataset {
     /// Columns that do not fit the schema (nothing is written then); no space or a failed sync
     /// (rows before may be durable).
     pub fn write_batch(&self, batch: &RecordBatch, on_conflict: OnConflict) -> Result<BatchOutcome> {
+        let mut outcome = BatchOutcome::default();
+        self.write_batch_into(batch, on_conflict, &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// As [`Self::write_batch`]; after an error `outcome` tells of the rows before it, for who wants to
+    /// acknowledge those that are durable.
+    ///
+    /// # Errors
+    /// As [`Self::write_batch`].
+    pub fn write_batch_into(
+        &self,
+        batch: &RecordBatch,
+        on_conflict: OnConflict,
+        outcome: &mut BatchOutcome,
+    ) -> Result<()> {
         self.engine.check_writable()?;
         // Before the schema is looked at: no column is widened until the rows are stored.
         let _gate = self.handle.gate.read();
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
-        let mut outcome = BatchOutcome::default();
+        *outcome = BatchOutcome::default();
         let mut frame = Frame::new(&self.engine.locks);
         let mut last = None;
-        let written = self.write_rows(&mut rows, on_conflict, &mut frame, &mut last, &mut outcome);
+        let written = self.write_rows(&mut rows, on_conflict, &mut frame, &mut last, outcome);
         // Also where a row failed: the rows before it are synced before their locks are given back.
         let acknowledged = last.map_or(Ok(()), |committed| self.engine.acknowledge(committed));
-        written.and(acknowledged).map(|()| outcome)
+        if acknowledged.is_err() {
+            outcome.keys.clear();
+        }
+        written.and(acknowledged)
     }
 
     /// Writes rows until one fails. `last` is the last commit that is not acknowledged yet.
@@ -95,9 +114,11 @@ impl Dataset {
             };
             let hash = self.lock_hash(&key);
             if frame.acquire(hash) == Acquire::MustWait {
-                frame.commit_then_wait(hash, || {
-                    last.take().map_or(Ok(()), |committed| self.engine.acknowledge(committed))
-                })?;
+                frame
+                    .commit_then_wait(hash, || {
+                        last.take().map_or(Ok(()), |committed| self.engine.acknowledge(committed))
+                    })
+                    .inspect_err(|_| outcome.keys.clear())?;
             }
             let change = match on_conflict {
                 // A number that another has used as a key meanwhile does not replace its record.
