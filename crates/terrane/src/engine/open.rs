@@ -104,7 +104,9 @@ impl Engine {
             let before = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
             let opened = Self::open_reader(&storage, &options, shares, &before);
             // What was opened is of one piece only if the manifest is still the same. If it is
-            // not, files may have gone and segments may have been recycled in between.
+            // not, files may have gone and segments may have been recycled in between. To look before the
+            // replay would not do: the writer goes on in the segment that is read, and what it writes after an
+            // import or a change of the schema needs the manifest that came with it.
             let after = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
             if after.generation == before.generation && after.store_id == before.store_id {
                 return opened;
