@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::error::Context;
-use crate::{File, LockKind, OpenMode, Operation, Result, Storage};
+use crate::{Backing, File, LockKind, OpenMode, Operation, Result, Storage};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +235,10 @@ impl Storage for FaultyStorage {
         self.inner.monotonic_ns()
     }
 
+    fn boot_id(&self) -> Option<u128> {
+        self.inner.boot_id()
+    }
+
     fn describe(&self) -> String {
         format!("{} with injected faults", self.inner.describe())
     }
@@ -314,6 +318,10 @@ impl File for FaultyFile {
     fn has_name(&self) -> Result<bool> {
         self.pass(Operation::Exists, None, None)?;
         self.inner.has_name()
+    }
+
+    fn backing(&self) -> Backing<'_> {
+        self.inner.backing()
     }
 
     fn name(&self) -> &str {

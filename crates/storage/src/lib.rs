@@ -16,11 +16,12 @@ mod real;
 mod root;
 
 use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use error::{Operation, StorageError};
 pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
-pub use memory::MemoryStorage;
+pub use memory::{MappedMemory, MemoryStorage};
 pub use real::RealStorage;
 
 /// Result of a storage call.
@@ -74,8 +75,24 @@ pub trait Storage: Send + Sync + Debug {
     fn unix_time_ns(&self) -> u64;
     /// Nanoseconds on a clock that never goes back.
     fn monotonic_ns(&self) -> u64;
+    /// What is the same until the machine starts again and differs afterwards, if that is known.
+    fn boot_id(&self) -> Option<u128> {
+        None
+    }
     /// A name for messages, such as the directory's path.
     fn describe(&self) -> String;
+}
+
+/// What a mapping of a file is made of. The mapping itself is made by who needs it, since it takes
+/// code that the compiler cannot check.
+#[derive(Debug)]
+pub enum Backing<'a> {
+    /// A file of the operating system, mapped by its descriptor.
+    Descriptor(BorrowedFd<'a>),
+    /// A file in memory, whose words are reached by calls.
+    Memory(MappedMemory),
+    /// It cannot be mapped for writing.
+    Unmappable,
 }
 
 /// An open file. All positions are byte offsets from its start.
@@ -111,6 +128,10 @@ pub trait File: Send + Sync + Debug {
     fn unlock(&self) -> Result<()>;
     /// Whether the name it was opened by still leads to it, and not to nothing or another file.
     fn has_name(&self) -> Result<bool>;
+    /// What it can be mapped by. Reads, writes and syncs of the file see what is stored through a mapping.
+    fn backing(&self) -> Backing<'_> {
+        Backing::Unmappable
+    }
     /// The name it was opened by, for messages.
     fn name(&self) -> &str;
 }

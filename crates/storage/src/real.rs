@@ -6,6 +6,7 @@
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use rustix::time::ClockId;
 
 use crate::error::Context;
 use crate::root::create_durably;
-use crate::{File, LockKind, OpenMode, Operation, Result, Storage, names};
+use crate::{Backing, File, LockKind, OpenMode, Operation, Result, Storage, names};
 
 const ZEROS_LENGTH: usize = 64 * 1024;
 
@@ -91,7 +92,12 @@ impl Storage for RealStorage {
         if mode == OpenMode::Read && file.metadata().context_below(&self.root, operation, name, None)?.is_dir() {
             return Err(Errno::ISDIR).context_below(&self.root, operation, name, None);
         }
-        Ok(Arc::new(RealFile { file, root: self.root.clone(), name: name.to_owned() }))
+        Ok(Arc::new(RealFile {
+            file,
+            writable: mode != OpenMode::Read,
+            root: self.root.clone(),
+            name: name.to_owned(),
+        }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -163,6 +169,11 @@ impl Storage for RealStorage {
         seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
     }
 
+    fn boot_id(&self) -> Option<u128> {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        u128::from_str_radix(&text.trim_end().replace('-', ""), 16).ok()
+    }
+
     fn describe(&self) -> String {
         self.root.display().to_string()
     }
@@ -171,6 +182,7 @@ impl Storage for RealStorage {
 #[derive(Debug)]
 struct RealFile {
     file: fs::File,
+    writable: bool,
     /// Where the storage is, for messages.
     root: Arc<Path>,
     name: String,
@@ -240,6 +252,10 @@ impl File for RealFile {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
             found => Ok(identity(context(found)?) == identity(context(self.file.metadata())?)),
         }
+    }
+
+    fn backing(&self) -> Backing<'_> {
+        if self.writable { Backing::Descriptor(self.file.as_fd()) } else { Backing::Unmappable }
     }
 
     fn name(&self) -> &str {

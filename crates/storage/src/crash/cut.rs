@@ -1,6 +1,6 @@
 //! A point at which the power fails, and what may then be kept or lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,12 +37,16 @@ pub(super) enum UnitKind {
     Name(usize),
     /// A file and an index into its waiting changes.
     Data(FileId, usize),
+    /// A mapped file and an index into its waiting stores.
+    Store(FileId, usize),
 }
 
 /// The state at a cut, taken apart into what can be kept or lost alone.
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) state: Arc<State>,
+    /// The boot of the machine that the crash ends or interrupts.
+    pub(super) boot: u128,
     /// In the order of their events.
     pub(super) units: Vec<Unit>,
     pub(super) bits: usize,
@@ -54,10 +58,12 @@ struct FileCut {
     touched: Touched,
     /// Per waiting change: its unit.
     units: Vec<usize>,
+    /// Per waiting store: its unit.
+    stores: Vec<usize>,
 }
 
 impl Cut {
-    pub(super) fn new(state: Arc<State>) -> Self {
+    pub(super) fn new(state: Arc<State>, boot: u128) -> Self {
         let names = state.name_changes.iter().enumerate().map(|(index, change)| Unit {
             kind: UnitKind::Name(index),
             bits: 0..1,
@@ -65,30 +71,50 @@ impl Cut {
         });
         let mut units: Vec<Unit> = names.collect();
         let mut files = BTreeMap::new();
-        for (&id, file) in state.files.iter().filter(|(_, file)| !file.pending.is_empty()) {
+        for (&id, file) in state.files.iter().filter(|(_, file)| file.is_waiting()) {
             let touched = file.touched();
             for (index, change) in file.pending.iter().enumerate() {
                 let bits = touched.slots[index].len() + usize::from(change.length.is_some());
                 units.push(Unit { kind: UnitKind::Data(id, index), bits: 0..bits, order: change.order });
             }
-            files.insert(id, FileCut { touched, units: vec![0; file.pending.len()] });
+            for (index, store) in file.stores.waiting.iter().enumerate() {
+                units.push(Unit { kind: UnitKind::Store(id, index), bits: 0..1, order: store.order });
+            }
+            let stores = vec![0; file.stores.waiting.len()];
+            files.insert(id, FileCut { touched, units: vec![0; file.pending.len()], stores });
         }
         units.sort_by_key(|unit| unit.order);
         let mut bits = 0;
         for (index, unit) in units.iter_mut().enumerate() {
             unit.bits = bits..bits + unit.bits.end;
             bits = unit.bits.end;
-            if let UnitKind::Data(file, change) = unit.kind
-                && let Some(file) = files.get_mut(&file)
-            {
-                file.units[change] = index;
+            match unit.kind {
+                UnitKind::Name(_) => {}
+                UnitKind::Data(file, change) => {
+                    files.entry(file).and_modify(|file: &mut FileCut| file.units[change] = index);
+                }
+                UnitKind::Store(file, store) => {
+                    files.entry(file).and_modify(|file| file.stores[store] = index);
+                }
             }
         }
-        Self { state, units, bits, files }
+        Self { state, boot, units, bits, files }
     }
 
-    /// Brings a choice into the stated order of names: what follows a lost change is lost.
+    /// Brings a choice into the stated order of names, and into the order of the stores to each
+    /// line: what follows a lost one is lost.
     pub(super) fn normalise(&self, choice: &mut Choice, order: NameOrder) {
+        let mut lost_lines = BTreeSet::new();
+        for unit in &self.units {
+            let UnitKind::Store(file, index) = unit.kind else { continue };
+            let stores = &self.state.files[&file].stores;
+            let line = (file, stores.unit(&stores.waiting[index]));
+            if lost_lines.contains(&line) {
+                choice.set(unit.bits.clone(), false);
+            } else if !choice.keeps(unit.bits.start) {
+                lost_lines.insert(line);
+            }
+        }
         if order == NameOrder::AnySubset {
             return;
         }
@@ -109,6 +135,7 @@ impl Cut {
         self.units.iter().flat_map(move |unit| {
             let sectors = match unit.kind {
                 UnitKind::Name(_) => unit.bits.start..unit.bits.start,
+                UnitKind::Store(..) => unit.bits.clone(),
                 UnitKind::Data(file, index) => {
                     let sectors = self.files.get(&file).map_or(0, |file| file.touched.slots[index].len());
                     unit.bits.start..unit.bits.start + sectors
@@ -116,6 +143,11 @@ impl Cut {
             };
             if metadata { sectors.end..unit.bits.end } else { sectors }
         })
+    }
+
+    /// Offsets of the words of a file that waiting stores touch.
+    pub(super) fn stored_words(&self, id: FileId) -> impl Iterator<Item = u64> {
+        self.state.files.get(&id).into_iter().flat_map(|file| file.stores.waiting.iter().map(|store| store.offset))
     }
 
     /// The names that are left.
@@ -142,7 +174,13 @@ impl Cut {
             return Some(file.durable.clone());
         };
         let selection = self.selection(file, cut, choice);
-        Some(Arc::new(file.content(&cut.touched, &selection)))
+        let mut content = file.content(&cut.touched, &selection);
+        for (store, unit) in file.stores.waiting.iter().zip(&cut.stores) {
+            if choice.keeps(self.units[*unit].bits.start) {
+                store.apply(&mut content);
+            }
+        }
+        Some(Arc::new(content))
     }
 
     /// How many durable bytes of a file no cut takes away.
@@ -192,6 +230,13 @@ impl Cut {
         };
         match unit.kind {
             UnitKind::Name(index) => format!("{when}: {}", self.state.name_changes[index].effect),
+            UnitKind::Store(id, index) => match self.state.files.get(&id) {
+                None => when,
+                Some(file) => {
+                    let store = &file.stores.waiting[index];
+                    format!("{when}: store of {:#x} to {} at byte {}", store.value, file.name, store.offset)
+                }
+            },
             UnitKind::Data(id, index) => match self.state.files.get(&id) {
                 None => when,
                 Some(file) => format!("{when}: {}", describe_data(file, &file.pending[index], unit, choice)),

@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::stores::{Store, Stores};
 use crate::memory::content::Content;
 
 /// The unit that the disk writes or does not write.
@@ -46,6 +47,9 @@ pub(super) struct FileState {
     pub(super) name: Arc<str>,
     pub(super) durable: Arc<Content>,
     pub(super) pending: Vec<DataChange>,
+    /// Stores to the file's mapping. They count as later than all waiting writes: a file is not
+    /// written by calls where it is mapped.
+    pub(super) stores: Stores,
     length: u64,
 }
 
@@ -91,7 +95,21 @@ impl LengthChange {
 
 impl FileState {
     pub(super) fn new(name: Arc<str>, durable: Arc<Content>) -> Self {
-        Self { name, length: durable.length(), durable, pending: Vec::new() }
+        Self { name, length: durable.length(), durable, pending: Vec::new(), stores: Stores::default() }
+    }
+
+    /// Whether a power loss can take anything away.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty() || !self.stores.waiting.is_empty()
+    }
+
+    /// Makes stores durable that `take` finds to be, given the durable length.
+    pub(super) fn persist(&mut self, take: impl FnOnce(&mut Stores, u64) -> Vec<Store>) {
+        let stores = take(&mut self.stores, self.durable.length());
+        if !stores.is_empty() {
+            let durable = Arc::make_mut(&mut self.durable);
+            stores.iter().for_each(|store| store.apply(durable));
+        }
     }
 
     pub(super) fn write(&mut self, order: i64, offset: u64, bytes: Arc<[u8]>) {
@@ -102,6 +120,7 @@ impl FileState {
     }
 
     pub(super) fn set_length(&mut self, order: i64, after: u64) {
+        self.stores.cut(after);
         let length = self.change_length(after);
         if length.is_some() {
             self.pending.push(DataChange { order, write: None, length, forgotten: false });
@@ -119,9 +138,13 @@ impl FileState {
 
     /// Makes the length durable, and all bytes but those that a failed sync has forgotten.
     pub(super) fn sync(&mut self) {
-        if self.pending.is_empty() {
-            return;
+        if !self.pending.is_empty() {
+            self.sync_pending();
         }
+        self.persist(|stores, _| stores.sync());
+    }
+
+    fn sync_pending(&mut self) {
         let count = self.pending.len();
         let touched = self.touched();
         let mut versions = vec![0; touched.sectors.len()];
@@ -141,6 +164,7 @@ impl FileState {
         for change in &mut self.pending {
             change.forgotten = true;
         }
+        self.stores.forget_unsynced();
     }
 
     /// What remains of forgotten writes once other sectors and the length are durable.

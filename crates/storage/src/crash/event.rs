@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 /// One entry of the log. Everything that can lose data in a crash reports here, in one
-/// order: storage today, and pools of persistent memory (stores, flushes, fences) as a
-/// further variant, which is why matches need a wildcard arm.
+/// order, so that a cut can lie anywhere across files and pools of persistent memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A change of the disk, or a sync.
     Disk(DiskEvent),
+    /// A store to a mapped file, or an instruction that makes stores durable.
+    Pool(PoolEvent),
     /// A note of the application, such as the number of an acknowledged write.
     Mark(u64),
 }
@@ -90,6 +91,95 @@ pub enum DiskEvent {
         /// The directory, `""` for the root.
         directory: Arc<str>,
     },
+}
+
+/// What a thread did to the words of mapped files.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolEvent {
+    /// A file was mapped; stores to it from now on become durable as the domain says.
+    Map {
+        /// The file.
+        file: FileId,
+        /// What a power loss leaves of stores.
+        domain: PersistenceDomain,
+    },
+    /// An aligned word was stored.
+    Store {
+        /// The file.
+        file: FileId,
+        /// Who stored it.
+        thread: ThreadNumber,
+        /// Byte offset of the word.
+        offset: u64,
+        /// The word.
+        value: u64,
+    },
+    /// The write-back of a cache line was begun; it is complete after the same thread's next fence.
+    Flush {
+        /// The file.
+        file: FileId,
+        /// Who began it.
+        thread: ThreadNumber,
+        /// Byte offset of the line's start.
+        line: u64,
+        /// Name of the place in the code.
+        site: &'static str,
+    },
+    /// A thread waited for the write-backs that it had begun, in all pools.
+    Fence {
+        /// Who waited.
+        thread: ThreadNumber,
+        /// Name of the place in the code.
+        site: &'static str,
+    },
+}
+
+/// Tells threads apart in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadNumber(pub u64);
+
+/// Bytes of a cache line: what one flush writes back.
+pub const LINE_LENGTH: u64 = 64;
+
+/// How far a store has to get to survive a power loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PersistenceDomain {
+    /// The memory controller (ADR): a line is durable after a flush and a fence of the same
+    /// thread, and may be at any time before. Of each line, independently of all others, a prefix
+    /// of the stores to it is kept.
+    #[default]
+    Adr,
+    /// The CPU caches (eADR): a store is durable when other threads can see it.
+    Eadr,
+    /// The page cache: stores are durable after a sync of the file. Of each page, independently of
+    /// all others, a prefix of the stores to it is kept.
+    PageCache,
+}
+
+impl PersistenceDomain {
+    /// Bytes that are written back as one.
+    pub(super) fn unit_length(self) -> u64 {
+        match self {
+            Self::Adr | Self::Eadr => LINE_LENGTH,
+            Self::PageCache => 4096,
+        }
+    }
+}
+
+impl fmt::Debug for PoolEvent {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Map { file, domain } => write!(formatter, "map file {} ({domain:?})", file.0),
+            Self::Store { file, thread, offset, value } => {
+                write!(formatter, "store {value:#x} at byte {offset} of file {} (thread {})", file.0, thread.0)
+            }
+            Self::Flush { file, thread, line, site } => {
+                write!(formatter, "flush line {line} of file {} at {site} (thread {})", file.0, thread.0)
+            }
+            Self::Fence { thread, site } => write!(formatter, "fence at {site} (thread {})", thread.0),
+        }
+    }
 }
 
 impl fmt::Debug for DiskEvent {

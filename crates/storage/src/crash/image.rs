@@ -45,7 +45,7 @@ impl Image {
         let mut changed: BTreeMap<FileId, Arc<Content>> = BTreeMap::new();
         if cut.touched().next().is_some() {
             for id in names.values().filter_map(file_id) {
-                if cut.state.files.get(&id).is_some_and(|file| !file.pending.is_empty())
+                if cut.state.files.get(&id).is_some_and(|file| file.is_waiting())
                     && let Some(content) = cut.content(id, &choice)
                 {
                     changed.insert(id, content);
@@ -97,7 +97,15 @@ impl Image {
             };
             Some((name.clone(), held))
         });
-        Controller::starting_from(base, held)
+        Controller::starting_from(base, held, self.boot())
+    }
+
+    /// A power loss ends the boot of the machine; a kill does not.
+    fn boot(&self) -> u128 {
+        match self.crash {
+            Crash::PowerLoss => self.cut.boot + 1,
+            Crash::ProcessKill => self.cut.boot,
+        }
     }
 
     /// Storage of [`Image::restart`], for tests that do not cut again.
@@ -176,7 +184,7 @@ impl Image {
     }
 
     /// Equal for images of the same cut that hold the same: covers all that can differ, which is
-    /// the names and, of the files that have one, lengths, touched sectors and cuts.
+    /// the names and, of the files that have one, lengths, touched sectors, stored words and cuts.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         if !self.cut.state.name_changes.is_empty() {
@@ -191,6 +199,11 @@ impl Image {
             for sector in sectors.iter().take_while(|&sector| sector * SECTOR_LENGTH < content.length()) {
                 content.read(&mut sector_bytes, sector * SECTOR_LENGTH);
                 hasher.write(&sector_bytes);
+            }
+            let mut word = [0; size_of::<u64>()];
+            for offset in self.cut.stored_words(id) {
+                content.read(&mut word, offset);
+                hasher.write(&word);
             }
         }
         hasher.finish()

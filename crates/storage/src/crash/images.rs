@@ -206,7 +206,9 @@ fn extreme(cut: &Cut, number: u64) -> Choice {
 fn same_place(left: UnitKind, right: UnitKind) -> bool {
     match (left, right) {
         (UnitKind::Name(_), UnitKind::Name(_)) => true,
-        (UnitKind::Data(left, _), UnitKind::Data(right, _)) => left == right,
+        (UnitKind::Data(left, _) | UnitKind::Store(left, _), UnitKind::Data(right, _) | UnitKind::Store(right, _)) => {
+            left == right
+        }
         _ => false,
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! The model: a written sector of 512 bytes is there or not, independent of all others; so
 //! are lengths and changes of names. Contents without a synced name are gone with the name.
+//! Stores to mapped files are kept or lost as [`PersistenceDomain`] says.
 //! It is POSIX, harsher than any file system: one with a journal keeps a prefix of the
 //! changes of names ([`NameOrder::Prefix`]). Not modelled: sectors torn inside, damage at rest.
 
@@ -18,6 +19,7 @@ mod image;
 mod images;
 mod names;
 mod state;
+mod stores;
 
 use std::sync::Arc;
 
@@ -29,7 +31,7 @@ use state::State;
 
 pub use choice::{Choice, ParseChoiceError};
 pub use cut::NameOrder;
-pub use event::{DiskEvent, Event, FileId};
+pub use event::{DiskEvent, Event, FileId, LINE_LENGTH, PersistenceDomain, PoolEvent, ThreadNumber};
 pub use image::{Crash, Image};
 pub use images::{Budget, Images};
 
@@ -64,20 +66,20 @@ struct Log {
 }
 
 impl Recorder for Log {
-    fn record(&self, event: DiskEvent) {
-        self.events.lock().push(Event::Disk(event));
+    fn record(&self, event: Event) {
+        self.events.lock().push(event);
     }
 }
 
 impl Controller {
     /// A controller of an empty disk.
     pub fn new() -> Arc<Self> {
-        Self::starting_from(State::default(), [])
+        Self::starting_from(State::default(), [], 1)
     }
 
-    fn starting_from(base: State, held: impl IntoIterator<Item = (Arc<str>, Prepared)>) -> Arc<Self> {
+    fn starting_from(base: State, held: impl IntoIterator<Item = (Arc<str>, Prepared)>, boot: u128) -> Arc<Self> {
         let log = Arc::new(Log::default());
-        let storage = MemoryStorage::prepared(held, base.next_file(), Some(log.clone()));
+        let storage = MemoryStorage::prepared(held, base.next_file(), boot, Some(log.clone()));
         let base = Arc::new(base);
         Arc::new(Self { log, storage, cursor: Mutex::new(base.clone()), base })
     }
@@ -111,7 +113,7 @@ impl Controller {
     pub fn marks(&self, cut: usize) -> Vec<u64> {
         let marks = |event: &Event| match event {
             Event::Mark(number) => Some(*number),
-            Event::Disk(_) => None,
+            Event::Disk(_) | Event::Pool(_) => None,
         };
         self.log.events.lock().iter().take(cut).filter_map(marks).collect()
     }
@@ -158,6 +160,6 @@ impl Controller {
                 state.apply(event);
             }
         }
-        Arc::new(cut::Cut::new(cursor.clone()))
+        Arc::new(cut::Cut::new(cursor.clone(), self.storage.boot()))
     }
 }

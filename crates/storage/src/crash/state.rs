@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::data::FileState;
-use super::event::{DiskEvent, Event, FileId};
+use super::event::{DiskEvent, Event, FileId, PoolEvent};
 use super::names::{self, NameChange, NameEffect, Names, Node};
+use super::stores::Stores;
 use crate::memory::content::Content;
 
 /// Durable state and waiting changes after some events.
@@ -42,10 +43,12 @@ impl State {
         for change in &mut state.name_changes {
             change.order -= shift;
         }
-        for file in state.files.values_mut().filter(|file| !file.pending.is_empty()) {
-            for change in &mut Arc::make_mut(file).pending {
+        for file in state.files.values_mut().filter(|file| file.is_waiting()) {
+            let file = Arc::make_mut(file);
+            for change in &mut file.pending {
                 change.order -= shift;
             }
+            file.stores.restart(shift);
         }
         state.position = 0;
         state
@@ -62,6 +65,7 @@ impl State {
         self.position += 1;
         match event {
             Event::Disk(event) => self.apply_disk(order, event),
+            Event::Pool(event) => self.apply_pool(order, event),
             Event::Mark(_) => {}
         }
     }
@@ -90,6 +94,24 @@ impl State {
             DiskEvent::Allocate { file, length } => self.change_file(*file, |state| state.allocate(order, *length)),
             DiskEvent::Sync { file } => self.change_file(*file, FileState::sync),
             DiskEvent::SyncFailed { file } => self.change_file(*file, FileState::forget_unsynced),
+        }
+    }
+
+    fn apply_pool(&mut self, order: i64, event: &PoolEvent) {
+        match event {
+            PoolEvent::Map { file, domain } => self.change_file(*file, |state| state.stores.map(*domain)),
+            PoolEvent::Store { file, offset, value, .. } => self.change_file(*file, |state| {
+                state.stores.store(order, *offset, *value);
+                state.persist(Stores::visible);
+            }),
+            PoolEvent::Flush { file, thread, line, .. } => {
+                self.change_file(*file, |state| state.stores.flush(*thread, *line));
+            }
+            PoolEvent::Fence { thread, .. } => {
+                for file in self.files.values_mut().filter(|file| !file.stores.waiting.is_empty()) {
+                    Arc::make_mut(file).persist(|stores, length| stores.fence(*thread, length));
+                }
+            }
         }
     }
 

@@ -9,10 +9,11 @@ use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use super::content::Content;
+use super::mapped::MappedMemory;
 use super::{Node, Shared};
 use crate::crash::{DiskEvent, FileId};
 use crate::error::Context;
-use crate::{File, LockKind, Operation, Result};
+use crate::{Backing, File, LockKind, Operation, Result};
 
 /// Space that the lengths of all files together may take.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Space {
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) id: FileId,
-    content: RwLock<Content>,
+    pub(super) content: RwLock<Content>,
     locks: Mutex<BTreeMap<u64, LockKind>>,
     space: Arc<Space>,
 }
@@ -212,6 +213,13 @@ impl File for MemoryFile {
     fn has_name(&self) -> Result<bool> {
         let names = self.shared.names.read();
         Ok(matches!(names.get(self.name.as_str()), Some(Node::File(inode)) if Arc::ptr_eq(inode, &self.inode)))
+    }
+
+    fn backing(&self) -> Backing<'_> {
+        if !self.writable {
+            return Backing::Unmappable;
+        }
+        Backing::Memory(MappedMemory::new(self.inode.clone(), self.shared.clone()))
     }
 
     fn name(&self) -> &str {

@@ -7,6 +7,7 @@
 
 pub(crate) mod content;
 mod file;
+mod mapped;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,11 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-use crate::crash::{DiskEvent, FileId};
+use crate::crash::{DiskEvent, Event, FileId};
 use crate::error::Context;
 use crate::{File, OpenMode, Operation, Result, Storage, names};
 use content::Content;
 use file::{Inode, MemoryFile, Space};
+pub use mapped::MappedMemory;
 
 /// Where the clock of a new storage stands: 2024-01-01T00:00:00Z.
 const START_UNIX_TIME_NS: u64 = 1_704_067_200_000_000_000;
@@ -31,7 +33,7 @@ type SystemResult<T> = std::result::Result<T, Errno>;
 /// Hears of every change, while the changed file or directory is still locked.
 pub(crate) trait Recorder: Send + Sync + Debug {
     /// Takes note of a change that has just been made.
-    fn record(&self, event: DiskEvent);
+    fn record(&self, event: Event);
 }
 
 /// Files in memory; clones share them.
@@ -48,6 +50,7 @@ struct Shared {
     next_file: AtomicU64,
     next_handle: AtomicU64,
     elapsed_ns: AtomicU64,
+    boot: u128,
 }
 
 #[derive(Debug, Clone)]
@@ -64,6 +67,10 @@ pub(crate) enum Prepared {
 
 impl Shared {
     fn record(&self, event: impl FnOnce() -> DiskEvent) {
+        self.record_any(|| Event::Disk(event()));
+    }
+
+    fn record_any(&self, event: impl FnOnce() -> Event) {
         if let Some(recorder) = &self.recorder {
             recorder.record(event());
         }
@@ -79,13 +86,14 @@ impl Default for MemoryStorage {
 impl MemoryStorage {
     /// An empty root with unlimited space.
     pub fn new() -> Self {
-        Self::prepared([], FileId(0), None)
+        Self::prepared([], FileId(0), 1, None)
     }
 
     /// A root that holds these names; new files are numbered from `next_file` on.
     pub(crate) fn prepared(
         held: impl IntoIterator<Item = (Arc<str>, Prepared)>,
         next_file: FileId,
+        boot: u128,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Self {
         let space = Arc::new(Space::unlimited());
@@ -107,6 +115,7 @@ impl MemoryStorage {
                 next_file: AtomicU64::new(next_file.0),
                 next_handle: AtomicU64::new(0),
                 elapsed_ns: AtomicU64::new(0),
+                boot,
             }),
         }
     }
@@ -124,6 +133,10 @@ impl MemoryStorage {
     /// Moves both clocks forward.
     pub fn advance(&self, nanoseconds: u64) {
         self.shared.elapsed_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn boot(&self) -> u128 {
+        self.shared.boot
     }
 
     fn open_existing(&self, name: &str) -> SystemResult<Arc<Inode>> {
@@ -300,6 +313,10 @@ impl Storage for MemoryStorage {
 
     fn monotonic_ns(&self) -> u64 {
         self.shared.elapsed_ns.load(Ordering::Relaxed)
+    }
+
+    fn boot_id(&self) -> Option<u128> {
+        Some(self.shared.boot)
     }
 
     fn describe(&self) -> String {

@@ -1,0 +1,82 @@
+//! A mapping of a file in memory: its aligned words, reached one at a time.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::file::Inode;
+use crate::crash::{Event, PersistenceDomain, PoolEvent, ThreadNumber};
+
+const WORD_LENGTH: u64 = size_of::<u64>() as u64;
+
+/// The words of a file in memory. Reads and writes of the file see them at once.
+///
+/// Every access is one indivisible step, and a recorder hears of the steps in the order in which
+/// they took effect. The content is little-endian on every machine.
+#[derive(Debug, Clone)]
+pub struct MappedMemory {
+    inode: Arc<Inode>,
+    shared: Arc<Shared>,
+}
+
+impl MappedMemory {
+    pub(super) fn new(inode: Arc<Inode>, shared: Arc<Shared>) -> Self {
+        Self { inode, shared }
+    }
+
+    /// Says what a power loss leaves of the stores that follow.
+    pub fn set_domain(&self, domain: PersistenceDomain) {
+        let _content = self.inode.content.read();
+        self.shared.record_any(|| Event::Pool(PoolEvent::Map { file: self.inode.id, domain }));
+    }
+
+    /// The word at a byte offset; `None` if that is not aligned, or the file ends before.
+    pub fn load(&self, offset: u64) -> Option<u64> {
+        let content = self.inode.content.read();
+        is_word(offset, content.length()).then(|| word(&content, offset))
+    }
+
+    /// Replaces the word at a byte offset by what `change` makes of it, or leaves it if that is
+    /// nothing, in one step. Gives the word before, and whether it was replaced; `None` as [`MappedMemory::load`].
+    pub fn update(
+        &self,
+        thread: ThreadNumber,
+        offset: u64,
+        change: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<Result<u64, u64>> {
+        let mut content = self.inode.content.write();
+        if !is_word(offset, content.length()) {
+            return None;
+        }
+        let before = word(&content, offset);
+        let Some(value) = change(before) else {
+            return Some(Err(before));
+        };
+        content.write(&value.to_le_bytes(), offset);
+        let file = self.inode.id;
+        self.shared.record_any(|| Event::Pool(PoolEvent::Store { file, thread, offset, value }));
+        Some(Ok(before))
+    }
+
+    /// Begins to write a line back; `line` is the byte offset of its start.
+    pub fn flush(&self, thread: ThreadNumber, line: u64, site: &'static str) {
+        // No store comes between: the flush covers what was stored before it, and nothing else.
+        let _content = self.inode.content.write();
+        let file = self.inode.id;
+        self.shared.record_any(|| Event::Pool(PoolEvent::Flush { file, thread, line, site }));
+    }
+
+    /// Waits for all that the thread has begun to write back.
+    pub fn fence(&self, thread: ThreadNumber, site: &'static str) {
+        self.shared.record_any(|| Event::Pool(PoolEvent::Fence { thread, site }));
+    }
+}
+
+fn is_word(offset: u64, length: u64) -> bool {
+    offset.is_multiple_of(WORD_LENGTH) && offset.checked_add(WORD_LENGTH).is_some_and(|end| end <= length)
+}
+
+fn word(content: &super::content::Content, offset: u64) -> u64 {
+    let mut bytes = [0; WORD_LENGTH as usize];
+    content.read(&mut bytes, offset);
+    u64::from_le_bytes(bytes)
+}
