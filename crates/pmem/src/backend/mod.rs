@@ -1,0 +1,124 @@
+//! Words of a pool, and what makes them durable.
+
+mod native;
+mod traced;
+
+use std::fmt::{self, Debug};
+use std::ops::Range;
+use std::sync::Arc;
+
+use terrane_storage::File;
+
+pub use native::Native;
+pub use traced::Traced;
+
+use crate::{LINE_LENGTH, PersistenceDomain, Result};
+
+/// Bytes of a word: what is stored at once.
+pub const WORD_LENGTH: u64 = 8;
+
+/// The name of a place in the code that flushes or fences, by which tests can drop it.
+///
+/// A place has one name, and no other place has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Site(&'static str);
+
+impl Site {
+    /// Names a place, such as `allocator.acquire.intent`.
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+impl Debug for Site {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
+    }
+}
+
+/// A mapped file as aligned 8-byte atomic words by their byte offset, and the instructions that make
+/// them durable.
+///
+/// Loads acquire, stores release, the other changes do both. An offset that is not aligned or not
+/// mapped is a mistake of the caller and panics, as an index beyond a slice does: what was read from a
+/// pool has to be checked first ([`Backend::holds`]). What of the stores a power loss leaves is told by
+/// [`Backend::domain`]; a kill of the process leaves all of them.
+pub trait Backend: Debug + Send + Sync + Sized {
+    /// Takes a file that is open for writing, and sets aside addresses for it; nothing is mapped yet.
+    ///
+    /// `pool` is what messages call the file. Fails where the file's medium does not promise what
+    /// `domain` says.
+    fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self>;
+
+    /// Maps the file up to `length`, which is allocated and a multiple of 4096. Words stay where they are.
+    fn extend(&self, length: u64) -> Result<()>;
+
+    /// Bytes that are mapped.
+    fn length(&self) -> u64;
+
+    /// How far a store has to get to survive a power loss.
+    fn domain(&self) -> PersistenceDomain;
+
+    /// The word at an offset.
+    fn load(&self, offset: u64) -> u64;
+
+    /// Stores a word.
+    fn store(&self, offset: u64, value: u64);
+
+    /// Stores `new` where `current` is, and gives what was there: `Ok` if that was `current`.
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64>;
+
+    /// Sets bits, and gives the word before.
+    fn fetch_or(&self, offset: u64, bits: u64) -> u64;
+
+    /// Keeps these bits alone, and gives the word before.
+    fn fetch_and(&self, offset: u64, bits: u64) -> u64;
+
+    /// Begins to write back the line that starts at `line`. For [`Backend::flush`] alone.
+    fn write_back(&self, line: u64, site: Site);
+
+    /// Orders what this thread stored and flushed before it, as durable, before what it stores after it.
+    fn fence(&self, site: Site);
+
+    /// Begins to write back every line of a range of bytes; durable after the next fence of this thread.
+    ///
+    /// The only loop over lines there is. It does nothing where no line needs to be written back.
+    fn flush(&self, range: Range<u64>, site: Site) {
+        if self.domain() != PersistenceDomain::Adr {
+            return;
+        }
+        for line in lines(range) {
+            self.write_back(line, site);
+        }
+    }
+
+    /// Makes a range of bytes durable: flushes it and fences.
+    fn persist(&self, range: Range<u64>, site: Site) {
+        self.flush(range, site);
+        self.fence(site);
+    }
+
+    /// Whether a range of words is aligned and mapped, so that it can be used.
+    fn holds(&self, offset: u64, length: u64) -> bool {
+        offset.is_multiple_of(WORD_LENGTH)
+            && length.is_multiple_of(WORD_LENGTH)
+            && offset.checked_add(length).is_some_and(|end| end <= self.length())
+    }
+}
+
+/// Starts of the lines that a range of bytes touches; none if it is empty.
+pub(crate) fn lines(range: Range<u64>) -> impl Iterator<Item = u64> {
+    let first = range.start / LINE_LENGTH;
+    let end = if range.is_empty() { first } else { (range.end - 1) / LINE_LENGTH + 1 };
+    (first..end).map(|line| line * LINE_LENGTH)
+}
+
+#[cold]
+fn outside(offset: u64, length: u64) -> ! {
+    panic!("no word at byte {offset} of a pool with {length} bytes mapped: offsets are checked before they are used")
+}

@@ -1,0 +1,149 @@
+//! Words of a file of the operating system.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::io::Errno;
+use terrane_storage::{Backing, File};
+
+use super::{Backend, Site, outside};
+use crate::flush::{FlushInstruction, store_fence};
+use crate::mapping::Mapping;
+use crate::{Error, PersistenceDomain, Result, probe};
+
+/// A mapped file, on persistent memory or the page cache.
+#[derive(Debug)]
+pub struct Native {
+    file: Arc<dyn File>,
+    pool: String,
+    mapping: Mapping,
+    medium: Medium,
+}
+
+/// What fences and flushes have to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    /// Persistent memory behind caches that a power loss empties.
+    Dax(FlushInstruction),
+    /// Persistent memory whose caches a power loss does not empty.
+    Eadr,
+    /// Ordinary memory of the system, which survives the process alone: the order of the stores suffices.
+    PageCache,
+}
+
+impl Native {
+    #[inline]
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        match self.mapping.word(offset) {
+            Some(word) => word,
+            None => outside(offset, self.length()),
+        }
+    }
+}
+
+impl Backend for Native {
+    fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
+        let unsuitable = |reason: String| Error::Unsuitable { pool: pool.to_owned(), reason };
+        let Backing::Descriptor(descriptor) = file.backing() else {
+            return Err(unsuitable("it is not a file of the operating system that is open for writing".to_owned()));
+        };
+        let medium = match domain {
+            PersistenceDomain::Adr => {
+                let instruction = FlushInstruction::detect();
+                Medium::Dax(instruction.ok_or_else(|| {
+                    unsuitable("no instruction is known that writes back a cache line of this CPU".to_owned())
+                })?)
+            }
+            PersistenceDomain::Eadr => Medium::Eadr,
+            PersistenceDomain::PageCache => {
+                probe::page_cache(descriptor).map_err(|refusal| unsuitable(refusal.to_string()))?;
+                Medium::PageCache
+            }
+        };
+        let reserved = usize::try_from(address_space).unwrap_or(usize::MAX);
+        let mapping = Mapping::reserve(reserved).map_err(|errno| {
+            unsuitable(format!("{address_space} bytes of address space cannot be set aside for it: {errno}"))
+        })?;
+        Ok(Self { file: file.clone(), pool: pool.to_owned(), mapping, medium })
+    }
+
+    fn extend(&self, length: u64) -> Result<()> {
+        let reserved = self.mapping.reserved() as u64;
+        if length > reserved {
+            return Err(Error::AddressSpace { pool: self.pool.clone(), wanted: length, reserved });
+        }
+        let unsuitable = |reason: String| Error::Unsuitable { pool: self.pool.clone(), reason };
+        let Backing::Descriptor(descriptor) = self.file.backing() else {
+            return Err(unsuitable("it can no longer be mapped".to_owned()));
+        };
+        let sync = self.medium != Medium::PageCache;
+        // It is at most what was reserved, which is a usize.
+        self.mapping.extend(descriptor, length as usize, sync).map_err(|errno| match errno {
+            Errno::OPNOTSUPP | Errno::INVAL if sync => unsuitable(
+                "its file system gives no direct access to persistent memory (MAP_SYNC is refused); \
+                 put it on a file system that is mounted with -o dax on a pmem device"
+                    .to_owned(),
+            ),
+            errno => unsuitable(format!("{length} bytes of it cannot be mapped: {errno}")),
+        })
+    }
+
+    #[inline]
+    fn length(&self) -> u64 {
+        self.mapping.mapped() as u64
+    }
+
+    #[inline]
+    fn domain(&self) -> PersistenceDomain {
+        match self.medium {
+            Medium::Dax(_) => PersistenceDomain::Adr,
+            Medium::Eadr => PersistenceDomain::Eadr,
+            Medium::PageCache => PersistenceDomain::PageCache,
+        }
+    }
+
+    #[inline]
+    fn load(&self, offset: u64) -> u64 {
+        u64::from_le(self.word(offset).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store(&self, offset: u64, value: u64) {
+        self.word(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    #[inline]
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        self.word(offset)
+            .compare_exchange(current.to_le(), new.to_le(), Ordering::AcqRel, Ordering::Acquire)
+            .map(u64::from_le)
+            .map_err(u64::from_le)
+    }
+
+    #[inline]
+    fn fetch_or(&self, offset: u64, bits: u64) -> u64 {
+        u64::from_le(self.word(offset).fetch_or(bits.to_le(), Ordering::AcqRel))
+    }
+
+    #[inline]
+    fn fetch_and(&self, offset: u64, bits: u64) -> u64 {
+        u64::from_le(self.word(offset).fetch_and(bits.to_le(), Ordering::AcqRel))
+    }
+
+    #[inline]
+    fn write_back(&self, line: u64, _: Site) {
+        if let Medium::Dax(instruction) = self.medium {
+            instruction.write_back(self.word(line));
+        }
+    }
+
+    #[inline]
+    fn fence(&self, _: Site) {
+        match self.medium {
+            Medium::Dax(_) | Medium::Eadr => store_fence(),
+            // A kill stops every thread between two instructions, with all stores before it done.
+            // Only the order of the instructions matters.
+            Medium::PageCache => fence(Ordering::Release),
+        }
+    }
+}

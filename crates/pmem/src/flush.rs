@@ -1,0 +1,102 @@
+//! The instructions that write cache lines back.
+
+use std::sync::atomic::AtomicU64;
+
+/// How a cache line is written back, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushInstruction {
+    /// Writes back and may keep the line in the cache.
+    Clwb,
+    /// Writes back and drops the line, in any order with other lines.
+    Clflushopt,
+    /// Writes back and drops the line, in order.
+    Clflush,
+}
+
+impl FlushInstruction {
+    /// The best that this CPU has; `None` where no code for it is known.
+    pub fn detect() -> Option<Self> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use std::arch::x86_64::{__cpuid, __cpuid_count};
+            let extended = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
+            if extended >> 24 & 1 == 1 {
+                return Some(Self::Clwb);
+            }
+            if extended >> 23 & 1 == 1 {
+                return Some(Self::Clflushopt);
+            }
+            if __cpuid(1).edx >> 19 & 1 == 1 {
+                return Some(Self::Clflush);
+            }
+        }
+        None
+    }
+
+    /// Begins to write back the line that holds a word.
+    ///
+    /// The CPU must have the instruction, which [`FlushInstruction::detect`] tells.
+    #[inline]
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(miri)),
+        expect(unsafe_code, reason = "the compiler offers no function for clwb and clflushopt")
+    )]
+    pub(crate) fn write_back(self, word: &AtomicU64) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let line = word.as_ptr();
+            // SAFETY: the instructions change no memory, no register and no flag; `line` comes from a
+            // reference, so the address is mapped. Without the option `nomem`, the compiler keeps stores
+            // before the instruction on that side of it.
+            unsafe {
+                match self {
+                    Self::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
+                    Self::Clflushopt => {
+                        std::arch::asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags));
+                    }
+                    Self::Clflush => std::arch::asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)),
+                }
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        {
+            let _ = word;
+            unreachable!("no instruction was detected on this CPU");
+        }
+    }
+}
+
+/// Waits until the stores and write-backs of this thread so far have arrived.
+#[inline]
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(unsafe_code, reason = "the fence has to hold back the compiler's own reordering too")
+)]
+pub(crate) fn store_fence() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction changes no memory, no register and no flag.
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn write_backs_change_nothing() {
+        let Some(best) = FlushInstruction::detect() else { return };
+        // Who has a better one has clflush too.
+        let word = AtomicU64::new(7);
+        for instruction in [best, FlushInstruction::Clflush] {
+            instruction.write_back(&word);
+            store_fence();
+            assert_eq!(word.load(Ordering::Relaxed), 7, "{instruction:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A file of the operating system in one reserved range of addresses.
+//!
+//! The range is reserved once, without access, and parts of the file are mapped into it from the
+//! start on, so that a growing pool never moves and words keep their addresses. Words are given out
+//! by offset, checked against what is mapped; no address leaves this module.
+#![expect(unsafe_code, reason = "mapping a file and reaching its words; every block states its argument")]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+const WORD_LENGTH: usize = size_of::<u64>();
+
+/// Words of a file, at addresses that do not change.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    reserved: usize,
+    /// Bytes from the start that are mapped. Only grows.
+    mapped: AtomicUsize,
+    /// Whether a failed call may have left a hole behind what is mapped, whose addresses others may
+    /// have taken since. Held while the mapping grows.
+    has_hole: Mutex<bool>,
+}
+
+// SAFETY: the range belongs to the mapping until it is dropped, whatever thread uses it, and all access
+// to it is through atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; growing takes a lock and publishes the new length after the range is mapped.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Sets a range of addresses aside; nothing of it can be reached yet.
+    pub(crate) fn reserve(length: usize) -> Result<Self, Errno> {
+        // SAFETY: a new private range without access, at an address of the system's choice, overlaps
+        // nothing that exists.
+        let base = unsafe {
+            mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
+        };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, reserved: length, mapped: AtomicUsize::new(0), has_hole: Mutex::new(false) })
+    }
+
+    /// Bytes set aside.
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// Bytes that can be reached.
+    pub(crate) fn mapped(&self) -> usize {
+        self.mapped.load(Ordering::Acquire)
+    }
+
+    /// Maps the file up to `length`, a multiple of the page size, of which the file must have that
+    /// many bytes allocated. With `sync`, only a mapping of persistent memory that needs no sync
+    /// succeeds (MAP_SYNC).
+    pub(crate) fn extend(&self, file: BorrowedFd<'_>, length: usize, sync: bool) -> Result<(), Errno> {
+        let mut has_hole = self.has_hole.lock();
+        let mapped = self.mapped();
+        if length <= mapped {
+            return Ok(());
+        }
+        if length > self.reserved || *has_hole {
+            return Err(Errno::NOMEM);
+        }
+        let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        // SAFETY: `mapped` is within the reserved range.
+        let start = unsafe { self.base.as_ptr().add(mapped) };
+        // SAFETY: the range from `mapped` to `length` lies in the reserved one, is ours (there is no hole)
+        // and nothing refers to it yet: words are given out below `mapped` alone.
+        let outcome = unsafe {
+            mmap(
+                start.cast(),
+                length - mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags | MapFlags::FIXED,
+                file,
+                mapped as u64,
+            )
+        };
+        match outcome {
+            Ok(_) => {
+                self.mapped.store(length, Ordering::Release);
+                Ok(())
+            }
+            Err(errno) => {
+                // The system may have removed the reservation before it failed.
+                *has_hole = true;
+                Err(errno)
+            }
+        }
+    }
+
+    /// The word at an offset; `None` if that is not aligned or not mapped.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        let offset = usize::try_from(offset).ok()?;
+        let mapped = self.mapped();
+        if !offset.is_multiple_of(WORD_LENGTH) || offset >= mapped || mapped - offset < WORD_LENGTH {
+            return None;
+        }
+        // SAFETY: the word lies in the mapped part, which stays mapped as long as `self` lives; the base
+        // is page-aligned, so the word is aligned; every access in this process is atomic. Another
+        // process that ignores the lock can change the file, which is what atomics allow for, or cut it,
+        // which ends this process by a signal.
+        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let length = if *self.has_hole.get_mut() { *self.mapped.get_mut() } else { self.reserved };
+        if length == 0 {
+            return;
+        }
+        // SAFETY: the range is ours and no reference into it outlives `self`. What lies behind a hole
+        // stays reserved: it costs addresses only.
+        let outcome = unsafe { munmap(self.base.as_ptr().cast(), length) };
+        debug_assert!(outcome.is_ok(), "a range that was mapped is unmapped: {outcome:?}");
+    }
+}
