@@ -32,4 +32,68 @@ pub enum Error {
         /// Bytes set aside.
         reserved: u64,
     },
+    /// Another process, or another handle of this one, has it open.
+    #[error("{pool} is in use: another process or handle has it open; close that first")]
+    Locked {
+        /// The file.
+        pool: String,
+    },
+    /// The file is something else.
+    #[error("{pool} is not a pool: it does not begin as one does; was another file meant?")]
+    NotAPool {
+        /// The file.
+        pool: String,
+    },
+    /// A later version of this program made it.
+    #[error(
+        "{pool} has version {found} of the pool format, and this program knows versions up to {known}; use a newer one"
+    )]
+    Newer {
+        /// The file.
+        pool: String,
+        /// Version of the file.
+        found: u64,
+        /// Newest version that is known.
+        known: u64,
+    },
+    /// The file ends too early.
+    #[error("{pool} is truncated: it has {found} bytes of {expected}; restore it from a copy")]
+    Truncated {
+        /// The file.
+        pool: String,
+        /// Its length.
+        found: u64,
+        /// The length that its header says, or that every pool has.
+        expected: u64,
+    },
+    /// What the file holds contradicts itself.
+    #[error("{pool} is damaged at byte {offset}: {reason}; restore it from a copy")]
+    Damaged {
+        /// The file.
+        pool: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It holds another structure than the one it was opened as.
+    #[error("{pool} holds a structure with layout {found:#x}, not {expected:#x}; open it as what it is")]
+    OtherLayout {
+        /// The file.
+        pool: String,
+        /// Layout id of the file.
+        found: u64,
+        /// Layout id that was asked for.
+        expected: u64,
+    },
+    /// Stores may be missing from it that later stores rely on.
+    #[error(
+        "{pool} cannot be trusted: {reason}; remove it and build it again from what is durable, or restore it from a copy"
+    )]
+    Untrusted {
+        /// The file.
+        pool: String,
+        /// What happened.
+        reason: &'static str,
+    },
 }

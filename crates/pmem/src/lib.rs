@@ -3,7 +3,8 @@
 //! A [`Backend`] gives aligned 8-byte words of a mapped file by their offset, and makes them durable by
 //! flushes and fences, each of which has a name ([`Site`]). [`Native`] runs on files of the operating
 //! system, with real persistent memory or on the page cache; [`Traced`] runs in memory and reports
-//! every step to the crash controller of `storage`. [`probe`] tells what a file's medium promises.
+//! every step to the crash controller of `storage`. A [`Pool`] is such a file with a header, which says
+//! whether its contents can be trusted, and a root word. [`probe`] tells what a file's medium promises.
 //! This crate knows no structure that is kept in the words.
 #![deny(unsafe_code)]
 
@@ -11,9 +12,11 @@ mod backend;
 mod error;
 mod flush;
 mod mapping;
+mod pool;
 pub mod probe;
 
 pub use backend::{Backend, Native, Site, Traced, WORD_LENGTH};
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;
+pub use pool::{Options, Pool, ROOT};
 pub use terrane_storage::crash::{LINE_LENGTH, PersistenceDomain};

@@ -72,11 +72,13 @@ impl Stores {
         self.take(|store| store.flushed_by.contains(&thread) && store.offset + WORD_LENGTH <= durable_length)
     }
 
-    /// Takes out what is durable as soon as it is stored.
+    /// Takes out what the newest store makes durable: where caches are durable, all of its line.
     pub(super) fn visible(&mut self, durable_length: u64) -> Vec<Store> {
-        match self.domain {
-            PersistenceDomain::Eadr => self.take(|store| store.offset + WORD_LENGTH <= durable_length),
-            PersistenceDomain::Adr | PersistenceDomain::PageCache => Vec::new(),
+        match (self.domain, self.waiting.last().map(|newest| newest.offset / LINE_LENGTH)) {
+            (PersistenceDomain::Eadr, Some(line)) => {
+                self.take(|store| store.offset / LINE_LENGTH == line && store.offset + WORD_LENGTH <= durable_length)
+            }
+            _ => Vec::new(),
         }
     }
 

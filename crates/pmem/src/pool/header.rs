@@ -1,0 +1,207 @@
+//! The header of a pool: two copies of sixteen words, each in sectors and lines of its own.
+//!
+//! Invariants:
+//! - H1: a copy whose checksum holds was written whole. The checksum covers the copy's place.
+//! - H2: of the copies that hold, the one with the higher sequence number counts.
+//! - H3: an update writes the copy that does not count, makes it durable, then the other one. So one copy is
+//!   whole at any instant, also where a crash has left the other one torn, and before the update returns
+//!   both say the same: damage to either one cannot bring back what the header said before, above all not
+//!   that the pool is closed.
+//!
+//! An update that a crash interrupts leaves the state before (nothing of it in a whole copy) or after.
+//! A single checksummed copy would not do: it is two lines long, and a crash between them loses it.
+
+use std::ops::Range;
+
+use terrane_storage::{File, StorageError};
+
+use crate::{Backend, Error, PersistenceDomain, Result, Site, WORD_LENGTH};
+
+/// Byte offsets of the copies.
+const COPIES: [u64; 2] = [0, 512];
+
+/// Words of a copy.
+const WORDS: usize = 16;
+
+const COPY_LENGTH: u64 = WORDS as u64 * WORD_LENGTH;
+
+/// Bytes at the start of a pool that are no chunk: header and root in the first page, intents in the second.
+pub(crate) const METADATA_LENGTH: u64 = 8192;
+
+/// Bytes that are mapped at once.
+pub(super) const PAGE_LENGTH: u64 = 4096;
+
+/// Longest chunk.
+pub(super) const CHUNK_LENGTH_MAX: u64 = 1 << 30;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TERRPOOL");
+
+/// The version of the format that is written, and the newest that is read.
+const VERSION: u64 = 1;
+
+const HEADER: Site = Site::new("pool.header");
+const FOUND: Site = Site::new("pool.header.found");
+
+/// How far the pool's user has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nobody uses it, and all of it is durable.
+    Closed,
+    /// Somebody uses it, or was killed, but nothing has been stored yet: a power loss may bring `Closed` back.
+    Opening,
+    /// Somebody uses it, or was killed, and no power loss brings `Closed` back.
+    Open,
+    /// A sync has failed: what the system holds of the file may not be what was stored.
+    SyncFailed,
+}
+
+/// What the header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) layout_id: u64,
+    /// Bytes of the pool, all chunks included.
+    pub(super) length: u64,
+    pub(super) chunk_length: u64,
+    /// Number of updates of the header.
+    pub(super) sequence: u64,
+    /// How often the pool has been opened.
+    pub(super) open_counter: u64,
+    pub(super) state: State,
+    /// Medium of the last user.
+    pub(super) domain: PersistenceDomain,
+    /// Boot of the machine in which it was last opened; 0 if that was not known.
+    pub(super) boot_id: u128,
+    /// The copy that counts. Is not written.
+    pub(super) counting: usize,
+}
+
+impl State {
+    const ALL: [Self; 4] = [Self::Closed, Self::Opening, Self::Open, Self::SyncFailed];
+}
+
+const DOMAINS: [PersistenceDomain; 3] = [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache];
+
+impl Header {
+    fn encode(&self, copy: u64) -> [u64; WORDS] {
+        let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or(0) as u64;
+        let domain = DOMAINS.iter().position(|domain| *domain == self.domain).unwrap_or(0) as u64;
+        let mut words = [0; WORDS];
+        words[..10].copy_from_slice(&[
+            MAGIC,
+            VERSION,
+            self.layout_id,
+            self.length,
+            self.chunk_length,
+            self.sequence,
+            self.open_counter,
+            state | domain << 8,
+            self.boot_id as u64,
+            (self.boot_id >> 64) as u64,
+        ]);
+        words[WORDS - 1] = checksum(&words, copy);
+        words
+    }
+
+    /// The header in words whose checksum holds; `None` if they mean nothing.
+    fn decode(words: &[u64; WORDS], counting: usize) -> Option<Self> {
+        let state = *State::ALL.get(usize::try_from(words[7] & 0xff).ok()?)?;
+        let domain = *DOMAINS.get(usize::try_from(words[7] >> 8).ok()?)?;
+        let header = Self {
+            layout_id: words[2],
+            length: words[3],
+            chunk_length: words[4],
+            sequence: words[5],
+            open_counter: words[6],
+            state,
+            domain,
+            boot_id: u128::from(words[9]) << 64 | u128::from(words[8]),
+            counting,
+        };
+        let chunks = header.length.checked_sub(METADATA_LENGTH)?;
+        (is_chunk_length(header.chunk_length) && chunks.is_multiple_of(header.chunk_length)).then_some(header)
+    }
+
+    /// Reads and checks the header of a file, which is left as it is.
+    pub(super) fn read(file: &dyn File, pool: &str) -> Result<Self> {
+        let pool = || pool.to_owned();
+        let found = file.len()?;
+        let mut newest: Option<Self> = None;
+        let mut is_pool = false;
+        for (index, copy) in COPIES.into_iter().enumerate() {
+            let words = match read_words(file, copy) {
+                Ok(words) => words,
+                Err(error) if error.is_unexpected_end() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if words[0] != MAGIC {
+                continue;
+            }
+            is_pool = true;
+            // What a newer version checks, and where, is not known.
+            if words[1] > VERSION {
+                return Err(Error::Newer { pool: pool(), found: words[1], known: VERSION });
+            }
+            if words[WORDS - 1] == checksum(&words, copy)
+                && let Some(header) = Self::decode(&words, index)
+                && newest.is_none_or(|newest| newest.sequence < header.sequence)
+            {
+                newest = Some(header);
+            }
+        }
+        match newest {
+            None if !is_pool => Err(Error::NotAPool { pool: pool() }),
+            _ if found < METADATA_LENGTH => Err(Error::Truncated { pool: pool(), found, expected: METADATA_LENGTH }),
+            None => {
+                let reason = "neither copy of the header has its checksum".to_owned();
+                Err(Error::Damaged { pool: pool(), offset: COPIES[0], reason })
+            }
+            Some(header) if found < header.length => {
+                Err(Error::Truncated { pool: pool(), found, expected: header.length })
+            }
+            Some(header) => Ok(header),
+        }
+    }
+
+    /// Makes durable what was read: a killed user may have stored it without flushing it, and the other
+    /// copy is written next.
+    pub(super) fn settle<B: Backend>(&self, backend: &B) {
+        backend.persist(range(COPIES[self.counting]), FOUND);
+    }
+
+    /// Makes the header say this, as the next in the sequence.
+    ///
+    /// After the first persist the new state counts (H2), after the second both copies hold it (H3).
+    pub(super) fn write<B: Backend>(&mut self, backend: &B) {
+        self.sequence += 1;
+        for copy in [COPIES[1 - self.counting], COPIES[self.counting]] {
+            for (offset, word) in (copy..).step_by(WORD_LENGTH as usize).zip(self.encode(copy)) {
+                if backend.load(offset) != word {
+                    backend.store(offset, word);
+                }
+            }
+            backend.persist(range(copy), HEADER);
+        }
+    }
+}
+
+/// Whether chunks can have this length.
+pub(super) fn is_chunk_length(length: u64) -> bool {
+    length.is_multiple_of(PAGE_LENGTH) && (PAGE_LENGTH..=CHUNK_LENGTH_MAX).contains(&length)
+}
+
+fn range(copy: u64) -> Range<u64> {
+    copy..copy + COPY_LENGTH
+}
+
+fn read_words(file: &dyn File, copy: u64) -> std::result::Result<[u64; WORDS], StorageError> {
+    let mut bytes = [0; COPY_LENGTH as usize];
+    file.read_exact_at(&mut bytes, copy)?;
+    let (words, _) = bytes.as_chunks();
+    Ok(std::array::from_fn(|index| u64::from_le_bytes(words[index])))
+}
+
+fn checksum(words: &[u64; WORDS], copy: u64) -> u64 {
+    let place = crc32c::crc32c(&copy.to_le_bytes());
+    let covered = words[..WORDS - 1].iter();
+    u64::from(covered.fold(place, |checksum, word| crc32c::crc32c_append(checksum, &word.to_le_bytes())))
+}

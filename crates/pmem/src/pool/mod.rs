@@ -1,0 +1,279 @@
+//! Pools: files of words with a header, a root word and chunks.
+//!
+//! Layout: the first page holds the header and the root word, the second one what the allocator is about
+//! to change, then follow chunks of equal length. All places are offsets, so that a pool opens at any address.
+//!
+//! When its contents are trusted: if it was closed; if it was open on a medium whose stores survive a power loss
+//! as the structures in it expect; or if it was open on the page cache and the machine has not been
+//! started since. Else pages may be missing that other pages rely on, and opening refuses. For
+//! that, the mark "open" is durable before anything is stored, and everything is durable before the
+//! mark "closed" is. What is read of a pool that was just opened is as durable as if it had been flushed,
+//! also after a kill: recovery needs not flush what it finds.
+
+mod header;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use terrane_storage::{File, LockKind, OpenMode, Operation, Storage, StorageError};
+
+pub(crate) use header::METADATA_LENGTH;
+use header::{CHUNK_LENGTH_MAX, Header, PAGE_LENGTH, State, is_chunk_length};
+
+use crate::{Backend, Error, PersistenceDomain, Result};
+
+/// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
+/// has its line to itself.
+pub const ROOT: u64 = 1024;
+
+/// How a pool is created or opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names the structure in the pool and the version of its layout.
+    pub layout_id: u64,
+    /// How far a store has to get to be durable: what the caller has found out of the medium, or
+    /// wants of it. A medium that does not promise it is refused.
+    pub domain: PersistenceDomain,
+    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps its own.
+    pub chunk_length: u64,
+    /// Bytes of address space that are set aside, up to which the pool can grow until it is opened again.
+    pub address_space: u64,
+}
+
+impl Options {
+    /// Chunks of 2 MiB, and 256 GiB of addresses.
+    pub fn new(layout_id: u64, domain: PersistenceDomain) -> Self {
+        Self { layout_id, domain, chunk_length: 2 << 20, address_space: 1 << 38 }
+    }
+}
+
+/// An open pool, which no other process or handle has open. Dropping it without [`Pool::close`] is as
+/// if the process had been killed.
+#[derive(Debug)]
+pub struct Pool<B> {
+    backend: B,
+    /// Also holds the lock.
+    file: Arc<dyn File>,
+    name: String,
+    header: Mutex<Header>,
+}
+
+impl<B: Backend> Pool<B> {
+    /// Creates a pool without chunks under a name that is free.
+    ///
+    /// It is made under another name (`name` and `.new`), made durable and then renamed: a crash leaves no
+    /// pool or a whole one.
+    pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        let pool = place(storage, name);
+        if !is_chunk_length(options.chunk_length) {
+            let reason = format!(
+                "chunks of {} bytes are not possible; take a multiple of {PAGE_LENGTH} up to {CHUNK_LENGTH_MAX}",
+                options.chunk_length
+            );
+            return Err(Error::Unsuitable { pool, reason });
+        }
+        let draft = format!("{name}.new");
+        let file = create_draft(storage, &draft)?;
+        let created = Self::initialise(storage, file, name, &draft, pool, options);
+        if created.is_err() {
+            // It is in the way of nobody: the next creation replaces it.
+            let _ = storage.remove(&draft);
+        }
+        created
+    }
+
+    fn initialise(
+        storage: &dyn Storage,
+        file: Arc<dyn File>,
+        name: &str,
+        draft: &str,
+        pool: String,
+        options: &Options,
+    ) -> Result<Self> {
+        if storage.exists(name)? {
+            let taken = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(StorageError::new(Operation::Create, pool, None, taken).into());
+        }
+        file.allocate(METADATA_LENGTH)?;
+        let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
+        backend.extend(METADATA_LENGTH)?;
+        let mut header = Header {
+            layout_id: options.layout_id,
+            length: METADATA_LENGTH,
+            chunk_length: options.chunk_length,
+            sequence: 0,
+            open_counter: 1,
+            state: State::Open,
+            domain: backend.domain(),
+            boot_id: storage.boot_id().unwrap_or(0),
+            counting: 0,
+        };
+        header.write(&backend);
+        file.sync_data()?;
+        storage.rename(draft, name)?;
+        let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+        if let Err(error) = storage.sync_directory(directory) {
+            // The name may or may not survive a power loss: there is no pool, then.
+            let _ = storage.remove(name);
+            return Err(error.into());
+        }
+        Ok(Self { backend, file, name: pool, header: Mutex::new(header) })
+    }
+
+    /// Opens a pool. Where it cannot be opened or not be trusted, its file is left as it is.
+    pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        let pool = place(storage, name);
+        let file = storage.open(name, OpenMode::Write)?;
+        if !file.try_lock(LockKind::Exclusive)? {
+            return Err(Error::Locked { pool });
+        }
+        let mut header = Header::read(&*file, &pool)?;
+        if header.layout_id != options.layout_id {
+            return Err(Error::OtherLayout { pool, found: header.layout_id, expected: options.layout_id });
+        }
+        let boot_id = storage.boot_id().unwrap_or(0);
+        if let Some(reason) = distrust(&header, boot_id) {
+            return Err(Error::Untrusted { pool, reason });
+        }
+        let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
+        backend.extend(header.length)?;
+        let opened = Self { backend, file, name: pool, header: Mutex::new(header) };
+        opened.mark_open(&mut header, boot_id)?;
+        *opened.header.lock() = header;
+        Ok(opened)
+    }
+
+    /// Says in the header that the pool is in use, so that a power loss finds it said.
+    ///
+    /// The header says `Opening` before the sync and `Open` after it. So who finds `Open` knows that `Closed` is no
+    /// longer on the disk, and needs no sync: after a kill, there may be much to sync.
+    fn mark_open(&self, header: &mut Header, boot_id: u128) -> Result<()> {
+        let domain = self.backend.domain();
+        header.settle(&self.backend);
+        let was_killed = header.state != State::Closed;
+        let medium_changes = was_killed && header.domain != domain;
+        let is_marked = header.state == State::Open && header.boot_id == boot_id && !medium_changes;
+        // What a killed user has stored and not flushed is read now, and must not go away later. On
+        // another medium, it is as durable as that one made it.
+        if medium_changes || was_killed && domain == PersistenceDomain::Adr {
+            self.sync(header)?;
+        }
+        header.open_counter += 1;
+        header.boot_id = boot_id;
+        header.domain = domain;
+        if !is_marked && domain == PersistenceDomain::PageCache {
+            header.state = State::Opening;
+            header.write(&self.backend);
+            self.sync(header)?;
+        }
+        header.state = State::Open;
+        header.write(&self.backend);
+        Ok(())
+    }
+
+    /// Makes everything durable and says that the pool is closed.
+    ///
+    /// If that fails, the pool stays marked as open; after a failed sync it is not opened again.
+    pub fn close(self) -> Result<()> {
+        let mut header = self.header.lock();
+        self.check_synced(&header)?;
+        let is_synced = self.backend.domain() == PersistenceDomain::PageCache;
+        if is_synced {
+            self.sync(&mut header)?;
+        }
+        header.state = State::Closed;
+        header.write(&self.backend);
+        if is_synced {
+            self.sync(&mut header)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to go on after a failed sync: a later one that succeeds proves nothing.
+    fn check_synced(&self, header: &Header) -> Result<()> {
+        match header.state {
+            State::SyncFailed => Err(Error::Untrusted { pool: self.name.clone(), reason: SYNC_FAILED }),
+            State::Closed | State::Opening | State::Open => Ok(()),
+        }
+    }
+
+    /// Syncs the file, and marks the pool if that fails: the system may drop what it could not write.
+    fn sync(&self, header: &mut Header) -> Result<()> {
+        self.file.sync_data().map_err(|error| {
+            header.state = State::SyncFailed;
+            header.write(&self.backend);
+            error.into()
+        })
+    }
+
+    /// The words.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// What messages call the pool.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of the pool.
+    pub fn length(&self) -> u64 {
+        self.header.lock().length
+    }
+
+    /// Bytes by which it grows.
+    pub fn chunk_length(&self) -> u64 {
+        self.header.lock().chunk_length
+    }
+
+    /// How often the pool has been opened, its creation included. Volatile state that lies in the pool,
+    /// such as locks, is of this session if it carries this number.
+    pub fn open_counter(&self) -> u64 {
+        self.header.lock().open_counter
+    }
+
+    /// Checks that words which the pool says to be somewhere lie within it.
+    pub fn check_range(&self, offset: u64, length: u64) -> Result<()> {
+        if self.backend.holds(offset, length) && offset >= ROOT {
+            return Ok(());
+        }
+        let reason = format!("{length} bytes are said to be there, outside of the pool's {}", self.backend.length());
+        Err(Error::Damaged { pool: self.name.clone(), offset, reason })
+    }
+}
+
+const SYNC_FAILED: &str = "a sync of it failed, so that the system may have dropped stores to it";
+
+/// Why the contents cannot be trusted, if they cannot.
+fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
+    let boot_is_known = boot_id != 0 && header.boot_id != 0;
+    match header.state {
+        State::Closed => None,
+        State::SyncFailed => Some(SYNC_FAILED),
+        State::Opening | State::Open if header.domain != PersistenceDomain::PageCache => None,
+        State::Opening | State::Open if !boot_is_known => {
+            Some("it was not closed, and whether the machine has gone down since cannot be told")
+        }
+        State::Opening | State::Open if header.boot_id != boot_id => {
+            Some("it was open on the page cache when the machine went down, so that stores to it may be lost")
+        }
+        State::Opening | State::Open => None,
+    }
+}
+
+/// A new, locked file for a pool to be made in; what a creation that was killed has left is removed.
+fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
+    let locked = || Error::Locked { pool: place(storage, draft) };
+    match storage.open(draft, OpenMode::Write) {
+        Ok(left) if left.try_lock(LockKind::Exclusive)? => storage.remove(draft)?,
+        Ok(_) => return Err(locked()),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    let file = storage.open(draft, OpenMode::CreateNew)?;
+    if file.try_lock(LockKind::Exclusive)? { Ok(file) } else { Err(locked()) }
+}
+
+fn place(storage: &dyn Storage, name: &str) -> String {
+    format!("{}/{name}", storage.describe())
+}

@@ -1,0 +1,217 @@
+//! Creating, opening and closing pools, and files that are not to be opened.
+
+use std::sync::Arc;
+
+use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, RealStorage, Storage};
+
+const LAYOUT: u64 = 0x7e57;
+
+fn options() -> Options {
+    Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(LAYOUT, PersistenceDomain::PageCache) }
+}
+
+fn create(storage: &dyn Storage) -> Pool<Traced> {
+    Pool::create(storage, "pool", &options()).unwrap()
+}
+
+fn open(storage: &dyn Storage) -> Result<Pool<Traced>> {
+    Pool::open(storage, "pool", &options())
+}
+
+fn contents(storage: &dyn Storage) -> Vec<u8> {
+    let file = storage.open("pool", OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Opens what a change of the file has made of a closed pool, and checks that the file is left alone.
+fn open_changed(change: impl FnOnce(&dyn terrane_storage::File)) -> Error {
+    let storage = MemoryStorage::new();
+    create(&storage).close().unwrap();
+    change(&*storage.open("pool", OpenMode::Write).unwrap());
+    let before = contents(&storage);
+    let error = open(&storage).unwrap_err();
+    assert_eq!(contents(&storage), before, "{error}");
+    error
+}
+
+fn root_survives<B: Backend>(storage: &dyn Storage) {
+    let pool = Pool::<B>::create(storage, "pool", &options()).unwrap();
+    assert_eq!((pool.backend().load(ROOT), pool.open_counter()), (0, 1));
+    pool.backend().store(ROOT, 77);
+    drop(pool);
+    let pool = Pool::<B>::open(storage, "pool", &options()).unwrap();
+    assert_eq!((pool.backend().load(ROOT), pool.open_counter()), (77, 2), "dropped, as by a kill");
+    pool.backend().persist(ROOT..ROOT + 8, Site::new("test"));
+    pool.close().unwrap();
+    let pool = Pool::<B>::open(storage, "pool", &options()).unwrap();
+    assert_eq!((pool.backend().load(ROOT), pool.open_counter()), (77, 3), "closed");
+}
+
+#[test]
+fn a_pool_keeps_its_root_over_closing_and_dropping() {
+    root_survives::<Traced>(&MemoryStorage::new());
+    let directory = tempfile::tempdir().unwrap();
+    root_survives::<Native>(&RealStorage::new(directory.path()));
+}
+
+#[test]
+fn an_open_pool_is_opened_by_nobody_else_and_a_name_is_taken_once() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    assert!(matches!(open(&storage), Err(Error::Locked { .. })));
+    drop(pool);
+    let taken = Pool::<Traced>::create(&storage, "pool", &options()).unwrap_err();
+    assert!(matches!(&taken, Error::Storage(error) if error.is_already_exists()), "{taken}");
+    assert_eq!(storage.list("").unwrap(), ["pool"]);
+    open(&storage).unwrap();
+}
+
+#[test]
+fn a_pool_is_given_up_with_its_name_and_with_nothing_beside_it() {
+    let storage = MemoryStorage::new();
+    storage.open("pool.new", OpenMode::CreateNew).unwrap().write_all_at(b"left by a kill", 0).unwrap();
+    create(&storage).close().unwrap();
+    assert_eq!(storage.list("").unwrap(), ["pool"]);
+    open(&storage).unwrap();
+}
+
+#[test]
+fn files_that_are_no_pool_are_refused() {
+    let error = open_changed(|file| file.write_all_at(&[b'x'; 8192], 0).unwrap());
+    assert!(matches!(error, Error::NotAPool { .. }), "{error}");
+    let error = open_changed(|file| file.set_len(0).unwrap());
+    assert!(matches!(error, Error::NotAPool { .. }), "{error}");
+}
+
+#[test]
+fn truncated_files_are_refused_wherever_they_end() {
+    for length in [1, 100, 127] {
+        let error = open_changed(|file| file.set_len(length).unwrap());
+        assert!(matches!(error, Error::NotAPool { .. }), "{length}: {error}");
+    }
+    for length in [128, 600, 4096, 8191] {
+        let error = open_changed(|file| file.set_len(length).unwrap());
+        assert!(matches!(error, Error::Truncated { expected: 8192, .. }), "{length}: {error}");
+    }
+}
+
+#[test]
+fn a_newer_version_is_refused_whatever_else_it_holds() {
+    let error = open_changed(|file| file.write_all_at(&9u64.to_le_bytes(), 8).unwrap());
+    assert!(matches!(error, Error::Newer { found: 9, known: 1, .. }), "{error}");
+    assert!(error.to_string().ends_with("use a newer one"), "{error}");
+}
+
+#[test]
+fn damage_to_both_copies_of_the_header_is_found_at_every_byte() {
+    for byte in 16..128 {
+        let error = open_changed(|file| {
+            for copy in [0, 512] {
+                let mut value = [0];
+                file.read_exact_at(&mut value, copy + byte).unwrap();
+                file.write_all_at(&[value[0] ^ 0x10], copy + byte).unwrap();
+            }
+        });
+        assert!(matches!(error, Error::Damaged { .. }), "byte {byte}: {error}");
+    }
+}
+
+#[test]
+fn damage_to_one_copy_of_the_header_is_mended_from_the_other() {
+    for copy in [0, 512] {
+        for byte in 0..128 {
+            let storage = MemoryStorage::new();
+            let pool = create(&storage);
+            pool.backend().store(ROOT, 5);
+            pool.close().unwrap();
+            let file = storage.open("pool", OpenMode::Write).unwrap();
+            // A version that is too high is not damage that could be told from a newer file.
+            let flipped = if (8..16).contains(&byte) { 0 } else { 0xff };
+            file.write_all_at(&[flipped], copy + byte).unwrap();
+            assert_eq!(open(&storage).unwrap().backend().load(ROOT), 5, "copy {copy} byte {byte}");
+            file.write_all_at(&[0xff], 512 - copy).unwrap();
+            open(&storage).unwrap();
+        }
+    }
+}
+
+#[test]
+fn damage_cannot_bring_back_what_the_header_said_before() {
+    for copy in [0, 512] {
+        let storage = MemoryStorage::new();
+        create(&storage).close().unwrap();
+        drop(open(&storage).unwrap());
+        storage.open("pool", OpenMode::Write).unwrap().write_all_at(&[0xff], copy + 40).unwrap();
+        assert_eq!(open(&storage).unwrap().open_counter(), 3, "the copy at {copy} counted for what is open");
+    }
+}
+
+#[test]
+fn another_layout_is_refused() {
+    let storage = MemoryStorage::new();
+    create(&storage).close().unwrap();
+    let before = contents(&storage);
+    let other = Options { layout_id: 5, ..options() };
+    let error = Pool::<Traced>::open(&storage, "pool", &other).unwrap_err();
+    assert!(matches!(error, Error::OtherLayout { found: LAYOUT, expected: 5, .. }), "{error}");
+    assert_eq!(contents(&storage), before);
+}
+
+#[test]
+fn impossible_chunk_lengths_are_refused_before_a_file_is_made() {
+    let storage = MemoryStorage::new();
+    for chunk_length in [0, 1, 4095, 6144, 1 << 31] {
+        let wanted = Options { chunk_length, ..options() };
+        let error = Pool::<Traced>::create(&storage, "pool", &wanted).unwrap_err();
+        assert!(matches!(error, Error::Unsuitable { .. }), "{error}");
+    }
+    assert!(storage.list("").unwrap().is_empty());
+}
+
+#[test]
+fn ranges_that_a_pool_names_are_checked() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    pool.check_range(ROOT, 8).unwrap();
+    for (offset, length) in [(0, 8), (8192, 8), (ROOT + 1, 8), (u64::MAX - 7, 16)] {
+        let error = pool.check_range(offset, length).unwrap_err();
+        assert!(matches!(error, Error::Damaged { offset: at, .. } if at == offset), "{error}");
+    }
+}
+
+#[test]
+fn a_creation_that_fails_at_any_call_leaves_no_pool() {
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::SyncFailure] {
+        for at in 1.. {
+            let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+            let faulty = FaultyStorage::with_plan(memory.clone(), FaultPlan { at, fault, persistent: false });
+            let created = Pool::<Traced>::create(&faulty, "pool", &options());
+            if faulty.faults() == 0 {
+                created.unwrap();
+                break;
+            }
+            assert!(created.is_err(), "{fault:?} at call {at}");
+            drop(created);
+            faulty.disarm();
+            assert!(!faulty.exists("pool").unwrap(), "{fault:?} at call {at}");
+            Pool::<Traced>::create(&faulty, "pool", &options()).unwrap().close().unwrap();
+            assert_eq!(faulty.list("").unwrap(), ["pool"]);
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_sync_a_pool_is_not_trusted() {
+    for at in 1..=2 {
+        let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let faulty = FaultyStorage::new(memory);
+        let pool = Pool::<Traced>::create(&faulty, "pool", &options()).unwrap();
+        faulty.arm(FaultPlan { at, fault: Fault::SyncFailure, persistent: false });
+        assert!(matches!(pool.close(), Err(Error::Storage(_))), "sync {at}");
+        let error = Pool::<Traced>::open(&faulty, "pool", &options()).unwrap_err();
+        assert!(matches!(error, Error::Untrusted { .. }), "sync {at}: {error}");
+    }
+}

@@ -1,0 +1,140 @@
+//! What opening a pool meets after a crash at any instant, on every medium.
+
+use std::sync::Arc;
+
+use terrane_pmem::{Backend, Error, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
+use terrane_storage::Storage;
+use terrane_storage::crash::{Budget, Controller, Image};
+
+const DOMAINS: [PersistenceDomain; 3] = [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache];
+const SITE: Site = Site::new("test.root");
+const BUDGET: Budget =
+    Budget { exhaustive_pending: 10, samples: 300, name_order: terrane_storage::crash::NameOrder::AnySubset };
+
+/// A word far from the root, on a page of its own.
+const OTHER: u64 = 4096;
+
+fn options(domain: PersistenceDomain) -> Options {
+    Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, domain) }
+}
+
+fn open(storage: &dyn Storage, domain: PersistenceDomain) -> terrane_pmem::Result<Pool<Traced>> {
+    Pool::open(storage, "pool", &options(domain))
+}
+
+/// Two sessions that are closed and one that is not; each stores its number into two words, the second
+/// word first. Marks tell which one has been persisted, and `CLOSED` that a close has returned.
+fn sessions(storage: &dyn Storage, controller: &Controller, domain: PersistenceDomain) {
+    for session in 1..=3 {
+        let pool = match session {
+            1 => Pool::create(storage, "pool", &options(domain)).unwrap(),
+            _ => open(storage, domain).unwrap(),
+        };
+        let backend: &Traced = pool.backend();
+        for offset in [OTHER, ROOT] {
+            backend.store(offset, session);
+            backend.persist(offset..offset + 8, SITE);
+        }
+        controller.mark(session);
+        if session < 3 {
+            pool.close().unwrap();
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Found {
+    Nothing,
+    Untrusted,
+    Right,
+}
+
+/// Opens what a crash has left, and checks it.
+fn recover(image: &Image, storage: &dyn Storage, domain: PersistenceDomain, persisted: u64) -> Found {
+    if !storage.exists("pool").unwrap() {
+        assert_eq!(persisted, 0, "{image:?}");
+        return Found::Nothing;
+    }
+    match open(storage, domain) {
+        Ok(pool) => {
+            let (root, other) = (pool.backend().load(ROOT), pool.backend().load(OTHER));
+            assert!(other == root || other == root + 1, "{root} before {other}: {image:?}");
+            assert!(root == persisted || root == persisted + 1, "{root} instead of {persisted}: {image:?}");
+            pool.close().unwrap();
+            assert_eq!(open(storage, domain).unwrap().backend().load(ROOT), root, "{image:?}");
+            Found::Right
+        }
+        Err(Error::Untrusted { .. }) if domain == PersistenceDomain::PageCache => Found::Untrusted,
+        Err(error) => panic!("{error}: {image:?}"),
+    }
+}
+
+#[test]
+fn after_a_power_loss_at_any_instant_a_pool_is_right_or_on_the_page_cache_refused() {
+    for domain in DOMAINS {
+        let controller = Controller::new();
+        sessions(&*controller.storage(), &controller, domain);
+        let mut refused = 0;
+        for cut in 0..=controller.events() {
+            let persisted = controller.marks(cut).last().copied().unwrap_or(0);
+            for image in controller.images(cut, &BUDGET, 1) {
+                refused += u32::from(recover(&image, &*image.storage(), domain, persisted) == Found::Untrusted);
+            }
+        }
+        assert_eq!(refused > 0, domain == PersistenceDomain::PageCache, "{domain:?}: {refused} were refused");
+    }
+}
+
+#[test]
+fn after_a_kill_at_any_instant_a_pool_is_right() {
+    for domain in DOMAINS {
+        let controller = Controller::new();
+        sessions(&*controller.storage(), &controller, domain);
+        for cut in 0..=controller.events() {
+            let persisted = controller.marks(cut).last().copied().unwrap_or(0);
+            let image = controller.process_kill(cut);
+            let expected = if image.files().any(|name| name == "pool") { Found::Right } else { Found::Nothing };
+            assert_eq!(recover(&image, &*image.storage(), domain, persisted), expected, "{image:?}");
+        }
+    }
+}
+
+/// Kills a session, opens the pool again, and loses power at any instant of that.
+#[test]
+fn a_power_loss_while_a_pool_is_opened_after_a_kill_is_noticed() {
+    for domain in DOMAINS {
+        let first: Arc<Controller> = Controller::new();
+        sessions(&*first.storage(), &first, domain);
+        for killed_at in first.events() - 40..=first.events() {
+            let persisted = first.marks(killed_at).last().copied().unwrap_or(0);
+            let second = first.process_kill(killed_at).restart();
+            let storage = second.storage();
+            drop(open(&*storage, domain).unwrap());
+            for cut in 0..=second.events() {
+                for image in second.images(cut, &Budget { samples: 20, ..BUDGET }, 1) {
+                    recover(&image, &*image.storage(), domain, persisted);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_read_after_a_kill_survives_a_power_loss_whatever_the_medium_was_before() {
+    for (before, after) in DOMAINS.into_iter().flat_map(|before| DOMAINS.map(|after| (before, after))) {
+        let killed = Controller::new();
+        let pool: Pool<Traced> = Pool::create(&*killed.storage(), "pool", &options(before)).unwrap();
+        pool.backend().store(ROOT, 9);
+        drop(pool);
+        let controller = killed.process_kill(killed.events()).restart();
+        let pool = open(&*controller.storage(), after).unwrap();
+        assert_eq!(pool.backend().load(ROOT), 9, "{before:?} then {after:?}");
+        drop(pool);
+        for image in controller.images(controller.events(), &BUDGET, 1) {
+            match open(&*image.storage(), after) {
+                Ok(reopened) => assert_eq!(reopened.backend().load(ROOT), 9, "{before:?} then {after:?}: {image:?}"),
+                Err(error) => assert!(after == PersistenceDomain::PageCache, "{error}: {image:?}"),
+            }
+        }
+    }
+}
