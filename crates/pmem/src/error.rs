@@ -32,6 +32,18 @@ pub enum Error {
         /// Bytes set aside.
         reserved: u64,
     },
+    /// A block longer than a chunk can hold, or of no bytes.
+    #[error(
+        "{pool} has no blocks of {wanted} bytes: its chunks hold blocks of 1 to {longest}; create it with longer chunks"
+    )]
+    BlockLength {
+        /// The file.
+        pool: String,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes of the longest block.
+        longest: u64,
+    },
     /// Another process, or another handle of this one, has it open.
     #[error("{pool} is in use: another process or handle has it open; close that first")]
     Locked {

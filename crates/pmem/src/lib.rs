@@ -4,10 +4,12 @@
 //! flushes and fences, each of which has a name ([`Site`]). [`Native`] runs on files of the operating
 //! system, with real persistent memory or on the page cache; [`Traced`] runs in memory and reports
 //! every step to the crash controller of `storage`. A [`Pool`] is such a file with a header, which says
-//! whether its contents can be trusted, and a root word. [`probe`] tells what a file's medium promises.
+//! whether its contents can be trusted, a root word, and blocks that are acquired and released
+//! by an [`Intent`]. [`probe`] tells what a file's medium promises.
 //! This crate knows no structure that is kept in the words.
 #![deny(unsafe_code)]
 
+mod allocator;
 mod backend;
 mod error;
 mod flush;
@@ -15,6 +17,7 @@ mod mapping;
 mod pool;
 pub mod probe;
 
+pub use allocator::{INTENT_BLOCKS, Intent};
 pub use backend::{Backend, Native, Site, Traced, WORD_LENGTH};
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;

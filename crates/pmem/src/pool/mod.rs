@@ -13,6 +13,7 @@
 mod header;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use terrane_storage::{File, LockKind, OpenMode, Operation, Storage, StorageError};
@@ -20,11 +21,15 @@ use terrane_storage::{File, LockKind, OpenMode, Operation, Storage, StorageError
 pub(crate) use header::METADATA_LENGTH;
 use header::{CHUNK_LENGTH_MAX, Header, PAGE_LENGTH, State, is_chunk_length};
 
+use crate::allocator::Allocator;
 use crate::{Backend, Error, PersistenceDomain, Result};
 
 /// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
 /// has its line to itself.
 pub const ROOT: u64 = 1024;
+
+/// Byte offset of the intents of the allocator.
+pub(crate) const INTENTS: u64 = PAGE_LENGTH;
 
 /// How a pool is created or opened.
 #[derive(Clone, Debug)]
@@ -56,6 +61,10 @@ pub struct Pool<B> {
     file: Arc<dyn File>,
     name: String,
     header: Mutex<Header>,
+    /// As the header says.
+    length: AtomicU64,
+    chunk_length: u64,
+    allocator: Allocator,
 }
 
 impl<B: Backend> Pool<B> {
@@ -117,7 +126,12 @@ impl<B: Backend> Pool<B> {
             let _ = storage.remove(name);
             return Err(error.into());
         }
-        Ok(Self { backend, file, name: pool, header: Mutex::new(header) })
+        Ok(Self::new(backend, file, pool, header))
+    }
+
+    fn new(backend: B, file: Arc<dyn File>, name: String, header: Header) -> Self {
+        let (length, chunk_length) = (AtomicU64::new(header.length), header.chunk_length);
+        Self { backend, file, name, header: Mutex::new(header), length, chunk_length, allocator: Allocator::new() }
     }
 
     /// Opens a pool. Where it cannot be opened or not be trusted, its file is left as it is.
@@ -137,9 +151,11 @@ impl<B: Backend> Pool<B> {
         }
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(header.length)?;
-        let opened = Self { backend, file, name: pool, header: Mutex::new(header) };
+        let opened = Self::new(backend, file, pool, header);
+        opened.check_intents()?;
         opened.mark_open(&mut header, boot_id)?;
         *opened.header.lock() = header;
+        opened.recover_intents()?;
         Ok(opened)
     }
 
@@ -206,6 +222,26 @@ impl<B: Backend> Pool<B> {
         })
     }
 
+    /// Makes the pool longer by a chunk of zeros.
+    ///
+    /// Space is allocated before it is used: a full disk is an error here and no signal later. A crash
+    /// leaves the pool as it was, perhaps with a longer file, or with the chunk.
+    pub(crate) fn grow(&self) -> Result<()> {
+        let mut header = self.header.lock();
+        self.check_synced(&header)?;
+        let length = header.length + self.chunk_length;
+        self.file.allocate(length)?;
+        // Where stores survive a power loss, the length has to do so first.
+        if self.backend.domain() != PersistenceDomain::PageCache {
+            self.sync(&mut header)?;
+        }
+        self.backend.extend(length)?;
+        header.length = length;
+        header.write(&self.backend);
+        self.length.store(length, Ordering::Release);
+        Ok(())
+    }
+
     /// The words.
     pub fn backend(&self) -> &B {
         &self.backend
@@ -218,12 +254,16 @@ impl<B: Backend> Pool<B> {
 
     /// Bytes of the pool.
     pub fn length(&self) -> u64 {
-        self.header.lock().length
+        self.length.load(Ordering::Acquire)
     }
 
     /// Bytes by which it grows.
     pub fn chunk_length(&self) -> u64 {
-        self.header.lock().chunk_length
+        self.chunk_length
+    }
+
+    pub(crate) fn allocator(&self) -> &Allocator {
+        &self.allocator
     }
 
     /// How often the pool has been opened, its creation included. Volatile state that lies in the pool,

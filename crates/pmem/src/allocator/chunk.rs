@@ -1,0 +1,110 @@
+//! How a chunk is divided: one word with the length of its blocks, the bitmap, then whole lines of blocks.
+
+use crate::{LINE_LENGTH, WORD_LENGTH};
+
+/// Bytes of a chunk that at most go into the length and into roundings of the bitmap.
+const OVERHEAD: u64 = 2 * WORD_LENGTH + LINE_LENGTH;
+
+const WORD_BITS: u64 = u64::BITS as u64;
+
+/// A chunk whose block length is sound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    pub(super) index: u64,
+    pub(super) block_length: u64,
+    start: u64,
+    blocks: u64,
+    first: u64,
+}
+
+/// The longest block of a chunk.
+pub(super) fn block_length_max(chunk_length: u64) -> u64 {
+    let room = chunk_length - OVERHEAD;
+    // One bit of the bitmap belongs to it too.
+    (room - 1) / LINE_LENGTH * LINE_LENGTH
+}
+
+impl Chunk {
+    pub(super) fn new(index: u64, start: u64, block_length: u64, chunk_length: u64) -> Option<Self> {
+        if !block_length.is_multiple_of(LINE_LENGTH)
+            || !(LINE_LENGTH..=block_length_max(chunk_length)).contains(&block_length)
+        {
+            return None;
+        }
+        // Each block takes its length and one bit.
+        let blocks = (chunk_length - OVERHEAD) * 8 / (block_length * 8 + 1);
+        let head = WORD_LENGTH + blocks.div_ceil(WORD_BITS) * WORD_LENGTH;
+        Some(Self { index, block_length, start, blocks, first: start + head.next_multiple_of(LINE_LENGTH) })
+    }
+
+    pub(super) fn start_of(&self, number: u64) -> u64 {
+        self.first + number * self.block_length
+    }
+
+    /// The number of the block in which an offset lies.
+    pub(super) fn number_at(&self, offset: u64) -> Option<u64> {
+        let number = offset.checked_sub(self.first)? / self.block_length;
+        (number < self.blocks).then_some(number)
+    }
+
+    pub(super) fn bitmap_words(&self) -> u64 {
+        self.blocks.div_ceil(WORD_BITS)
+    }
+
+    /// Offset of a word of the bitmap.
+    pub(super) fn bitmap_word(&self, word: u64) -> u64 {
+        self.start + WORD_LENGTH + word * WORD_LENGTH
+    }
+
+    /// The bits of a bitmap's word that stand for blocks.
+    pub(super) fn blocks_of_word(&self, word: u64) -> u64 {
+        match self.blocks - word * WORD_BITS {
+            blocks if blocks >= WORD_BITS => u64::MAX,
+            blocks => (1 << blocks) - 1,
+        }
+    }
+
+    /// Offset of the block that a bit stands for.
+    pub(super) fn block(&self, word: u64, bit: u32) -> u64 {
+        self.start_of(word * WORD_BITS + u64::from(bit))
+    }
+
+    /// The bit of a block: number of its word, and mask.
+    pub(super) fn bit(number: u64) -> (u64, u64) {
+        (number / WORD_BITS, 1 << (number % WORD_BITS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_lie_in_their_chunk_behind_the_bitmap_and_waste_little() {
+        for chunk_length in [4096, 8192, 1 << 16, 2 << 20] {
+            for lines in (1..=64).chain([100, 1000, 30_000]) {
+                let block_length = lines * LINE_LENGTH;
+                let Some(chunk) = Chunk::new(0, 0, block_length, chunk_length) else {
+                    assert!(block_length > block_length_max(chunk_length), "{block_length} of {chunk_length}");
+                    continue;
+                };
+                assert!(chunk.blocks > 0, "{block_length} of {chunk_length}");
+                assert!(chunk.bitmap_word(chunk.bitmap_words()) <= chunk.first, "{chunk:?}");
+                let end = chunk.start_of(chunk.blocks);
+                assert!(end <= chunk_length && chunk_length - end < block_length + 3 * LINE_LENGTH, "{chunk:?}");
+                assert_eq!(chunk.number_at(end), None);
+                assert_eq!(chunk.number_at(end - 1), Some(chunk.blocks - 1));
+                let bits: u64 =
+                    (0..chunk.bitmap_words()).map(|word| u64::from(chunk.blocks_of_word(word).count_ones())).sum();
+                assert_eq!(bits, chunk.blocks);
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_that_no_chunk_has_are_refused() {
+        for block_length in [0, 1, 63, 65, 4096, 1 << 40, u64::MAX] {
+            assert!(Chunk::new(0, 0, block_length, 4096).is_none(), "{block_length}");
+        }
+    }
+}
