@@ -1,0 +1,208 @@
+//! What operations cost: counts that depend on nothing but what one thread does.
+//!
+//! They are what is compared with published figures where there is no persistent memory to measure. The
+//! model of the medium is deliberately simple and says its sizes; it gives bytes, never times.
+
+mod lru;
+mod media;
+
+use std::collections::BTreeSet;
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use terrane_storage::File;
+
+use crate::{Backend, LINE_LENGTH, PersistenceDomain, Result, Site, WORD_LENGTH};
+use media::Media;
+pub use media::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, MEDIA_BLOCK_LENGTH};
+
+/// What was done between two calls of [`Counted::take`]: an operation, if one thread is at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Words stored; a compare-and-swap that fails stores none.
+    pub stores: u64,
+    /// Bits that a store changed (Hamming distance), which wear a medium out; not bytes.
+    pub bits_flipped: u64,
+    /// Different lines that were loaded from.
+    pub lines_read: u64,
+    /// Lines written back on demand, each time counted.
+    pub flushes: u64,
+    /// Different lines among them.
+    pub lines_flushed: u64,
+    /// Flushes of a line that was flushed just before, or with one other flush between.
+    pub reflushes: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Lines that the modelled CPU cache wrote back because it was full.
+    pub lines_evicted: u64,
+    /// Blocks that the modelled medium wrote.
+    pub media_blocks: u64,
+}
+
+impl Counters {
+    /// Bytes stored.
+    pub fn bytes_stored(&self) -> u64 {
+        self.stores * WORD_LENGTH
+    }
+
+    /// Bytes that the modelled medium wrote.
+    pub fn media_bytes(&self) -> u64 {
+        self.media_blocks * MEDIA_BLOCK_LENGTH
+    }
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.stores += other.stores;
+        self.bits_flipped += other.bits_flipped;
+        self.lines_read += other.lines_read;
+        self.flushes += other.flushes;
+        self.lines_flushed += other.lines_flushed;
+        self.reflushes += other.reflushes;
+        self.fences += other.fences;
+        self.lines_evicted += other.lines_evicted;
+        self.media_blocks += other.media_blocks;
+    }
+}
+
+/// A back-end that counts what passes through it.
+#[derive(Debug)]
+pub struct Counted<B> {
+    inner: B,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    counters: Counters,
+    lines_read: BTreeSet<u64>,
+    lines_flushed: BTreeSet<u64>,
+    /// The last two flushes, the newest first, over all operations.
+    latest_flushes: [Option<u64>; 2],
+    media: Media,
+}
+
+impl State {
+    fn new(cpu_cache_length: u64) -> Self {
+        Self {
+            counters: Counters::default(),
+            lines_read: BTreeSet::new(),
+            lines_flushed: BTreeSet::new(),
+            latest_flushes: [None; 2],
+            media: Media::new(cpu_cache_length),
+        }
+    }
+
+    fn load(&mut self, offset: u64) {
+        let line = offset / LINE_LENGTH;
+        self.lines_read.insert(line);
+        self.media.load(line);
+    }
+
+    fn store(&mut self, offset: u64, before: u64, after: u64) {
+        self.counters.stores += 1;
+        self.counters.bits_flipped += u64::from((before ^ after).count_ones());
+        self.media.store(offset / LINE_LENGTH);
+    }
+
+    fn flush(&mut self, offset: u64) {
+        let line = offset / LINE_LENGTH;
+        self.counters.flushes += 1;
+        self.counters.reflushes += u64::from(self.latest_flushes.contains(&Some(line)));
+        self.latest_flushes = [Some(line), self.latest_flushes[0]];
+        self.lines_flushed.insert(line);
+        self.media.flush(line);
+    }
+
+    fn take(&mut self) -> Counters {
+        let (lines_evicted, media_blocks) = self.media.take_counts();
+        let lines_read = std::mem::take(&mut self.lines_read).len() as u64;
+        let lines_flushed = std::mem::take(&mut self.lines_flushed).len() as u64;
+        Counters { lines_read, lines_flushed, lines_evicted, media_blocks, ..std::mem::take(&mut self.counters) }
+    }
+}
+
+impl<B: Backend> Counted<B> {
+    /// What was done since the last call, or since the file was mapped.
+    pub fn take(&self) -> Counters {
+        self.state.lock().take()
+    }
+
+    /// Forgets all counts and begins with empty caches, with a CPU cache of so many bytes (at first
+    /// [`CPU_CACHE_LENGTH`]).
+    pub fn reset(&self, cpu_cache_length: u64) {
+        *self.state.lock() = State::new(cpu_cache_length);
+    }
+
+    /// Writes out what the modelled caches still hold, so that it is counted.
+    pub fn drain_media(&self) {
+        self.state.lock().media.drain();
+    }
+}
+
+impl<B: Backend> Backend for Counted<B> {
+    fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
+        let inner = B::map(file, pool, domain, address_space)?;
+        Ok(Self { inner, state: Mutex::new(State::new(CPU_CACHE_LENGTH)) })
+    }
+
+    fn extend(&self, length: u64) -> Result<()> {
+        self.inner.extend(length)
+    }
+
+    fn length(&self) -> u64 {
+        self.inner.length()
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        self.inner.domain()
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        self.state.lock().load(offset);
+        self.inner.load(offset)
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        let mut state = self.state.lock();
+        state.store(offset, self.inner.load(offset), value);
+        self.inner.store(offset, value);
+    }
+
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        let mut state = self.state.lock();
+        state.load(offset);
+        let outcome = self.inner.compare_exchange(offset, current, new);
+        if outcome.is_ok() {
+            state.store(offset, current, new);
+        }
+        outcome
+    }
+
+    fn fetch_or(&self, offset: u64, bits: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.load(offset);
+        let before = self.inner.fetch_or(offset, bits);
+        state.store(offset, before, before | bits);
+        before
+    }
+
+    fn fetch_and(&self, offset: u64, bits: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.load(offset);
+        let before = self.inner.fetch_and(offset, bits);
+        state.store(offset, before, before & bits);
+        before
+    }
+
+    fn write_back(&self, line: u64, site: Site) {
+        self.state.lock().flush(line);
+        self.inner.write_back(line, site);
+    }
+
+    fn fence(&self, site: Site) {
+        self.state.lock().counters.fences += 1;
+        self.inner.fence(site);
+    }
+}

@@ -1,0 +1,139 @@
+//! What is counted of operations.
+
+use terrane_pmem::{
+    Backend, COMBINED_BLOCKS, Counted, Counters, LINE_LENGTH, MEDIA_BLOCK_LENGTH, Options, PersistenceDomain, Pool,
+    ROOT, Site, Traced,
+};
+use terrane_storage::MemoryStorage;
+
+const SITE: Site = Site::new("test");
+const LINE: u64 = LINE_LENGTH;
+
+/// A pool whose first block is long, and where in it blocks of the medium begin.
+fn pool(domain: PersistenceDomain) -> (Pool<Counted<Traced>>, u64) {
+    let options = Options { chunk_length: 1 << 17, address_space: 1 << 20, ..Options::new(1, domain) };
+    let pool: Pool<Counted<Traced>> = Pool::create(&MemoryStorage::new(), "pool", &options).unwrap();
+    let mut intent = pool.intent();
+    let block = intent.acquire(1 << 16, ROOT).unwrap();
+    pool.backend().store(ROOT, block);
+    intent.finish();
+    pool.backend().reset(1 << 20);
+    (pool, block.next_multiple_of(MEDIA_BLOCK_LENGTH))
+}
+
+fn count(domain: PersistenceDomain, operation: impl FnOnce(&Counted<Traced>, u64)) -> Counters {
+    let (pool, block) = pool(domain);
+    operation(pool.backend(), block);
+    pool.backend().take()
+}
+
+#[test]
+fn stores_bits_and_lines_are_counted() {
+    let counters = count(PersistenceDomain::Adr, |backend, block| {
+        backend.store(block, 0xff);
+        backend.store(block, 0x0f);
+        backend.fetch_or(block + 8, 1);
+        backend.fetch_and(block + 8, 0);
+        backend.compare_exchange(block + LINE, 0, 3).unwrap();
+        backend.compare_exchange(block + LINE, 0, 7).unwrap_err();
+        backend.load(block);
+    });
+    let bits_flipped = 8 + 4 + 1 + 1 + 2;
+    assert_eq!(counters, Counters { stores: 5, bits_flipped, lines_read: 2, ..Counters::default() });
+    assert_eq!(counters.bytes_stored(), 40);
+}
+
+#[test]
+fn flushes_are_counted_by_line_and_those_repeated_soon_as_such() {
+    let counters = count(PersistenceDomain::Adr, |backend, block| {
+        backend.persist(block..block + 2 * LINE, SITE);
+        // One other flush lies between, then none, then two.
+        backend.persist(block..block + 8, SITE);
+        backend.flush(block..block + 8, SITE);
+        backend.flush(block + 2 * LINE..block + 4 * LINE, SITE);
+        backend.persist(block..block + 8, SITE);
+    });
+    let expected = Counters { flushes: 7, lines_flushed: 4, reflushes: 2, fences: 3, ..Counters::default() };
+    assert_eq!(counters, expected);
+}
+
+#[test]
+fn where_caches_are_durable_only_fences_are_counted() {
+    let counters = count(PersistenceDomain::Eadr, |backend, block| backend.persist(block..block + 4 * LINE, SITE));
+    assert_eq!(counters, Counters { fences: 1, ..Counters::default() });
+}
+
+#[test]
+fn each_operation_counts_its_own_lines() {
+    let (pool, block) = pool(PersistenceDomain::Adr);
+    let mut total = Counters::default();
+    for _ in 0..3 {
+        pool.backend().load(block);
+        pool.backend().persist(block..block + 8, SITE);
+        let counters = pool.backend().take();
+        assert_eq!((counters.lines_read, counters.lines_flushed, counters.fences), (1, 1, 1));
+        total += counters;
+    }
+    assert_eq!((total.lines_read, total.flushes, total.reflushes), (3, 3, 2));
+}
+
+#[test]
+fn lines_of_a_block_are_combined_and_clean_lines_are_not_written() {
+    let counters = count(PersistenceDomain::Adr, |backend, block| {
+        for line in (block..block + 2 * MEDIA_BLOCK_LENGTH).step_by(LINE as usize) {
+            backend.store(line, 1);
+            backend.persist(line..line + 8, SITE);
+            backend.persist(line..line + 8, SITE);
+        }
+        backend.persist(block + 4 * MEDIA_BLOCK_LENGTH..block + 5 * MEDIA_BLOCK_LENGTH, SITE);
+        backend.drain_media();
+    });
+    assert_eq!((counters.media_blocks, counters.media_bytes(), counters.lines_evicted), (2, 512, 0));
+}
+
+#[test]
+fn a_block_is_written_when_the_buffer_needs_its_room() {
+    for (others, written) in [(COMBINED_BLOCKS as u64 - 1, 0), (COMBINED_BLOCKS as u64, 1)] {
+        let counters = count(PersistenceDomain::Adr, |backend, block| {
+            for number in 0..=others {
+                let line = block + number * MEDIA_BLOCK_LENGTH;
+                backend.store(line, 1);
+                backend.persist(line..line + 8, SITE);
+            }
+        });
+        assert_eq!(counters.media_blocks, written, "{others} other blocks");
+    }
+}
+
+#[test]
+fn a_full_cpu_cache_writes_back_what_nobody_flushed() {
+    let (pool, block) = pool(PersistenceDomain::Adr);
+    pool.backend().reset(4 * LINE);
+    pool.backend().store(block, 1);
+    (0..4).for_each(|line| _ = pool.backend().load(block + line * LINE));
+    assert_eq!(pool.backend().take().lines_evicted, 0);
+    pool.backend().load(block + 4 * LINE);
+    assert_eq!(pool.backend().take().lines_evicted, 1);
+    pool.backend().load(block + 5 * LINE);
+    assert_eq!(pool.backend().take().lines_evicted, 0, "a clean line leaves no trace");
+    pool.backend().drain_media();
+    assert_eq!(pool.backend().take().media_blocks, 1);
+}
+
+/// What decision 15 says of the allocator.
+#[test]
+fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_one_each() {
+    let (pool, link) = pool(PersistenceDomain::Adr);
+    // The first one takes a chunk.
+    drop(pool.intent().acquire(1 << 10, link));
+    pool.backend().take();
+    let mut intent = pool.intent();
+    let block = intent.acquire(1 << 10, link).unwrap();
+    let acquired = pool.backend().take();
+    assert_eq!((acquired.flushes, acquired.fences, acquired.stores), (2, 1, 3));
+    pool.backend().store(link, block);
+    pool.backend().take();
+    intent.finish();
+    let finished = pool.backend().take();
+    assert_eq!((finished.flushes, finished.fences, finished.stores), (1, 1, 1));
+}
