@@ -5,7 +5,8 @@
 //! system, with real persistent memory or on the page cache; [`Traced`] runs in memory and reports
 //! every step to the crash controller of `storage`. A [`Pool`] is such a file with a header, which says
 //! whether its contents can be trusted, a root word, and blocks that are acquired and released
-//! by an [`Intent`]. [`Counted`] counts what operations
+//! by an [`Intent`]. [`Dropping`] leaves out
+//! flushes and fences by name, [`Counted`] counts what operations
 //! cost. [`probe`] tells what a file's medium promises.
 //! This crate knows no structure that is kept in the words.
 #![deny(unsafe_code)]
@@ -20,7 +21,7 @@ mod pool;
 pub mod probe;
 
 pub use allocator::{INTENT_BLOCKS, Intent};
-pub use backend::{Backend, Native, Site, Traced, WORD_LENGTH};
+pub use backend::{Backend, Dropping, Instruction, Native, Site, Traced, WORD_LENGTH};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_BLOCK_LENGTH};
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;

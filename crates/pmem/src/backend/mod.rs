@@ -1,5 +1,6 @@
 //! Words of a pool, and what makes them durable.
 
+mod dropping;
 mod native;
 mod traced;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use terrane_storage::File;
 
+pub use dropping::{Dropping, Instruction};
 pub use native::Native;
 pub use traced::Traced;
 

@@ -1,0 +1,87 @@
+//! Leaving out flushes and fences by their name.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use terrane_storage::File;
+
+use super::{Backend, Site};
+use crate::{PersistenceDomain, Result};
+
+/// What makes stores durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instruction {
+    /// The write-back of lines.
+    Flush,
+    /// The wait for write-backs.
+    Fence,
+}
+
+/// A back-end that leaves out the instructions of one [`Site`]: what runs on it is wrong on purpose, and
+/// a crash test that does not notice is too shallow, or the instruction is needless.
+#[derive(Debug)]
+pub struct Dropping<B> {
+    inner: B,
+    dropped: RwLock<Option<(Instruction, String)>>,
+}
+
+impl<B> Dropping<B> {
+    /// Leaves out this kind of instruction wherever it has this name, from now on.
+    pub fn leave_out(&self, instruction: Instruction, site: &str) {
+        *self.dropped.write() = Some((instruction, site.to_owned()));
+    }
+
+    fn is_dropped(&self, instruction: Instruction, site: Site) -> bool {
+        matches!(&*self.dropped.read(), Some((dropped, name)) if *dropped == instruction && name == site.name())
+    }
+}
+
+impl<B: Backend> Backend for Dropping<B> {
+    fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
+        Ok(Self { inner: B::map(file, pool, domain, address_space)?, dropped: RwLock::new(None) })
+    }
+
+    fn extend(&self, length: u64) -> Result<()> {
+        self.inner.extend(length)
+    }
+
+    fn length(&self) -> u64 {
+        self.inner.length()
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        self.inner.domain()
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        self.inner.load(offset)
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        self.inner.store(offset, value);
+    }
+
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        self.inner.compare_exchange(offset, current, new)
+    }
+
+    fn fetch_or(&self, offset: u64, bits: u64) -> u64 {
+        self.inner.fetch_or(offset, bits)
+    }
+
+    fn fetch_and(&self, offset: u64, bits: u64) -> u64 {
+        self.inner.fetch_and(offset, bits)
+    }
+
+    fn write_back(&self, line: u64, site: Site) {
+        if !self.is_dropped(Instruction::Flush, site) {
+            self.inner.write_back(line, site);
+        }
+    }
+
+    fn fence(&self, site: Site) {
+        if !self.is_dropped(Instruction::Fence, site) {
+            self.inner.fence(site);
+        }
+    }
+}
