@@ -1,0 +1,142 @@
+//! A process that is killed while its threads change a pool: what it acknowledged is there, and no block is lost.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site};
+use terrane_storage::RealStorage;
+
+const SITE: Site = Site::new("test");
+const PLACE: &str = "TERRANE_TEST_POOL_DIRECTORY";
+const THREADS: u64 = 4;
+
+fn options() -> Options {
+    Options { chunk_length: 1 << 14, address_space: 1 << 30, ..Options::new(1, PersistenceDomain::PageCache) }
+}
+
+fn open(directory: &Path) -> Result<Pool<Native>, Error> {
+    Pool::open(&RealStorage::new(directory), "pool", &options())
+}
+
+/// A pool with an empty list for each thread: a node is its next node and its value, one more than the next one's.
+fn create(directory: &Path) -> Pool<Native> {
+    let pool: Pool<Native> = Pool::create(&RealStorage::new(directory), "pool", &options()).unwrap();
+    let mut intent = pool.intent();
+    let heads = intent.acquire(THREADS * 8, ROOT).unwrap();
+    (0..THREADS).for_each(|thread| pool.backend().store(heads + thread * 8, 0));
+    pool.backend().persist(heads..heads + THREADS * 8, SITE);
+    pool.backend().store(ROOT, heads);
+    pool.backend().persist(ROOT..ROOT + 8, SITE);
+    intent.finish();
+    pool
+}
+
+fn head<B: Backend>(pool: &Pool<B>, thread: u64) -> u64 {
+    pool.backend().load(ROOT) + thread * 8
+}
+
+/// Two pushes and a pop, over and over; says after each what the list's first value is.
+fn change_until_killed(pool: &Pool<Native>, thread: u64) {
+    let backend = pool.backend();
+    let head = head(pool, thread);
+    for round in 0u64.. {
+        let first = backend.load(head);
+        let mut intent = pool.intent();
+        let value = if round % 3 == 2 {
+            intent.release(first, head).unwrap();
+            let next = backend.load(first);
+            backend.store(head, next);
+            if next == 0 { 0 } else { backend.load(next + 8) }
+        } else {
+            let value = if first == 0 { 1 } else { backend.load(first + 8) + 1 };
+            let node = intent.acquire(64 << (value % 3), head).unwrap();
+            backend.store(node, first);
+            backend.store(node + 8, value);
+            backend.persist(node..node + 16, SITE);
+            backend.store(head, node);
+            value
+        };
+        backend.persist(head..head + 8, SITE);
+        intent.finish();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{thread} {value}").and_then(|()| out.flush()).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "the process that the other test kills"]
+fn changes_a_pool_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(PLACE) else { return };
+    let pool = open(Path::new(&directory)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let pool = &pool;
+            scope.spawn(move || change_until_killed(pool, thread));
+        }
+    });
+}
+
+/// Kills the process after so many changes; the last value that each thread acknowledged, if it did.
+fn run_and_kill(directory: &Path, changes: usize) -> Vec<Option<u64>> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["changes_a_pool_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
+        .env(PLACE, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut acknowledged = vec![None; THREADS as usize];
+    let mut seen = 0;
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let Some((thread, value)) = line.split_once(' ') else { continue };
+        let (Ok(thread), Ok(value)) = (thread.parse::<usize>(), value.parse()) else { continue };
+        acknowledged[thread] = Some(value);
+        seen += 1;
+        if seen == changes {
+            child.kill().unwrap();
+        }
+    }
+    assert!(!child.wait().unwrap().success() && seen >= changes, "it ended by itself after {seen} changes");
+    acknowledged
+}
+
+/// The first value of each list, after a check that lists and blocks belong together.
+fn check(pool: &Pool<Native>) -> Vec<u64> {
+    let backend = pool.backend();
+    let mut linked = BTreeSet::from([backend.load(ROOT)]);
+    let first_values = (0..THREADS).map(|thread| {
+        let mut node = backend.load(head(pool, thread));
+        let first_value = if node == 0 { 0 } else { backend.load(node + 8) };
+        for value in (1..=first_value).rev() {
+            assert_eq!(backend.load(node + 8), value, "list {thread}");
+            assert!(linked.insert(node), "node {node} is in two lists");
+            node = backend.load(node);
+        }
+        assert_eq!(node, 0, "list {thread} goes on");
+        first_value
+    });
+    let first_values = first_values.collect();
+    let mut acquired = BTreeSet::new();
+    pool.visit_blocks(|offset, _| assert!(acquired.insert(offset))).unwrap();
+    assert_eq!(acquired, linked);
+    first_values
+}
+
+#[test]
+fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
+    let directory = support::directory();
+    drop(create(directory.path()));
+    for changes in [1, 10, 100, 1000, 3000, 3001, 5000, 7000] {
+        let acknowledged = run_and_kill(directory.path(), changes);
+        let pool = open(directory.path()).unwrap();
+        for (found, acknowledged) in check(&pool).into_iter().zip(acknowledged) {
+            // One change may have been made and not acknowledged any more.
+            let Some(value) = acknowledged else { continue };
+            assert!(found.abs_diff(value) <= 1, "{found} after {value} was acknowledged and {changes} changes");
+        }
+    }
+}
