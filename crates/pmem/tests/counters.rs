@@ -122,18 +122,32 @@ fn a_full_cpu_cache_writes_back_what_nobody_flushed() {
 
 /// What decision 15 says of the allocator.
 #[test]
-fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_one_each() {
+fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_a_flush_a_line_and_a_fence() {
     let (pool, link) = pool(PersistenceDomain::Adr);
     // The first one takes a chunk.
     drop(pool.intent().acquire(1 << 10, link));
-    pool.backend().take();
-    let mut intent = pool.intent();
-    let block = intent.acquire(1 << 10, link).unwrap();
-    let acquired = pool.backend().take();
-    assert_eq!((acquired.flushes, acquired.fences, acquired.stores), (2, 1, 3));
-    pool.backend().store(link, block);
-    pool.backend().take();
-    intent.finish();
-    let finished = pool.backend().take();
-    assert_eq!((finished.flushes, finished.fences, finished.stores), (1, 1, 1));
+    for blocks in 1..=4 {
+        pool.backend().take();
+        let mut intent = pool.intent();
+        for number in 0..blocks {
+            let block = intent.acquire(1 << 10, link + number * 8).unwrap();
+            pool.backend().store(link + number * 8, block);
+        }
+        let acquired = pool.backend().take();
+        assert_eq!((acquired.flushes, acquired.fences, acquired.stores), (2 * blocks, blocks, 4 * blocks));
+        intent.finish();
+        let finished = pool.backend().take();
+        assert_eq!((finished.flushes, finished.fences, finished.stores), (1, 1, blocks));
+
+        let mut intent = pool.intent();
+        for number in 0..blocks {
+            intent.release(pool.backend().load(link + number * 8), link + number * 8).unwrap();
+            pool.backend().store(link + number * 8, 0);
+        }
+        let released = pool.backend().take();
+        assert_eq!((released.flushes, released.fences, released.stores), (blocks, blocks, 3 * blocks));
+        intent.finish();
+        let finished = pool.backend().take();
+        assert_eq!((finished.flushes, finished.fences, finished.stores), (2, 2, 2 * blocks), "{blocks} blocks");
+    }
 }

@@ -1,5 +1,7 @@
 //! Intents: what is about to be linked or unlinked, durably.
 
+use std::collections::BTreeSet;
+
 use super::chunk::Chunk;
 use crate::pool::INTENTS;
 use crate::{Backend, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
@@ -68,6 +70,7 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
     pub fn acquire(&mut self, length: u64, link: u64) -> Result<u64> {
+        self.check_room();
         let block_length = self.pool.block_length(length)?;
         self.pool.check_range(link, WORD_LENGTH)?;
         let block = self.pool.claim(block_length)?;
@@ -86,6 +89,7 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
     pub fn release(&mut self, block: u64, link: u64) -> Result<()> {
+        self.check_room();
         self.pool.check_range(link, WORD_LENGTH)?;
         self.pool.locate(block)?;
         self.announce(block, link);
@@ -95,10 +99,13 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// Ends the intent: frees what is not linked.
     pub fn finish(self) {}
 
+    fn check_room(&self) {
+        assert!(self.named < INTENT_BLOCKS, "an intent names up to {INTENT_BLOCKS} blocks");
+    }
+
     /// Says durably how it is found out whom a block belongs to. In a line stores keep their order: the entry
     /// counts when its second word is there.
     fn announce(&mut self, block: u64, link: u64) {
-        assert!(self.named < INTENT_BLOCKS, "an intent names up to {INTENT_BLOCKS} blocks");
         let place = entry_place(self.slot, self.named);
         let backend = self.pool.backend();
         backend.store(place, link);
@@ -155,24 +162,27 @@ impl<B: Backend> Pool<B> {
         let (mut linked, mut dead) = self.split(entries.iter().copied())?;
         // While a bit is clear and its block still named, nobody may look for clear bits.
         let mut free = (!dead.is_empty()).then(|| self.allocator().free.lock());
-        dead.iter().for_each(|entry| self.set_free(entry));
+        dead.iter().for_each(|entry| self.clear_bit(entry));
         // A block that is free now may hold the links of others.
         loop {
             let (still_linked, dead_with_them) = self.split(linked.into_iter())?;
             if dead_with_them.is_empty() {
                 break;
             }
-            dead_with_them.iter().for_each(|entry| self.set_free(entry));
+            dead_with_them.iter().for_each(|entry| self.clear_bit(entry));
             dead.extend(dead_with_them);
             linked = still_linked;
+        }
+        let bits: BTreeSet<u64> = dead.iter().map(|entry| line(entry.bit().0)).collect();
+        for &bits_of_line in &bits {
+            backend.flush(bits_of_line..bits_of_line + LINE_LENGTH, FREE);
         }
         if !dead.is_empty() {
             backend.fence(FREE);
         }
-        for entry in &entries {
-            let block = entry.place + WORD_LENGTH;
-            backend.store(block, 0);
-            backend.flush(block..block + WORD_LENGTH, CLEAR);
+        for of_line in entries.chunk_by(|left, right| line(left.place) == line(right.place)) {
+            of_line.iter().for_each(|entry| backend.store(entry.place + WORD_LENGTH, 0));
+            backend.flush(of_line[0].place..of_line[0].place + WORD_LENGTH, CLEAR);
         }
         if !entries.is_empty() {
             backend.fence(CLEAR);
@@ -205,12 +215,23 @@ impl<B: Backend> Pool<B> {
         Ok(is_live && held == entry.chunk.start_of(entry.number))
     }
 
-    fn set_free(&self, entry: &Entry) {
-        let (word, bit) = Chunk::bit(entry.number);
-        let offset = entry.chunk.bitmap_word(word);
+    fn clear_bit(&self, entry: &Entry) {
+        let (offset, bit) = entry.bit();
         self.backend().fetch_and(offset, !bit);
-        self.backend().flush(offset..offset + WORD_LENGTH, FREE);
     }
+}
+
+impl Entry {
+    /// The block's bit: offset of its word, and mask.
+    fn bit(&self) -> (u64, u64) {
+        let (word, bit) = Chunk::bit(self.number);
+        (self.chunk.bitmap_word(word), bit)
+    }
+}
+
+/// Start of the line of an offset.
+fn line(offset: u64) -> u64 {
+    offset - offset % LINE_LENGTH
 }
 
 fn all_places() -> impl Iterator<Item = u64> {
