@@ -120,7 +120,7 @@ fn a_full_cpu_cache_writes_back_what_nobody_flushed() {
     assert_eq!(pool.backend().take().media_blocks, 1);
 }
 
-/// What decision 15 says of the allocator.
+/// What decision 16 says of the allocator.
 #[test]
 fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_a_flush_a_line_and_a_fence() {
     let (pool, link) = pool(PersistenceDomain::Adr);
