@@ -67,11 +67,9 @@ fn change_until_killed(pool: &Pool<Native>, thread: u64) {
     }
 }
 
-#[test]
-#[ignore = "the process that the other test kills"]
-fn changes_a_pool_until_it_is_killed() {
-    let Some(directory) = std::env::var_os(PLACE) else { return };
-    let pool = open(Path::new(&directory)).unwrap();
+/// The process that the test kills.
+fn change_pool(directory: &Path) {
+    let pool = open(directory).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let pool = &pool;
@@ -83,7 +81,7 @@ fn changes_a_pool_until_it_is_killed() {
 /// Kills the process after so many changes; the last value that each thread acknowledged, if it did.
 fn run_and_kill(directory: &Path, changes: usize) -> Vec<Option<u64>> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["changes_a_pool_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
+        .args(["a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged", "--exact", "--nocapture"])
         .env(PLACE, directory)
         .stdout(Stdio::piped())
         .spawn()
@@ -128,6 +126,10 @@ fn check(pool: &Pool<Native>) -> Vec<u64> {
 
 #[test]
 fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
+    // The test runs itself as that process.
+    if let Some(directory) = std::env::var_os(PLACE) {
+        return change_pool(Path::new(&directory));
+    }
     let directory = support::directory();
     drop(create(directory.path()));
     for changes in [1, 10, 100, 1000, 3000, 3001, 5000, 7000] {
