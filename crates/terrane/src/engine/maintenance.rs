@@ -133,7 +133,11 @@ impl Engine {
         match merged {
             Ok(()) if self.maintenance.cancellation.is_cancelled() => {}
             Ok(()) => state.merge_failed = None,
-            Err(error) => state.merge_failed = Some(error),
+            Err(error) => {
+                state.merge_failed = Some(error);
+                // Nothing is gained by waiting.
+                self.maintenance.crowded.store(false, Ordering::Relaxed);
+            }
         }
     }
 
@@ -196,13 +200,13 @@ impl Engine {
     }
 
     /// Has a write wait a little while merges are far behind, so that they gain on the writers, whom a
-    /// long merge never stops. Where merges fail, nothing is gained by waiting.
+    /// long merge never stops.
     fn slow_down(&self) {
         if !self.options.background || !self.maintenance.crowded.load(Ordering::Relaxed) {
             return;
         }
         let mut state = self.maintenance.state.lock();
-        if state.merge_failed.is_none() && !state.stopping {
+        if !state.stopping {
             self.maintenance.slowed.fetch_add(1, Ordering::Relaxed);
             self.maintenance.changed.wait_for(&mut state, SLOWED);
         }
@@ -434,6 +438,7 @@ impl Engine {
                 None => {}
             }
         }
+        self.note_components();
         Ok(())
     }
 }
