@@ -77,7 +77,8 @@ impl Storage for RealStorage {
         let operation = if mode == OpenMode::CreateNew { Operation::Create } else { Operation::Open };
         let path = self.file_path(operation, name)?;
         let mut options = OpenOptions::new();
-        options.read(true).mode(0o644);
+        // Nobody may ever come to the other end of a pipe that lies in a file's place: opening must not wait.
+        options.read(true).mode(0o644).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         match mode {
             OpenMode::Read => {}
             OpenMode::Write => {
@@ -88,9 +89,15 @@ impl Storage for RealStorage {
             }
         }
         let file = options.open(path).context_below(&self.root, operation, name, None)?;
+        let kind = file.metadata().context_below(&self.root, operation, name, None)?.file_type();
         // The system opens a directory for reading and fails only at the first read.
-        if mode == OpenMode::Read && file.metadata().context_below(&self.root, operation, name, None)?.is_dir() {
+        if kind.is_dir() {
             return Err(Errno::ISDIR).context_below(&self.root, operation, name, None);
+        }
+        if !kind.is_file() {
+            let reason = "it is a pipe, a socket or a device, and should be a file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+                .context_below(&self.root, operation, name, None);
         }
         Ok(Arc::new(RealFile {
             file,
@@ -279,6 +286,22 @@ fn extend_with_zeros(file: &fs::File, length: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = RealStorage::new(directory.path());
+        rustix::fs::mkfifoat(rustix::fs::CWD, directory.path().join("pipe"), 0o600.into()).unwrap();
+        storage.create_directory("directory").unwrap();
+        for name in ["pipe", "directory"] {
+            for mode in [OpenMode::Read, OpenMode::Write] {
+                let error = storage.open(name, mode).unwrap_err();
+                assert!(error.to_string().contains(name), "{error}");
+            }
+        }
+        let read = storage.open("pipe", OpenMode::Read).unwrap_err();
+        assert!(read.to_string().contains("should be a file"), "{read}");
+    }
 
     #[test]
     fn zeros_replace_a_missing_allocation_call_and_keep_what_is_there() {
