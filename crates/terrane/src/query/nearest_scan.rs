@@ -49,9 +49,11 @@ impl Nearest {
         }
         // So much has to be left free that choosing again pays.
         if is_full && self.bytes_held() > self.bytes_max / 4 * 3 {
+            // As much for each of the rest as for each of those that were met.
+            let bytes_each = self.bytes_held() / self.kept.len().max(1);
             return Err(Error::Memory {
                 what: format!("a search for the nearest {} records", self.k),
-                needed_bytes: self.bytes_held() as u64,
+                needed_bytes: bytes_each.saturating_mul(self.k) as u64,
                 available_bytes: self.bytes_max as u64,
             });
         }

@@ -219,8 +219,11 @@ fn more_results_than_fit_are_refused() {
     let mut found = dataset.snapshot().query(&Query::new().nearest(0.0, 1.0, 700)).unwrap();
     assert_eq!(found.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 700);
     assert_eq!(found.explanation().plan, "nearest by primary scan");
-    let refused = dataset.snapshot().query(&Query::new().nearest(0.0, 1.0, usize::MAX));
-    assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
+    for k in [5000, usize::MAX] {
+        let refused = dataset.snapshot().query(&Query::new().nearest(0.0, 1.0, k));
+        let Err(Error::Memory { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
+        assert!(needed_bytes >= (k as u64).saturating_mul(900), "the keys alone take more than {needed_bytes} bytes");
+    }
 }
 
 #[test]
