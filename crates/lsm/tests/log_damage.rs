@@ -139,6 +139,80 @@ fn a_shorter_file_is_damage_without_a_clean_close_too() {
     }
 }
 
+/// Whatever is lost from its start on, as long as anything of the segment's own is left.
+#[test]
+fn the_last_segment_without_its_first_pages_is_damage() {
+    for is_closed in [false, true] {
+        let storage = memory();
+        let log = open(&storage, LogPosition::START).unwrap().log;
+        for number in 0..12 {
+            commit(&log, &entry(number, 700)).unwrap();
+        }
+        if is_closed {
+            log.close().unwrap();
+        }
+        drop(log);
+        let base = contents(storage.as_ref());
+        let (name, bytes) = base.last().unwrap();
+        let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        // Of the last group its last byte is enough, since the file was prepared with zeros.
+        for lost in (128..end).step_by(61).chain([4096, 8192, end - 1]) {
+            expect_damage(&base, name, &format!("closed {is_closed}, {lost} bytes are zeros"), |storage| {
+                write(storage, name, 0, &vec![0; lost]);
+            });
+        }
+        let storage = restore(&base);
+        write(storage.as_ref(), name, 0, &vec![0; end]);
+        assert!(open(&storage, LogPosition::START).unwrap().entries.is_empty(), "nothing is left that proves anything");
+    }
+}
+
+#[test]
+fn a_recycled_segment_with_its_older_first_pages_is_damage() {
+    let storage = memory();
+    let log = open(&storage, LogPosition::START).unwrap().log;
+    let mut number = 0;
+    let mut commit_until = |segment, groups| {
+        while log.position().segment < segment {
+            commit(&log, &entry(number, 700)).unwrap();
+            number += 1;
+        }
+        for _ in 0..groups {
+            commit(&log, &entry(number, 700)).unwrap();
+            number += 1;
+        }
+    };
+    commit_until(3, 0);
+    let from = log.position();
+    log.set_low_water(from).unwrap();
+    let retired = contents(storage.as_ref());
+    commit_until(5, 6);
+    let name = files(storage.as_ref()).pop().unwrap();
+    let own_end = FIRST_GROUP + log.end_lsn() - base_lsn(&read(storage.as_ref(), &name));
+    let own = read(storage.as_ref(), &name);
+    // What the file held before stands behind what it holds now.
+    let older = retired.iter().find(|(_, older)| older[own_end as usize..] == own[own_end as usize..]);
+    let older = &older.expect("the file was recycled").1;
+    for is_closed in [false, true] {
+        if is_closed {
+            log.close().unwrap();
+        }
+        let base = contents(storage.as_ref());
+        let last_group = own_end - (own_end - FIRST_GROUP) / 6;
+        for lost in (4096..=last_group as usize).step_by(512) {
+            for first_pages in [&older[..lost], &vec![0; lost]] {
+                let storage = restore(&base);
+                write(storage.as_ref(), &name, 0, first_pages);
+                let before = contents(storage.as_ref());
+                let what = format!("closed {is_closed}, {lost} bytes lost");
+                assert!(open(&storage, from).expect_err(&what).is_damage(), "{what}");
+                assert_eq!(contents(storage.as_ref()), before, "{what}, a file was changed");
+                assert!(read_only(&storage, from).expect_err(&what).is_damage(), "{what}, read only");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_missing_segment_is_damage() {
     let (storage, _log, _) = fill();

@@ -80,7 +80,7 @@ pub fn replay_read_only(
         if !file.try_lock(LockKind::Shared)? {
             continue;
         }
-        if let Classified::Begun(segment) = classify(number, &file, store_id)? {
+        if let Classified::Begun(segment) = classify(number, &file, store_id, segments.is_empty())? {
             segments.push(segment);
         }
     }

@@ -10,7 +10,7 @@ use super::layout::{
     DIRECTORY, FileKind, GROUP_HEADER_LENGTH, GroupSeal, HEADER_AREA, HeaderState, SIZE_UNIT, SegmentHeader,
     parse_name, segment_name,
 };
-use super::scan::{Entries, Found, SegmentReader, first_group_of};
+use super::scan::{Entries, Found, SegmentReader, holds_group_of, is_written};
 use super::segment::{Segment, SegmentFile, read_header};
 use super::{LogPosition, Lsn, RecoveryReport, TornTail};
 use crate::{Error, Result};
@@ -54,28 +54,29 @@ impl Directory {
     /// Opens every file for a writer.
     pub fn open(storage: &dyn Storage, store_id: [u8; 16], from: LogPosition) -> Result<Self> {
         let mut directory = Self { number_max: from.segment, ..Self::default() };
+        let mut numbers = Vec::new();
         for kind in Self::list(storage)? {
-            let number = match kind {
-                FileKind::Segment(number) => number,
-                FileKind::Unfinished(number) => {
-                    directory.unfinished.push(number);
-                    directory.number_max = directory.number_max.max(number);
-                    continue;
-                }
-            };
+            let (FileKind::Segment(number) | FileKind::Unfinished(number)) = kind;
             directory.number_max = directory.number_max.max(number);
+            match kind {
+                FileKind::Segment(_) => numbers.push(number),
+                FileKind::Unfinished(_) => directory.unfinished.push(number),
+            }
+        }
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        for number in numbers {
             let file = storage.open(&segment_name(number), OpenMode::Write)?;
             if number < from.segment {
                 let size = file.len()?;
                 directory.spares.push(SegmentFile { number, size, recycled: true, locked: false, file });
                 continue;
             }
-            match classify(number, &file, store_id)? {
+            match classify(number, &file, store_id, directory.begun.is_empty())? {
                 Classified::Begun(segment) => directory.begun.push(segment),
                 Classified::NotBegun(spare) => directory.spares.push(spare),
             }
         }
-        directory.begun.sort_by_key(|segment| segment.file.number);
+        directory.begun.reverse();
         Ok(directory)
     }
 }
@@ -86,16 +87,21 @@ pub(super) enum Classified {
     NotBegun(SegmentFile),
 }
 
-/// Tells a segment from a file that was only prepared (I2): a group in a file without a
-/// header of its own proves that the header was lost.
-pub(super) fn classify(number: u64, file: &Arc<dyn File>, store_id: [u8; 16]) -> Result<Classified> {
+/// Tells a segment from a file that was only prepared, which holds zeros, or the header and the groups
+/// of earlier numbers: a group in it, or a byte behind zeros, proves that its header was lost (I2).
+///
+/// Without a newer segment that has begun (`is_newest`) nothing else proves it, so the whole file is
+/// searched. With one, the chain breaks where a segment is missing, and only the place of the first
+/// group is looked at, to tell what happened.
+pub(super) fn classify(number: u64, file: &Arc<dyn File>, store_id: [u8; 16], is_newest: bool) -> Result<Classified> {
     let name = segment_name(number);
     let length = file.len()?;
     if length < HEADER_AREA + SIZE_UNIT {
         return Err(Error::damaged(name, length, "the segment is cut short"));
     }
     let seal = GroupSeal::new(store_id);
-    let search_end = match read_header(file.as_ref(), store_id)? {
+    let search_end = if is_newest { length } else { HEADER_AREA + GROUP_HEADER_LENGTH as u64 };
+    let lost = match read_header(file.as_ref(), store_id)? {
         HeaderState::Valid(header) if header.number == number => {
             if header.size > length {
                 let reason = format!("the segment is cut short, it had {} bytes", header.size);
@@ -115,18 +121,25 @@ pub(super) fn classify(number: u64, file: &Arc<dyn File>, store_id: [u8; 16]) ->
         HeaderState::OtherStore => {
             return Err(Error::damaged(name, 0, "the segment belongs to another store"));
         }
-        HeaderState::Valid(_) | HeaderState::Zero => HEADER_AREA + GROUP_HEADER_LENGTH as u64,
-        HeaderState::Broken => length,
+        HeaderState::Zero => is_written(file.as_ref(), search_end)?
+            .then_some("the segment's header is zeros, but what lies behind it is not"),
+        HeaderState::Valid(_) | HeaderState::Broken => holds_group_of(file.as_ref(), search_end, seal, number)?
+            .then_some("the segment holds groups, but its header does not fit"),
     };
-    if first_group_of(file.as_ref(), search_end, seal, number)?.is_some() {
-        return Err(Error::damaged(name, 0, "the segment holds groups, but its header does not fit"));
+    let Some(reason) = lost else {
+        let spare = SegmentFile { number, size: length, recycled: true, locked: false, file: file.clone() };
+        return Ok(Classified::NotBegun(spare));
+    };
+    // A writer of another process may have begun the segment since its header was read.
+    match read_header(file.as_ref(), store_id)? {
+        HeaderState::Valid(header) if header.number == number => classify(number, file, store_id, is_newest),
+        _ => Err(Error::damaged(name, 0, reason)),
     }
-    Ok(Classified::NotBegun(SegmentFile { number, size: length, recycled: true, locked: false, file: file.clone() }))
 }
 
 /// Checks that the segments follow each other without a gap from the low-water mark on.
 pub(super) fn check_chain(segments: &[Segment], from: LogPosition) -> Result<()> {
-    let missing = |number| Error::damaged(segment_name(number), 0, "the segment is missing");
+    let missing = |number| Error::damaged(segment_name(number), 0, "the segment is missing, or its header is lost");
     let Some(first) = segments.first() else {
         return if from.segment == 0 { Ok(()) } else { Err(missing(from.segment)) };
     };

@@ -1,5 +1,7 @@
 //! Reads the groups of one segment and judges what lies behind the last good one.
 
+use std::ops::Range;
+
 use terrane_storage::File;
 
 use super::Lsn;
@@ -174,23 +176,36 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Offset of the first group header of segment `number` in a file without a header that says
-/// so, searched up to `end`.
-pub(super) fn first_group_of(file: &dyn File, end: u64, seal: GroupSeal, number: u64) -> Result<Option<u64>> {
+/// Whether a file without a header that says so holds the header of a group of segment `number`
+/// before `end`.
+pub(super) fn holds_group_of(file: &dyn File, end: u64, seal: GroupSeal, number: u64) -> Result<bool> {
+    // Pieces overlap by less than a header, so that none is missed between two.
+    any_piece(file, HEADER_AREA..end, HEADER - ALIGNMENT, |piece| {
+        let mut candidates = piece.windows(GROUP_HEADER_LENGTH).step_by(ALIGNMENT as usize);
+        candidates.any(|bytes| bytes[..4] == GROUP_MAGIC.to_le_bytes() && seal.is_header_of_segment(bytes, number))
+    })
+}
+
+/// Whether a file holds anything but zeros before `end`.
+pub(super) fn is_written(file: &dyn File, end: u64) -> Result<bool> {
+    any_piece(file, 0..end, 0, |piece| {
+        // Without a way out of the inner loop it is compiled to vector instructions.
+        piece.chunks(4096).any(|block| block.iter().fold(0, |seen, byte| seen | byte) != 0)
+    })
+}
+
+/// Whether one of the pieces of a file, which overlap by `overlap` bytes, is as asked for.
+fn any_piece(file: &dyn File, range: Range<u64>, overlap: u64, is_found: impl Fn(&[u8]) -> bool) -> Result<bool> {
     let mut buffer = Vec::new();
-    let mut offset = HEADER_AREA;
-    while offset + HEADER <= end {
-        let length = CHUNK_LENGTH.min(end - offset);
+    let mut offset = range.start;
+    while offset + overlap < range.end {
+        let length = CHUNK_LENGTH.min(range.end - offset);
         buffer.resize(length as usize, 0);
         file.read_exact_at(&mut buffer, offset)?;
-        let mut candidates = buffer.windows(GROUP_HEADER_LENGTH).step_by(ALIGNMENT as usize);
-        if let Some(index) = candidates.position(|bytes| seal.is_header_of_segment(bytes, number)) {
-            return Ok(Some(offset + index as u64 * ALIGNMENT));
+        if is_found(&buffer) {
+            return Ok(true);
         }
-        if length < CHUNK_LENGTH {
-            break;
-        }
-        offset += length - (HEADER - ALIGNMENT);
+        offset += length - overlap;
     }
-    Ok(None)
+    Ok(false)
 }
