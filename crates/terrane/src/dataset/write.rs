@@ -16,6 +16,9 @@ use crate::schema::GeometryColumn;
 use crate::words::counted;
 use crate::{Error, Result};
 
+/// Bytes that a change takes besides its key and record, about: its box, and its place in the trees.
+const CHANGE_BYTES: usize = 128;
+
 /// What a write does when the key is there already, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change<'a> {
@@ -100,7 +103,8 @@ impl Dataset {
         if !self.add_change(key, change, rect, &mut entry)? {
             return Ok(None);
         }
-        self.engine.commit(&self.handle, &mut entry).map(Some)
+        let admitted = self.engine.admit_write(entry.len())?;
+        self.engine.commit(&self.handle, &mut entry, admitted).map(Some)
     }
 
     fn begin_entry(&self) -> Vec<u8> {
@@ -232,6 +236,8 @@ impl AtomicBatch<'_> {
         if let Some((key, _)) = self.changes.iter().rfind(|(_, change)| change.is_some()) {
             dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
         }
+        // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
+        let admitted = dataset.engine.admit_write(self.bytes() + self.len() * CHANGE_BYTES)?;
         let mut entry = dataset.begin_entry();
         let mut changed = false;
         let available = dataset.engine.shares.components;
@@ -247,20 +253,25 @@ impl AtomicBatch<'_> {
         if !changed {
             return Ok(());
         }
-        let committed = dataset.engine.commit(&dataset.handle, &mut entry)?;
+        let committed = dataset.engine.commit(&dataset.handle, &mut entry, admitted)?;
         dataset.engine.acknowledge(committed)
+    }
+
+    /// Bytes of the keys and records.
+    fn bytes(&self) -> usize {
+        let bytes = |(key, change): (&EncodedKey, &Option<StoredPut>)| {
+            key.len() + change.as_ref().map_or(0, |(value, _)| value.len())
+        };
+        self.changes.iter().map(bytes).sum()
     }
 
     /// Why the batch is not taken. It goes into the log and into memory as one piece.
     fn too_large(&self, available: usize) -> Error {
-        let bytes = |(key, change): (&EncodedKey, &Option<StoredPut>)| {
-            key.len() + change.as_ref().map_or(0, |(value, _)| value.len())
-        };
         let changes = counted(self.len() as u64, "change", "changes");
         Error::Memory {
             what: format!("an atomic batch of {changes}, which smaller batches could make one after the other,"),
             // The least that it needs; what the log and the spatial index add comes on top.
-            needed_bytes: self.changes.iter().map(bytes).sum::<usize>().max(available + 1) as u64,
+            needed_bytes: self.bytes().max(available + 1) as u64,
             available_bytes: available as u64,
         }
     }

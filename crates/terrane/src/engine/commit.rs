@@ -2,7 +2,7 @@
 
 use terrane_lsm::operation;
 
-use super::{DatasetHandle, Engine};
+use super::{Admitted, DatasetHandle, Engine};
 use crate::{Error, Result};
 
 /// What the commit latch protects: the order of commits.
@@ -25,9 +25,8 @@ pub(crate) struct Committed {
 impl Engine {
     /// Commits an encoded log entry: takes the sequence number, fixes the generation and appends
     /// the entry under one latch, then applies it to the memory components. The caller holds the
-    /// locks of all keys inside.
-    pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8]) -> Result<Committed> {
-        self.admit_write()?;
+    /// locks of all keys inside, and has had the entry admitted.
+    pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8], admitted: Admitted<'_>) -> Result<Committed> {
         let (sequence, end_lsn, generation) = loop {
             if let Some(log) = &self.log {
                 let reserved = log.reserve(entry.len()).map_err(Error::from);
@@ -62,6 +61,8 @@ impl Engine {
             return Err(error);
         }
         self.visibility.applied(sequence);
+        // Its changes count as memory components now.
+        drop(admitted);
         self.note_write(dataset, end_lsn);
         Ok(Committed { sequence, end_lsn })
     }

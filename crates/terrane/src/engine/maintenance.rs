@@ -1,26 +1,25 @@
-//! Flush and merge in the background, and the slowing of writers at the memory limit and where merges
-//! fall behind.
+//! Flush and merge in the background.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::Log;
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
-use terrane_lsm::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use terrane_lsm::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
-use super::commit::closed;
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
+
+mod admission;
+
+pub(crate) use admission::Admitted;
 
 /// A close waits for merges when there are more than so many times the components that the policy wants.
 const TIMES_WAITED_FOR: usize = 4;
 /// Writes are slowed when there are more than so many times the components that the policy wants.
 const TIMES_SLOWED: usize = 12;
-/// How long a slowed write waits, unless merges have caught up before.
-const SLOWED: Duration = Duration::from_millis(2);
 
 /// What flushes and merges did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +74,10 @@ pub(crate) struct Maintenance {
     slowed: AtomicU64,
     /// Whether merges are so far behind that writes are slowed.
     crowded: AtomicBool,
+    /// Held by the write that waits for memory; the others wait for it in turn.
+    turn: Mutex<()>,
+    /// Bytes for large writes that are admitted and not applied yet. Raised under `turn`, lowered under `state`.
+    claimed: AtomicUsize,
 }
 
 impl Maintenance {
@@ -199,19 +202,6 @@ impl Engine {
         self.maintenance.crowded.store(self.is_behind(TIMES_SLOWED), Ordering::Relaxed);
     }
 
-    /// Has a write wait a little while merges are far behind, so that they gain on the writers, whom a
-    /// long merge never stops.
-    fn slow_down(&self) {
-        if !self.options.background || !self.maintenance.crowded.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut state = self.maintenance.state.lock();
-        if !state.stopping {
-            self.maintenance.slowed.fetch_add(1, Ordering::Relaxed);
-            self.maintenance.changed.wait_for(&mut state, SLOWED);
-        }
-    }
-
     /// Bytes of the active generation of a dataset at which it is sealed.
     fn seal_threshold(&self) -> usize {
         self.shares.components / 2
@@ -243,62 +233,11 @@ impl Engine {
         self.datasets.load().values().any(|dataset| self.keeps_log(dataset, end_lsn))
     }
 
-    /// Whether memory components may grow. An eighth of their share is left for the writes that
-    /// pass at the same time, as memory is taken in chunks.
-    fn has_room(&self) -> bool {
-        self.memory_used() < self.shares.components / 8 * 7
-    }
-
-    /// Lets a write pass, or has it wait until memory components have room again.
-    pub fn admit_write(&self) -> Result<()> {
-        self.slow_down();
-        if self.has_room() {
-            return Ok(());
-        }
-        if !self.options.background {
-            while !self.has_room() {
-                if !self.flush_full()? {
-                    self.check_freeable()?;
-                }
-            }
-            self.after_flush();
-            return Ok(());
-        }
-        self.maintenance.stalls.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.maintenance.state.lock();
-        let first_round = state.rounds;
-        while !self.has_room() {
-            if state.stopping {
-                return Err(closed());
-            }
-            if let Some(error) = state.flush_failed.as_ref().filter(|_| state.rounds > first_round) {
-                return Err(error.clone());
-            }
-            state.flush_wanted = true;
-            self.maintenance.changed.notify_all();
-            self.maintenance.changed.wait(&mut state);
-        }
-        Ok(())
-    }
-
-    /// Refuses when memory components have no room and a flush could free nothing of them.
-    fn check_freeable(&self) -> Result<()> {
-        let is_empty = |dataset: &Arc<DatasetHandle>| dataset.partition.is_memory_empty();
-        if self.has_room() || !self.datasets.load().values().all(is_empty) {
-            return Ok(());
-        }
-        Err(Error::Memory {
-            what: "a write".into(),
-            needed_bytes: self.memory_used() as u64,
-            available_bytes: (self.shares.components / 8 * 7) as u64,
-        })
-    }
-
     /// To be called after a write that ends at `end_lsn` in the log: has a flush done when there is
     /// enough for one, be it in another dataset.
     pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64) {
         let full = dataset.partition.active_memory_used() >= self.seal_threshold() || self.log_is_kept(end_lsn);
-        let crowded = self.memory_used() >= self.shares.components / 4 * 3;
+        let crowded = self.memory_used() + self.claimed() >= self.shares.components / 4 * 3;
         if full || crowded || self.log.as_ref().is_some_and(|log| log.needs_preparation()) {
             if self.options.background {
                 self.maintenance.want_flush();
@@ -313,18 +252,20 @@ impl Engine {
 
     /// Seals and flushes the datasets whose memory components are large enough or keep too much of
     /// the log, and, when memory is short, the largest ones until a quarter of its share is on the
-    /// way out.
+    /// way out, or more if large writes have claimed it.
     fn flush_full(&self) -> Result<bool> {
         let mut datasets: Vec<_> = self.datasets.load().values().cloned().collect();
         datasets.sort_by_key(|dataset| Reverse(dataset.partition.active_memory_used()));
         let mut sealed: usize = datasets.iter().map(|dataset| dataset.partition.sealed_memory_used()).sum();
-        let is_short = self.memory_used() >= self.shares.components / 4 * 3;
+        let (wanted_bytes, share) = (self.memory_used() + self.claimed(), self.shares.components);
+        let short_by =
+            if wanted_bytes < share / 4 * 3 { 0 } else { (share / 4).max(wanted_bytes.saturating_sub(share)) };
         let end_lsn = self.log.as_ref().map_or(0, Log::end_lsn);
         let mut flushed = false;
         for dataset in &datasets {
             let active = dataset.partition.active_memory_used();
             let wanted = active >= self.seal_threshold() || self.keeps_log(dataset, end_lsn);
-            if wanted || (is_short && sealed < self.shares.components / 4) {
+            if wanted || sealed < short_by {
                 self.seal(dataset)?;
                 sealed += active;
             }
@@ -466,8 +407,7 @@ fn flush_loop(engine: &Weak<Engine>) {
         let mut state = engine.maintenance.state.lock();
         state.rounds += 1;
         state.merge_wanted |= matches!(flushed, Ok(true));
-        let freed = flushed.and_then(|flushed| if flushed { Ok(()) } else { engine.check_freeable() });
-        state.flush_failed = freed.and(prepared).err();
+        state.flush_failed = flushed.and(prepared).err();
         engine.maintenance.changed.notify_all();
     }
 }

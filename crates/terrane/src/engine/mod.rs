@@ -1,7 +1,7 @@
 //! The engine under a store: one log, one order of commits, the datasets, the background work.
 //!
 //! Order in which locks are taken, outermost first: catalog changes · import gate of a dataset ·
-//! key locks · the flush and merge locks of a partition · manifest · commit latch · the rest
+//! key locks · the turn to wait for memory · the flush and merge locks of a partition · manifest · commit latch · the rest
 //! inside `terrane-lsm`. (A flush asks for the low-water mark inside its manifest step, so
 //! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
 //! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
@@ -30,8 +30,8 @@ use terrane_storage::{File, Storage};
 
 pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
-pub(crate) use maintenance::Maintenance;
 pub use maintenance::MaintenanceCounters;
+pub(crate) use maintenance::{Admitted, Maintenance};
 pub(crate) use names::{foreign_names, own_names};
 pub(crate) use visibility::Visibility;
 

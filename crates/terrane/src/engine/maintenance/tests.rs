@@ -3,15 +3,25 @@ use terrane_lsm::policy::MergePolicy;
 use terrane_storage::{MemoryStorage, Storage};
 
 use super::*;
-use crate::dataset::Dataset;
-use crate::options::Options;
+use crate::dataset::{AtomicBatch, Dataset};
+use crate::options::{Durability, MEMORY_LIMIT_MIN, Options};
 use crate::record::Record;
-use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
+use crate::value::Value;
 
 fn dataset(engine: &Arc<Engine>, name: &str) -> Dataset {
+    with_columns(engine, name, Vec::new())
+}
+
+/// A dataset with a text.
+fn texts(engine: &Arc<Engine>, name: &str) -> Dataset {
+    with_columns(engine, name, vec![Column::new("text", ColumnType::Utf8)])
+}
+
+fn with_columns(engine: &Arc<Engine>, name: &str, columns: Vec<Column>) -> Dataset {
     let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
     let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
-    let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, Vec::new()).unwrap();
+    let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, columns).unwrap();
     Dataset { engine: engine.clone(), handle: engine.create_dataset(name, schema).unwrap() }
 }
 
@@ -27,6 +37,83 @@ fn a_write_that_can_never_have_room_is_refused() {
         engine.start_maintenance().unwrap();
         let refused = dataset(&engine, "d").insert(&Record::at(1, 1.0, 2.0, Vec::new()));
         assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
+        engine.close().unwrap();
+    }
+}
+
+/// An atomic batch that puts so many bytes under keys from `first` on, in records that are large.
+fn batch(dataset: &Dataset, first: i64, bytes: usize) -> AtomicBatch<'_> {
+    const RECORD_LENGTH: usize = 1000;
+    let mut batch = dataset.atomic_batch();
+    for key in first..first + (bytes / RECORD_LENGTH) as i64 {
+        batch.upsert(&Record::at(key, 1.0, 2.0, vec![Value::Utf8("t".repeat(RECORD_LENGTH))])).unwrap();
+    }
+    batch
+}
+
+/// What is admitted and not applied yet counts as memory, for small writes too; who has to wait goes on
+/// as soon as there is room.
+#[test]
+fn large_writes_wait_for_those_that_are_on_their_way() {
+    for background in [false, true] {
+        let options = Options { memory_limit: MEMORY_LIMIT_MIN, background, ..Options::default() };
+        let engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
+        engine.start_maintenance().unwrap();
+        let dataset = texts(&engine, "d");
+        let share = engine.shares.components;
+        let first = engine.admit_write(share / 10 * 6).unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                batch(&dataset, 0, share / 10 * 6).commit().unwrap();
+                is_done.store(true, Ordering::Relaxed);
+            });
+            while engine.maintenance.turn.try_lock().is_some() && !is_done.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            assert!(!is_done.load(Ordering::Relaxed), "background {background}: both at once");
+            // A small one does not wait for a large one that waits.
+            batch(&dataset, 1_000_000, 1000).commit().unwrap();
+            assert_eq!(engine.claimed(), share / 10 * 6);
+            drop(first);
+        });
+        assert_eq!(engine.claimed(), 0);
+        engine.close().unwrap();
+    }
+}
+
+/// However many come at once, memory components stay within their share, and nobody waits for ever.
+#[test]
+fn batches_that_come_at_once_stay_within_the_share() {
+    for background in [false, true] {
+        let options = Options {
+            memory_limit: MEMORY_LIMIT_MIN,
+            background,
+            durability: Some(Durability::None),
+            ..Options::default()
+        };
+        let engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
+        engine.start_maintenance().unwrap();
+        let dataset = texts(&engine, "d");
+        let share = engine.shares.components;
+        let barrier = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (engine, dataset, barrier) = (&engine, &dataset, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    for round in 0..4 {
+                        // Every other thread writes single records.
+                        let bytes = if thread % 2 == 0 { share / 10 * [4, 6, 8, 9][round] } else { 1000 };
+                        batch(dataset, thread as i64 * 1_000_000, bytes).commit().unwrap();
+                        let (claimed, used) = (engine.claimed(), engine.memory_used());
+                        assert!(claimed <= share && used <= share + share / 8, "{claimed} and {used} of {share}");
+                    }
+                });
+            }
+        });
+        let records = dataset.snapshot().count(&crate::Query::new()).unwrap();
+        assert_eq!(records, 4 * (share / 10 * 9 / 1000) as u64 + 4, "background {background}");
         engine.close().unwrap();
     }
 }
