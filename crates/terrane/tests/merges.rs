@@ -9,7 +9,7 @@ use support::files::{files_of, storage_of};
 use support::hook::HookedStorage;
 use support::small_options;
 use support::workload::{MAIN, first_schema};
-use terrane::{Durability, Error, MergePolicy, Options, Query, Record, Store, Value};
+use terrane::{Durability, Error, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 
 const COMPONENTS_MAX: usize = 3;
@@ -151,6 +151,30 @@ fn datasets_are_merged_beside_one_whose_merge_fails() {
             assert_eq!(is_merged, dataset.name == "z", "{}, background {background}", dataset.name);
         }
     }
+}
+
+/// Of components with long pages, of which a merge holds one each, a compaction merges few at a time.
+#[test]
+fn a_compaction_merges_as_many_at_once_as_fit_in_memory() {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(disk.clone(), options(usize::MAX, false)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    // Three of them are more than a quarter of the memory limit.
+    let long = || Value::Utf8("t".repeat(700 << 10));
+    for key in 0..9 {
+        dataset.upsert(&Record::at(key % 8, 1.0, 1.0, vec![long(), Value::Int(key)])).unwrap();
+        dataset.flush().unwrap();
+    }
+    dataset.delete(&Key::Int(3)).unwrap();
+    dataset.compact().unwrap();
+    let counters = store.maintenance();
+    let stored = counters.merge_read_bytes / (700 << 10);
+    assert!((20..=30).contains(&stored), "two at a time, {stored} records are read, {counters:?}");
+    let info = store.info().unwrap();
+    assert!(info.datasets[0].indexes.iter().all(|index| index.components == 1), "{info}");
+    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 7);
+    assert_eq!(dataset.snapshot().get(&Key::Int(0)).unwrap().unwrap().values[1], Value::Int(8));
+    assert!(store.check(false).unwrap().findings.is_empty());
 }
 
 /// A compaction merges what is there when it begins, and not what writers add meanwhile.

@@ -59,6 +59,8 @@ pub struct FlushOutcome {
 pub struct MergeOutcome {
     /// Components that went in.
     pub components: usize,
+    /// One that came out, or none if they held nothing together.
+    pub components_left: usize,
     /// Bytes read.
     pub bytes_read: u64,
     /// Bytes written.
@@ -226,8 +228,8 @@ impl Partition {
         let version = self.version.load();
         let wanted = version.components.iter().enumerate().filter_map(|(place, parts)| {
             let range = policy.choose(&sizes(parts))?;
-            let pages = parts[range.clone()].iter().rev().map(|part| part.file().meta().page_len_max);
-            Some((place, range.end - merged_at_once(pages, bytes_max)..range.end))
+            let count = merged_at_once(longest_pages(&parts[range.clone()]).rev(), bytes_max);
+            Some((place, range.end - count..range.end))
         });
         // Of equal ones the first.
         wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
@@ -251,26 +253,48 @@ impl Partition {
         self.merge_range(&merging, workshop, place, range, cancellation)
     }
 
-    /// Merges the `count` oldest components of an index, or all if they are fewer by now; a single
-    /// one only if that leaves something out. `None` when there was nothing to do or it was cancelled.
+    /// Merges the `count` oldest components of an index into one, or all if they are fewer by now; a single
+    /// one only if that leaves something out. It takes several merges where the longest pages, one of
+    /// each, are more than `bytes_max`. `None` when there was nothing to do or it was cancelled.
     pub fn merge_oldest(
         &self,
         workshop: &Workshop,
         place: usize,
         count: usize,
+        bytes_max: u64,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
         let merging = self.merging.lock();
-        // Flushes add components in front of these meanwhile, and nobody else changes them.
-        let parts = self.version().components[place].clone();
-        let range = parts.len().saturating_sub(count)..parts.len();
-        if let [only] = &parts[range.clone()]
-            && only.file().meta().statistics.antimatter == 0
-            && !only.file().meta().has_sequences
-        {
-            return Ok(None);
+        let mut total: Option<MergeOutcome> = None;
+        let mut left = count;
+        loop {
+            // Flushes add components in front of these meanwhile, and nobody else changes them.
+            let parts = self.version().components[place].clone();
+            let newer = parts.len().saturating_sub(left);
+            left = parts.len() - newer;
+            let step = match &parts[newer..] {
+                // What was merged just now leaves nothing out.
+                [] | [_] if total.is_some() => return Ok(total),
+                [only] => {
+                    let meta = only.file().meta();
+                    if meta.statistics.antimatter == 0 && !meta.has_sequences {
+                        return Ok(None);
+                    }
+                    0..1
+                }
+                oldest => step_to_one(&longest_pages(oldest).collect::<Vec<_>>(), &sizes(oldest), bytes_max),
+            };
+            let range = newer + step.start..newer + step.end;
+            let Some(merged) = self.merge_range(&merging, workshop, place, range, cancellation)? else {
+                return Ok(None);
+            };
+            left -= merged.components - merged.components_left;
+            let sum = total.get_or_insert_default();
+            sum.components += merged.components;
+            sum.components_left = merged.components_left;
+            sum.bytes_read += merged.bytes_read;
+            sum.bytes_written += merged.bytes_written;
         }
-        self.merge_range(&merging, workshop, place, range, cancellation)
     }
 
     fn merge_range(
@@ -300,7 +324,12 @@ impl Partition {
             discard(workshop, std::slice::from_ref(&meta));
         }
         let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
-        Ok(Some(MergeOutcome { components: chosen.len(), bytes_read, bytes_written: meta.file_len }))
+        Ok(Some(MergeOutcome {
+            components: chosen.len(),
+            components_left: usize::from(!empty),
+            bytes_read,
+            bytes_written: meta.file_len,
+        }))
     }
 
     /// Puts one component, or none, in the place of several; their files go when their last
@@ -373,7 +402,6 @@ fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Rang
     }
 }
 
-/// Bytes of each component.
 /// How many components, of which a merge holds a page each, are merged at once: as many as have their
 /// longest pages in `bytes_max`, and two if there are so many.
 pub fn merged_at_once(longest_pages: impl Iterator<Item = u32>, bytes_max: u64) -> usize {
@@ -385,6 +413,27 @@ pub fn merged_at_once(longest_pages: impl Iterator<Item = u32>, bytes_max: u64) 
     longest_pages.enumerate().map_while(fits).count()
 }
 
+/// What to merge next of several components, of which the pages and sizes are given, to make one of all
+/// in the end: neighbours of which the longest pages are no more than `bytes_max`, but two, and the
+/// fewest bytes for each component that goes. As few at first as leave the last merges as many as fit.
+fn step_to_one(longest_pages: &[u32], sizes: &[u64], bytes_max: u64) -> Range<usize> {
+    let all = sizes.len();
+    let fitting = |end: usize| merged_at_once(longest_pages[..end].iter().rev().copied(), bytes_max);
+    let most = (2..=all).map(fitting).max().unwrap_or(all);
+    if most >= all {
+        return 0..all;
+    }
+    let count = (all - 2) % (most - 1) + 2;
+    let candidates = (2..=all).rev().map(|end| end - fitting(end).min(count)..end);
+    let cost = |range: &Range<usize>| sizes[range.clone()].iter().sum::<u64>() / (range.len() as u64 - 1);
+    candidates.min_by_key(cost).unwrap_or(0..all)
+}
+
+fn longest_pages(parts: &[Arc<dyn DiskPart>]) -> impl DoubleEndedIterator<Item = u32> {
+    parts.iter().map(|part| part.file().meta().page_len_max)
+}
+
+/// Bytes of each component.
 fn sizes(parts: &[Arc<dyn DiskPart>]) -> Vec<u64> {
     parts.iter().map(|part| part.file().meta().file_len).collect()
 }
@@ -400,5 +449,38 @@ mod tests {
         assert_eq!(count(&[10, 10, 10, 10], 35), 3);
         assert_eq!(count(&[90, 90, 10], 35), 2, "two are always merged");
         assert_eq!(count(&[1], 0), 1);
+    }
+
+    /// Merges in steps until one is left; returns how many went into each and the bytes merged.
+    fn merge_to_one(pages: &[u32], sizes: &[u64], bytes_max: u64) -> (Vec<usize>, u64) {
+        let (mut pages, mut sizes) = (pages.to_vec(), sizes.to_vec());
+        let (mut steps, mut bytes) = (Vec::new(), 0);
+        while sizes.len() > 1 {
+            let range = step_to_one(&pages, &sizes, bytes_max);
+            let held = pages[range.clone()].iter().map(|page| u64::from(*page)).sum::<u64>();
+            assert!(range.len() == 2 || (range.len() > 2 && held <= bytes_max), "{range:?} of {pages:?}");
+            let (page, size) = (*pages[range.clone()].iter().max().unwrap(), sizes[range.clone()].iter().sum());
+            steps.push(range.len());
+            bytes += size;
+            pages.splice(range.clone(), [page]);
+            sizes.splice(range, [size]);
+        }
+        (steps, bytes)
+    }
+
+    #[test]
+    fn components_become_one_in_steps_within_their_memory() {
+        assert_eq!(merge_to_one(&[10; 8], &[5; 8], 80), (vec![8], 40), "all at once if they fit");
+        assert_eq!(merge_to_one(&[10; 9], &[5; 9], 80).0, [2, 8], "the largest merge is a full one");
+        let (steps, bytes) = merge_to_one(&[90; 16], &[1; 16], 80);
+        assert_eq!((steps.len(), bytes), (15, 64), "two at a time, each byte four times");
+        // A large old one is not merged again and again.
+        let large: Vec<u64> = [&[1; 20][..], &[1000]].concat();
+        assert_eq!(merge_to_one(&[10; 21], &large, 50).1.div_ceil(1000), 2);
+        // Long pages among short ones.
+        let mut pages = [10; 30];
+        pages[7] = 70;
+        pages[20] = 90;
+        merge_to_one(&pages, &[4; 30], 80);
     }
 }

@@ -372,7 +372,8 @@ impl Engine {
         let counts: Vec<usize> = dataset.partition.version().components.iter().map(Vec::len).collect();
         let cancellation = &self.maintenance.cancellation;
         for (place, count) in counts.into_iter().enumerate() {
-            let merged = dataset.partition.merge_oldest(&self.workshop, place, count, cancellation);
+            let bytes_max = self.shares.work as u64;
+            let merged = dataset.partition.merge_oldest(&self.workshop, place, count, bytes_max, cancellation);
             match merged.map_err(Error::from).inspect_err(|error| self.note_failure(error))? {
                 Some(outcome) => self.maintenance.count_merge(&outcome),
                 None if cancellation.is_cancelled() => return Err(Error::Cancelled),
