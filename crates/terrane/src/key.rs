@@ -285,14 +285,6 @@ impl EncodedKey {
         Ok(Self(Storage::Inline { length: encoded.len() as u8, bytes }))
     }
 
-    /// Bytes that it takes beside itself.
-    pub(crate) fn bytes_allocated(&self) -> usize {
-        match &self.0 {
-            Storage::Inline { .. } => 0,
-            Storage::Heap(bytes) => bytes.len(),
-        }
-    }
-
     /// The encoded bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {

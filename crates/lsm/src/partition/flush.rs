@@ -221,36 +221,35 @@ impl Partition {
         Ok(())
     }
 
-    /// What the policy wants merged first, most components before fewer: the index's place and the
-    /// range of its components; no more of them than have their longest pages, one of each, in
-    /// `bytes_max`, but two.
-    pub fn choose_merge(&self, policy: &MergePolicy, bytes_max: u64) -> Option<(usize, Range<usize>)> {
-        let version = self.version.load();
+    /// Whether an index has more than `times` as many components as the policy wants.
+    pub fn is_behind(&self, policy: &MergePolicy, times: usize) -> bool {
+        self.version.load().components.iter().any(|parts| policy.is_behind(&sizes(parts), times))
+    }
+
+    /// Makes the merge that the policy wants first, most components before fewer, but of no more than
+    /// have their longest pages, one of each, in `bytes_max`, or two. `None` when it wants none or
+    /// this was cancelled.
+    pub fn merge(
+        &self,
+        workshop: &Workshop,
+        policy: &MergePolicy,
+        bytes_max: u64,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
+        // Chosen under the lock, or another merge might have put other components in these places.
+        let merging = self.merging.lock();
+        let version = self.version();
         let wanted = version.components.iter().enumerate().filter_map(|(place, parts)| {
             let range = policy.choose(&sizes(parts))?;
             let count = merged_at_once(longest_pages(&parts[range.clone()]).rev(), bytes_max);
             Some((place, range.end - count..range.end))
         });
         // Of equal ones the first.
-        wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
-    }
-
-    /// Whether an index has more than `times` as many components as the policy wants.
-    pub fn is_behind(&self, policy: &MergePolicy, times: usize) -> bool {
-        self.version.load().components.iter().any(|parts| policy.is_behind(&sizes(parts), times))
-    }
-
-    /// Merges neighbouring components of an index. `None` when there was nothing to do or it
-    /// was cancelled.
-    pub fn merge(
-        &self,
-        workshop: &Workshop,
-        place: usize,
-        range: Range<usize>,
-        cancellation: &Cancellation,
-    ) -> Result<Option<MergeOutcome>> {
-        let merging = self.merging.lock();
-        self.merge_range(&merging, workshop, place, range, cancellation)
+        let Some((place, range)) = wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
+        else {
+            return Ok(None);
+        };
+        self.merge_range(&merging, workshop, version, place, range, cancellation)
     }
 
     /// Merges the `count` oldest components of an index into one, or all if they are fewer by now; a single
@@ -269,7 +268,8 @@ impl Partition {
         let mut left = count;
         loop {
             // Flushes add components in front of these meanwhile, and nobody else changes them.
-            let parts = self.version().components[place].clone();
+            let version = self.version();
+            let parts = &version.components[place];
             let newer = parts.len().saturating_sub(left);
             left = parts.len() - newer;
             let step = match &parts[newer..] {
@@ -285,7 +285,7 @@ impl Partition {
                 oldest => step_to_one(&longest_pages(oldest).collect::<Vec<_>>(), &sizes(oldest), bytes_max),
             };
             let range = newer + step.start..newer + step.end;
-            let Some(merged) = self.merge_range(&merging, workshop, place, range, cancellation)? else {
+            let Some(merged) = self.merge_range(&merging, workshop, version, place, range, cancellation)? else {
                 return Ok(None);
             };
             left -= merged.components - merged.components_left;
@@ -297,22 +297,21 @@ impl Partition {
         }
     }
 
+    /// Merges neighbouring components of `version`, of which flushes may have made a newer one
+    /// meanwhile. `None` when it was cancelled.
     fn merge_range(
         &self,
         _merging: &MutexGuard<'_, ()>,
         workshop: &Workshop,
+        version: Arc<Version>,
         place: usize,
         range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        let version = self.version();
         let is_oldest = version.is_oldest(place, range.end);
         let parts = version.components[place].clone();
         // It would keep memory components that are flushed meanwhile.
         drop(version);
-        if range.is_empty() || range.end > parts.len() {
-            return Ok(None);
-        }
         let chosen = &parts[range.clone()];
         let writer = workshop.writer()?;
         let Some(meta) = self.indexes[place].index.merge(chosen, writer, is_oldest, cancellation)? else {

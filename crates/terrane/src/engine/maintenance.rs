@@ -351,16 +351,12 @@ impl Engine {
     /// give up.
     fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
-        let Some((place, range)) = dataset.partition.choose_merge(&self.options.merge_policy, self.shares.work as u64)
-        else {
-            return Ok(false);
-        };
-        let outcome = dataset.partition.merge(&self.workshop, place, range, cancellation)?;
+        let (policy, bytes_max) = (&self.options.merge_policy, self.shares.work as u64);
+        let outcome = dataset.partition.merge(&self.workshop, policy, bytes_max, cancellation)?;
         if let Some(outcome) = &outcome {
             self.maintenance.count_merge(outcome);
         }
-        // Without an outcome, another merge changed the components meanwhile, unless this was given up.
-        Ok(outcome.is_some() || !cancellation.is_cancelled())
+        Ok(outcome.is_some())
     }
 
     /// Merges the components that every index of a dataset has now into one.

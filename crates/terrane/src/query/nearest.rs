@@ -173,7 +173,7 @@ fn run<M: Metric>(
         {
             found.keys.push(&first.key);
             found.distances.push(first.distance);
-            long_key_bytes -= first.key.bytes_allocated();
+            long_key_bytes -= first.key.heap_bytes();
             waiting.pop();
             continue;
         }
@@ -202,7 +202,7 @@ fn run<M: Metric>(
             distance.map_err(|error| snapshot.name_record(error, &key))?
         };
         if let Some(distance) = found_distance {
-            long_key_bytes += key.bytes_allocated();
+            long_key_bytes += key.heap_bytes();
             waiting.push(Reverse(Waiting { distance, key }));
         }
     }
