@@ -49,6 +49,35 @@ fn anti_matter_is_met_before_what_it_deletes_from_every_side_of_a_pole() {
     }
 }
 
+/// Beside a box that ends where numbers are finest, at the equator or the meridian of Greenwich, the
+/// distance to it is a matter of nanometres, which the node around its anti-matter keeps too.
+#[test]
+fn anti_matter_is_met_before_what_it_deletes_from_right_beside_it() {
+    let west = |x: i32| format!("POLYGON(({x} 0,{0} 0,{0} 1,{x} 1,{x} 0))", x + 1);
+    let south = |y: i32| format!("POLYGON((0 {y},1 {y},1 {0},0 {0},0 {y}))", y + 1);
+    for exponent in 8..=20 {
+        let beside = 10f64.powi(-exponent);
+        for (tile, place) in [(&west as &dyn Fn(i32) -> String, (beside, 0.5)), (&south, (0.5, beside))] {
+            for moved in [false, true] {
+                let (_store, dataset) = dataset(CoordinateSystem::LonLat, false);
+                for (key, from) in [(1, -1), (2, 0), (3, 5)] {
+                    dataset.insert(&line(key, &tile(from))).unwrap();
+                }
+                dataset.flush().unwrap();
+                if moved {
+                    dataset.upsert(&line(1, &tile(-9))).unwrap();
+                } else {
+                    dataset.delete(&Key::Int(1)).unwrap();
+                }
+                dataset.flush().unwrap();
+                let found = keys_of(&dataset.snapshot(), &Query::new().nearest(place.0, place.1, 10));
+                let wanted: &[i64] = if moved { &[2, 3, 1] } else { &[2, 3] };
+                assert_eq!(found, wanted.iter().copied().map(Key::Int).collect::<Vec<_>>(), "from {place:?}");
+            }
+        }
+    }
+}
+
 /// Where fewer records than wanted meet the conditions, the search still reads no more of the
 /// index than the conditions' window meets.
 #[test]

@@ -20,7 +20,8 @@ use crate::memory::hilbert::NodeHandle;
 
 /// A measure of distance from a query's place; any number that rises with the distance.
 pub trait Metric {
-    /// At most the measure of anything inside the rectangle.
+    /// At most the measure of anything inside the rectangle. On a sphere, what
+    /// `chord_squared_to_rect` says, below which the bounds of disk pages' boxes stay.
     fn to_rect(&self, rect: &Rect) -> f64;
     /// At most what [`Self::to_rect`] and [`Self::to_point`] say of anything inside the rectangle,
     /// with their rounding.

@@ -2,8 +2,12 @@
 
 use super::EARTH_RADIUS_M;
 use super::angle::{longitude_difference, sin_cos_latitude};
-use super::distance::PreparedPoint;
+use super::distance::{PreparedPoint, chord_squared_from_distance_m};
 use crate::{Point, Rect};
+
+/// By how many metres a distance to a box is taken down, beyond 14 digits: where a side is nearest
+/// between its ends, its latitude is rounded, and the distance with it.
+pub const RECT_SLACK_M: f64 = 1e-9;
 
 /// A lower bound, tight to a nanometre and 14 digits, of the great-circle
 /// distance in metres from `point` to the nearest point of the box `rect`
@@ -24,7 +28,16 @@ pub fn distance_to_rect_m(point: Point, rect: Rect) -> f64 {
         distance_to_meridian_m(point, side, west.min(east), rect.y0, rect.y1)
     };
     // Below every distance that `distance_m` computes for a point of the box.
-    (nearest_m * (1.0 - 1e-14) - 1e-9).max(0.0)
+    (nearest_m * (1.0 - 1e-14) - RECT_SLACK_M).max(0.0)
+}
+
+/// A lower bound of the squared chords of the unit sphere from `point` to the points of `rect`.
+///
+/// Short of the least of them by less than 2 [`RECT_SLACK_M`] / [`EARTH_RADIUS_M`] and 11 digits,
+/// as the square of a chord grows with its angle t by 2 sin t.
+pub fn chord_squared_to_rect(point: Point, rect: Rect) -> f64 {
+    // The conversion may round up by a little.
+    chord_squared_from_distance_m(distance_to_rect_m(point, rect)) * (1.0 - 1e-12)
 }
 
 fn spans_meridian(rect: &Rect, longitude: f64) -> bool {

@@ -230,3 +230,74 @@ impl DistanceBounds {
         kernels::threshold(self.values(), count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::PagePointer;
+    use proptest::prelude::*;
+    use terrane_space::sphere::{PreparedPoint, chord_squared_to_rect};
+
+    /// Numbers next to nothing, of either sign.
+    fn tiny() -> impl Strategy<Value = f64> {
+        (any::<bool>(), -330..=-5i32, 1.0..10.0f64).prop_map(|(is_negative, exponent, digits)| {
+            let size = digits * 10f64.powi(exponent);
+            if is_negative { -size } else { size }
+        })
+    }
+
+    /// Degrees up to `end`, at and beside where numbers are finest, where they end, and elsewhere.
+    fn degrees(end: f64) -> impl Strategy<Value = f64> {
+        let marks = vec![0.0, -0.0, end, -end, end.next_down(), -end.next_down(), 0.5 * end, 1.0, 5e-324];
+        let mark = prop::sample::select(marks);
+        prop_oneof![
+            2 => mark.clone(),
+            3 => (mark, tiny()).prop_map(move |(mark, shift)| (mark + shift).clamp(-end, end)),
+            2 => -end..=end,
+        ]
+    }
+
+    /// Boxes, each with a box inside that often shares sides with it, as nodes have it.
+    fn nested() -> impl Strategy<Value = (Rect, Rect)> {
+        (prop::array::uniform4(degrees(180.0)), prop::array::uniform4(degrees(90.0)), prop::array::uniform4(0..4u8))
+            .prop_map(|(mut x, mut y, shared)| {
+                x.sort_by(f64::total_cmp);
+                y.sort_by(f64::total_cmp);
+                let inner = Rect::new(x[1], y[1], x[2], y[2]);
+                let side = |index: usize, outer: f64, inner: f64| if shared[index] > 0 { inner } else { outer };
+                let outer = [side(0, x[0], x[1]), side(1, y[0], y[1]), side(2, x[3], x[2]), side(3, y[3], y[2])];
+                (Rect::new(outer[0], outer[1], outer[2], outer[3]), inner)
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 2_000 } else { 20_000 }))]
+
+        /// The bound of a node's box is at most the measure of whatever it holds, boxes or points,
+        /// as the search of the nearest relies on.
+        #[test]
+        fn bounds_on_the_sphere_are_at_most_the_measures_of_what_is_inside(
+            boxes in prop::collection::vec(nested(), 1..20),
+            (x, y) in (degrees(180.0), degrees(90.0)),
+        ) {
+            let place = Point::new(x, y);
+            let prepared = PreparedPoint::new(place);
+            let outward: Vec<RectF32> = boxes.iter().map(|(outer, _)| RectF32::outward(*outer)).collect();
+            let column = |side: fn(&RectF32) -> f32| outward.iter().map(side).collect::<Vec<_>>();
+            let (x0, y0, x1, y1) = (column(|r| r.x0), column(|r| r.y0), column(|r| r.x1), column(|r| r.y1));
+            let children = vec![PagePointer::default(); boxes.len()];
+            let inner = Inner { x0: &x0, y0: &y0, x1: &x1, y1: &y1, children: &children };
+            let mut bounds = BoxBounds::default();
+            inner.distance_bounds(&Origin::new(Surface::Sphere(place)), &mut bounds);
+            for ((outer, inner), bound) in boxes.iter().zip(bounds.0) {
+                let bound = f64::from(bound);
+                let measure = chord_squared_to_rect(place, *inner);
+                prop_assert!(bound <= measure, "{bound} of {outer:?} above {measure} of {inner:?} from {place:?}");
+                for (x, y) in [(inner.x0, inner.y0), (inner.x1, inner.y0), (inner.x0, inner.y1), (inner.x1, inner.y1)] {
+                    let measure = prepared.chord_squared(Point::new(x, y));
+                    prop_assert!(bound <= measure, "{bound} of {outer:?} above {measure} of {x} {y} from {place:?}");
+                }
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! Lists that belong together have one length; of longer ones the front counts.
 
 use terrane_space::RectF32;
+use terrane_space::sphere::{EARTH_RADIUS_M, RECT_SLACK_M};
 
 use crate::disk::column::UpperRange;
 
@@ -11,6 +12,8 @@ use crate::disk::column::UpperRange;
 pub const ERROR: f32 = 1e-6;
 /// More than what single precision changes a number of a grid by.
 pub const ROUNDING: f32 = 0.0625;
+/// Twice what the measure of a box on the sphere may be short by (`chord_squared_to_rect`).
+const CHORD_SLACK: f32 = (4.0 * RECT_SLACK_M / EARTH_RADIUS_M) as f32;
 
 /// Most numbers that [`smallest`] takes.
 pub const SMALLEST_MAX: usize = 64;
@@ -103,6 +106,12 @@ vectorized! {
 
     /// Lower bounds of the squared chords, on the unit sphere, from boxes of degrees to a place: its
     /// longitude turned by each of three angles, its latitude, the cosine of that.
+    ///
+    /// Also of what `chord_squared_to_rect` says of any box inside: the sum below only shrinks as a
+    /// box grows, and is taken down by more digits than the rounding here and there takes, then by
+    /// more than that measure is short of a chord. Differences of degrees keep their digits: those of
+    /// columns and places are taken of numbers rounded outward, which near the antimeridian differ by
+    /// nothing or by far more than the rounding of a turn.
     pub fn box_chords(
         bounds: &mut [f32],
         [x0, y0, x1, y1]: [&[f32]; 4],
@@ -124,7 +133,8 @@ vectorized! {
             let series = 1.0 - square * (0.5 - square * (1.0 / 24.0 - square * (1.0 / 720.0)));
             let least_cos = greater(series - 4.0 * ERROR, 0.0);
             let chord = 4.0 * (sin_y * sin_y + cos * least_cos * sin_x * sin_x) * (1.0 - 8.0 * ERROR);
-            *bound = greater(chord - f32::MIN_POSITIVE, 0.0);
+            // Far above what numbers without a full mantissa have lost.
+            *bound = greater(chord - CHORD_SLACK, 0.0);
         }
     }
 
