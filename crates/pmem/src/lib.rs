@@ -14,6 +14,7 @@
 mod allocator;
 mod backend;
 mod counters;
+mod epoch;
 mod error;
 mod flush;
 mod mapping;
@@ -23,6 +24,7 @@ pub mod probe;
 pub use allocator::{INTENT_BLOCKS, Intent};
 pub use backend::{Backend, Dropping, Instruction, Native, Site, Traced, WORD_LENGTH};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_BLOCK_LENGTH};
+pub use epoch::Guard;
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;
 pub use pool::{Options, Pool, ROOT};

@@ -151,3 +151,39 @@ fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_a_flush_a_line_and_a
         assert_eq!((finished.flushes, finished.fences, finished.stores), (2, 2, 2 * blocks), "{blocks} blocks");
     }
 }
+
+/// What decision 17 says of retiring.
+#[test]
+fn retiring_costs_a_flush_a_line_and_a_fence_and_its_later_end_is_shared() {
+    let (pool, link) = pool(PersistenceDomain::Adr);
+    let replace = || {
+        let mut intent = pool.intent();
+        let before = pool.backend().load(link);
+        if before != 0 {
+            intent.release(before, link).unwrap();
+        }
+        let block = intent.acquire(1 << 10, link).unwrap();
+        pool.backend().store(link, block);
+        intent
+    };
+    (0..10).for_each(|_| replace().retire(&pool.pin()));
+    pool.reclaim().unwrap();
+    let intents = (replace(), pool.pin());
+    pool.backend().take();
+    intents.0.retire(&intents.1);
+    let retired = pool.backend().take();
+    assert_eq!((retired.flushes, retired.fences, retired.stores), (1, 1, 2));
+    drop(intents.1);
+    for _ in 0..3 {
+        replace().retire(&pool.pin());
+    }
+    pool.backend().take();
+    drop(pool.pin());
+    let pinned = pool.backend().take();
+    assert_eq!(pinned, Counters::default(), "a reader does nothing to the pool");
+    pool.reclaim().unwrap();
+    let ended = pool.backend().take();
+    assert_eq!((ended.fences, ended.stores), (2, 8), "four intents");
+    assert!(ended.flushes <= 8, "{ended:?}");
+    assert_eq!(pool.reclaim().map(|()| pool.backend().take()).unwrap(), Counters::default());
+}

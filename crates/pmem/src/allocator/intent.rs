@@ -3,46 +3,46 @@
 use std::collections::BTreeSet;
 
 use super::chunk::Chunk;
-use crate::pool::INTENTS;
-use crate::{Backend, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
+use super::slots::places;
+use crate::{Backend, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 
 /// Blocks that one intent can name.
 pub const INTENT_BLOCKS: usize = 8;
 
-/// Intents at a time.
-pub(super) const SLOTS: usize = 32;
-
 /// Bytes of the link and the block.
-const ENTRY_LENGTH: u64 = 2 * WORD_LENGTH;
+pub(super) const ENTRY_LENGTH: u64 = 2 * WORD_LENGTH;
 
-const SLOT_LENGTH: u64 = ENTRY_LENGTH * INTENT_BLOCKS as u64;
+/// In the place of the link: the block is free whatever links hold.
+const UNLINKED: u64 = 0;
 
-// The slots fill a page, and no entry lies across two lines.
-const _: () = assert!(SLOT_LENGTH * SLOTS as u64 == 4096 && LINE_LENGTH.is_multiple_of(ENTRY_LENGTH));
+/// Retired intents that a new one ends at most.
+const EXPIRED_AT_ONCE: usize = 4;
 
 const ANNOUNCE: Site = Site::new("allocator.announce");
 const ACQUIRE: Site = Site::new("allocator.acquire");
 const FREE: Site = Site::new("allocator.free");
+const RETIRE: Site = Site::new("allocator.retire");
 const CLEAR: Site = Site::new("allocator.clear");
 
 /// Blocks that change hands together.
 ///
 /// A block is acquired for a word, its *link*, and released from one. When the intent ends (by
-/// [`Intent::finish`] or by being dropped) or after a crash, each block that it names is acquired if its link
-/// holds its offset, and free otherwise; a link in a block that is free counts as holding nothing. The low six bits
-/// of a link are the structure's own. So whatever way an operation ends, no block is lost.
+/// [`Intent::finish`], [`Intent::retire`] or by being dropped) or after a crash, each block that it names is acquired if
+/// its link holds its offset, and free otherwise; a link in a block that is free counts as holding nothing. The low
+/// six bits of a link are the structure's own. So whatever way an operation ends, no block is lost.
 ///
 /// What the structure has to do:
 /// 1. [`Intent::acquire`] blocks, and announce with [`Intent::release`] what is going to be unlinked;
 /// 2. fill the blocks, flush them, and fence: that makes the acquisition durable too;
 /// 3. store the links, and persist them;
-/// 4. end the intent before another thread can change a link that it names, or unlink one of its blocks,
-///    and, for a release, when no reader can be in the block any more.
+/// 4. end the intent before another thread can change a link that it names, or unlink one of its blocks. If
+///    readers can be in a block that is not linked any more, it is retired, else finished.
 #[derive(Debug)]
 #[must_use]
 pub struct Intent<'a, B: Backend> {
     pool: &'a Pool<B>,
-    slot: usize,
+    /// Taken with the first block that is named.
+    slot: Option<u64>,
     named: usize,
 }
 
@@ -58,7 +58,11 @@ struct Entry {
 
 impl<'a, B: Backend> Intent<'a, B> {
     pub(super) fn new(pool: &'a Pool<B>) -> Self {
-        Self { pool, slot: pool.allocator().take_slot(), named: 0 }
+        Self { pool, slot: None, named: 0 }
+    }
+
+    pub(super) fn in_slot(pool: &'a Pool<B>, slot: u64) -> Self {
+        Self { pool, slot: Some(slot), named: 0 }
     }
 
     /// Acquires a block of at least `length` bytes, which will be linked by the word at `link`; its offset, which is
@@ -73,9 +77,10 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.check_room();
         let block_length = self.pool.block_length(length)?;
         self.pool.check_range(link, WORD_LENGTH)?;
+        let place = self.next_place()?;
         let block = self.pool.claim(block_length)?;
         let (chunk, number) = self.pool.locate(block)?;
-        self.announce(block, link);
+        self.announce(place, block, link);
         let (word, bit) = Chunk::bit(number);
         let offset = chunk.bitmap_word(word);
         let backend = self.pool.backend();
@@ -92,21 +97,47 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.check_room();
         self.pool.check_range(link, WORD_LENGTH)?;
         self.pool.locate(block)?;
-        self.announce(block, link);
+        let place = self.next_place()?;
+        self.announce(place, block, link);
         Ok(())
     }
 
     /// Ends the intent: frees what is not linked.
     pub fn finish(self) {}
 
+    /// Ends the intent for what is linked, and frees what is not when every guard is gone that lives now: others
+    /// may change the links from now on. Frees nothing now; later intents of any thread do, or [`Pool::close`], or the
+    /// recovery after a crash.
+    ///
+    /// # Panics
+    /// If the guard is not of this pool.
+    pub fn retire(mut self, guard: &Guard<'_>) {
+        assert!(guard.is_of(&self.pool.epochs), "an intent is retired under a guard of its own pool");
+        let Some(slot) = self.slot.take() else { return };
+        // As in `drop`, a slot is kept back where somebody has damaged the pool.
+        match self.pool.detach(slot) {
+            Ok(true) => guard.retire(slot, &self.pool.allocator().retired),
+            Ok(false) => self.pool.return_slot(slot),
+            Err(_) => {}
+        }
+    }
+
     fn check_room(&self) {
         assert!(self.named < INTENT_BLOCKS, "an intent names up to {INTENT_BLOCKS} blocks");
     }
 
+    /// Where the next entry belongs.
+    fn next_place(&mut self) -> Result<u64> {
+        let slot = match self.slot {
+            Some(slot) => slot,
+            None => *self.slot.insert(self.pool.take_slot()?),
+        };
+        Ok(slot + self.named as u64 * ENTRY_LENGTH)
+    }
+
     /// Says durably how it is found out whom a block belongs to. In a line stores keep their order: the entry
     /// counts when its second word is there.
-    fn announce(&mut self, block: u64, link: u64) {
-        let place = entry_place(self.slot, self.named);
+    fn announce(&mut self, place: u64, block: u64, link: u64) {
         let backend = self.pool.backend();
         backend.store(place, link);
         backend.store(place + WORD_LENGTH, block);
@@ -117,11 +148,11 @@ impl<'a, B: Backend> Intent<'a, B> {
 
 impl<B: Backend> Drop for Intent<'_, B> {
     fn drop(&mut self) {
+        let Some(slot) = self.slot else { return };
         // What was announced was checked, so this fails only if somebody has damaged the pool meanwhile. Then the
         // slot is kept back: the next opening finds the damage.
-        let entries = (0..self.named).map(|number| entry_place(self.slot, number));
-        if self.pool.settle(entries).is_ok() {
-            self.pool.allocator().return_slot(self.slot);
+        if self.pool.settle(places(slot).take(self.named)).is_ok() {
+            self.pool.return_slot(slot);
         }
     }
 }
@@ -129,12 +160,30 @@ impl<B: Backend> Drop for Intent<'_, B> {
 impl<B: Backend> Pool<B> {
     /// Whether what a crash has left of intents makes sense.
     pub(crate) fn check_intents(&self) -> Result<()> {
-        self.entries(all_places()).map(drop)
+        self.entries(self.all_places()?).map(drop)
     }
 
     /// Settles what a crash has left of intents.
     pub(crate) fn recover_intents(&self) -> Result<()> {
-        self.settle(all_places())
+        self.settle(self.all_places()?)?;
+        self.take_over_pages()
+    }
+
+    /// Settles retired intents that no reader keeps any more, up to so many; how many there were.
+    pub(super) fn settle_expired(&self, count: usize) -> Result<usize> {
+        let slots = self.allocator().retired.take(count);
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        self.settle(slots.iter().copied().flat_map(places))?;
+        slots.iter().for_each(|&slot| self.return_slot(slot));
+        Ok(slots.len())
+    }
+
+    /// As a new intent does it.
+    pub(super) fn settle_some_expired(&self) {
+        // It fails as an end of an intent does, and with the same effect.
+        let _ = self.settle_expired(EXPIRED_AT_ONCE);
     }
 
     /// What intents say in these places.
@@ -143,7 +192,9 @@ impl<B: Backend> Pool<B> {
         for place in places {
             let (link, block) = (self.backend().load(place), self.backend().load(place + WORD_LENGTH));
             if block != 0 {
-                self.check_range(link, WORD_LENGTH)?;
+                if link != UNLINKED {
+                    self.check_range(link, WORD_LENGTH)?;
+                }
                 let (chunk, number) = self.locate(block)?;
                 entries.push(Entry { place, link, chunk, number });
             }
@@ -159,20 +210,10 @@ impl<B: Backend> Pool<B> {
     fn settle(&self, places: impl Iterator<Item = u64>) -> Result<()> {
         let backend = self.backend();
         let entries = self.entries(places)?;
-        let (mut linked, mut dead) = self.split(entries.iter().copied())?;
+        let (_, dead) = self.split(&entries)?;
         // While a bit is clear and its block still named, nobody may look for clear bits.
         let mut free = (!dead.is_empty()).then(|| self.allocator().free.lock());
         dead.iter().for_each(|entry| self.clear_bit(entry));
-        // A block that is free now may hold the links of others.
-        loop {
-            let (still_linked, dead_with_them) = self.split(linked.into_iter())?;
-            if dead_with_them.is_empty() {
-                break;
-            }
-            dead_with_them.iter().for_each(|entry| self.clear_bit(entry));
-            dead.extend(dead_with_them);
-            linked = still_linked;
-        }
         let bits: BTreeSet<u64> = dead.iter().map(|entry| line(entry.bit().0)).collect();
         for &bits_of_line in &bits {
             backend.flush(bits_of_line..bits_of_line + LINE_LENGTH, FREE);
@@ -180,39 +221,78 @@ impl<B: Backend> Pool<B> {
         if !dead.is_empty() {
             backend.fence(FREE);
         }
-        for of_line in entries.chunk_by(|left, right| line(left.place) == line(right.place)) {
-            of_line.iter().for_each(|entry| backend.store(entry.place + WORD_LENGTH, 0));
-            backend.flush(of_line[0].place..of_line[0].place + WORD_LENGTH, CLEAR);
-        }
-        if !entries.is_empty() {
-            backend.fence(CLEAR);
-        }
+        self.change_entries(&entries, CLEAR, |entry| backend.store(entry.place + WORD_LENGTH, 0));
         if let Some(free) = &mut free {
             dead.iter().for_each(|entry| free.give_back(&entry.chunk, entry.number));
         }
         Ok(())
     }
 
-    /// Those that are linked, and those that are not.
-    fn split(&self, entries: impl Iterator<Item = Entry>) -> Result<(Vec<Entry>, Vec<Entry>)> {
-        let (mut linked, mut dead) = (Vec::new(), Vec::new());
-        for entry in entries {
-            if self.is_linked(&entry)? { linked.push(entry) } else { dead.push(entry) }
+    /// Lets a slot name only what is not linked, whatever links hold from now on; whether there is any.
+    ///
+    /// A crash after any step leaves entries that come to the same answer, since this thread alone changes the
+    /// links until it returns. After that a link may be changed, or lie in a block that is somebody else's and holds
+    /// anything; so it is not asked any more, durably.
+    fn detach(&self, slot: u64) -> Result<bool> {
+        let backend = self.backend();
+        let entries = self.entries(places(slot))?;
+        let (linked, dead) = self.split(&entries)?;
+        let linked: BTreeSet<u64> = linked.iter().map(|entry| entry.place).collect();
+        self.change_entries(&entries, RETIRE, |entry| {
+            if linked.contains(&entry.place) {
+                backend.store(entry.place + WORD_LENGTH, 0);
+            } else {
+                backend.store(entry.place, UNLINKED);
+            }
+        });
+        Ok(!dead.is_empty())
+    }
+
+    /// Changes entries and makes that durable, a flush a line.
+    fn change_entries(&self, entries: &[Entry], site: Site, change: impl Fn(&Entry)) {
+        for of_line in entries.chunk_by(|left, right| line(left.place) == line(right.place)) {
+            of_line.iter().for_each(&change);
+            self.backend().flush(of_line[0].place..of_line[0].place + WORD_LENGTH, site);
         }
-        Ok((linked, dead))
+        if !entries.is_empty() {
+            self.backend().fence(site);
+        }
+    }
+
+    /// Those that are linked, and those that are not.
+    fn split(&self, entries: &[Entry]) -> Result<(Vec<Entry>, Vec<Entry>)> {
+        let (mut linked, mut dead) = (entries.to_vec(), Vec::new());
+        let mut dead_blocks = BTreeSet::new();
+        loop {
+            let mut still_linked = Vec::new();
+            let before = dead.len();
+            for entry in linked {
+                if self.is_linked(&entry, &dead_blocks)? { still_linked.push(entry) } else { dead.push(entry) }
+            }
+            linked = still_linked;
+            if dead.len() == before {
+                return Ok((linked, dead));
+            }
+            // They may hold the links of others.
+            dead_blocks.extend(dead[before..].iter().map(Entry::block));
+        }
     }
 
     /// Whether the link holds the block, and does not itself lie in a free one.
-    fn is_linked(&self, entry: &Entry) -> Result<bool> {
+    fn is_linked(&self, entry: &Entry, dead_blocks: &BTreeSet<u64>) -> Result<bool> {
+        if entry.link == UNLINKED {
+            return Ok(false);
+        }
         let is_live = match self.containing(entry.link)? {
             None => true,
             Some((chunk, number)) => {
                 let (word, bit) = Chunk::bit(number);
-                self.backend().load(chunk.bitmap_word(word)) & bit != 0
+                let is_acquired = self.backend().load(chunk.bitmap_word(word)) & bit != 0;
+                is_acquired && !dead_blocks.contains(&chunk.start_of(number))
             }
         };
         let held = self.backend().load(entry.link) & !(LINE_LENGTH - 1);
-        Ok(is_live && held == entry.chunk.start_of(entry.number))
+        Ok(is_live && held == entry.block())
     }
 
     fn clear_bit(&self, entry: &Entry) {
@@ -222,6 +302,10 @@ impl<B: Backend> Pool<B> {
 }
 
 impl Entry {
+    fn block(&self) -> u64 {
+        self.chunk.start_of(self.number)
+    }
+
     /// The block's bit: offset of its word, and mask.
     fn bit(&self) -> (u64, u64) {
         let (word, bit) = Chunk::bit(self.number);
@@ -232,12 +316,4 @@ impl Entry {
 /// Start of the line of an offset.
 fn line(offset: u64) -> u64 {
     offset - offset % LINE_LENGTH
-}
-
-fn all_places() -> impl Iterator<Item = u64> {
-    (0..SLOTS).flat_map(|slot| (0..INTENT_BLOCKS).map(move |number| entry_place(slot, number)))
-}
-
-fn entry_place(slot: usize, number: usize) -> u64 {
-    INTENTS + slot as u64 * SLOT_LENGTH + number as u64 * ENTRY_LENGTH
 }

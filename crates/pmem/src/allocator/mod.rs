@@ -12,6 +12,8 @@
 //!   intent, and only then can it be acquired again.
 //! - A4: a chunk changes its block length only while its bitmap is empty, and has an empty bitmap of the new length
 //!   durably before that.
+//! - A5: what a retired intent names is freed when no reader is left that can have come to it while it was linked; until
+//!   then its entries say that it is free, whatever links hold.
 //!
 //! Nothing is read of the chunks when a pool is opened. What is free is looked up in a bitmap when a block is asked
 //! for, one word at a time, and freed blocks are kept in memory.
@@ -19,17 +21,24 @@
 mod chunk;
 mod free;
 mod intent;
+mod slots;
 #[cfg(test)]
 mod tests;
 
-use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::epoch::Expired;
 use crate::pool::METADATA_LENGTH;
-use crate::{Backend, Error, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
+use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 use chunk::Chunk;
 use free::Free;
-use intent::SLOTS;
 pub use intent::{INTENT_BLOCKS, Intent};
+
+/// Retired intents that are ended together where there is time.
+const RECLAIMED_AT_ONCE: usize = 64;
 
 const FORMAT: Site = Site::new("allocator.format");
 
@@ -37,37 +46,51 @@ const FORMAT: Site = Site::new("allocator.format");
 #[derive(Debug)]
 pub(crate) struct Allocator {
     free: Mutex<Free>,
-    /// Numbers of the slots that no intent holds.
-    slots: Mutex<Vec<usize>>,
-    slot_returned: Condvar,
+    /// Slots that no intent holds.
+    slots: Mutex<Vec<u64>>,
+    /// Held while slots are added.
+    slot_growth: Mutex<()>,
+    /// Slots of retired intents whose readers have left.
+    retired: Arc<Expired>,
 }
 
 impl Allocator {
     pub(crate) fn new() -> Self {
-        Self { free: Mutex::default(), slots: Mutex::new((0..SLOTS).rev().collect()), slot_returned: Condvar::new() }
-    }
-
-    /// Waits for a slot. Who holds one waits for nothing but the pool, so it comes back.
-    fn take_slot(&self) -> usize {
-        let mut slots = self.slots.lock();
-        loop {
-            match slots.pop() {
-                Some(slot) => return slot,
-                None => self.slot_returned.wait(&mut slots),
-            }
+        Self {
+            free: Mutex::default(),
+            slots: Mutex::new(slots::first_slots()),
+            slot_growth: Mutex::new(()),
+            retired: Arc::default(),
         }
-    }
-
-    fn return_slot(&self, slot: usize) {
-        self.slots.lock().push(slot);
-        self.slot_returned.notify_one();
     }
 }
 
 impl<B: Backend> Pool<B> {
-    /// Begins to acquire and release blocks; waits while very many threads do.
+    /// Begins to acquire and release blocks. Nobody has to wait for that; a few intents are ended that were
+    /// retired and whose readers have left.
     pub fn intent(&self) -> Intent<'_, B> {
+        self.settle_some_expired();
         Intent::new(self)
+    }
+
+    /// Keeps blocks that are released and retired from now on from being reused while the guard lives. For readers,
+    /// and for writers that retire; a thread may have several at a time. It costs no access to the pool.
+    pub fn pin(&self) -> Guard<'_> {
+        self.epochs.enter()
+    }
+
+    /// Ends every intent that this thread has retired and no guard keeps, and what is there of others'.
+    ///
+    /// For those who want to see now what becomes free: a thread looks for guards only after a few retirements, and
+    /// the last few of others wait for more, or for [`Pool::close`].
+    pub fn reclaim(&self) -> Result<()> {
+        self.pin().hurry();
+        self.settle_all_expired()
+    }
+
+    pub(crate) fn settle_all_expired(&self) -> Result<()> {
+        while self.settle_expired(RECLAIMED_AT_ONCE)? > 0 {}
+        Ok(())
     }
 
     /// The longest block that can be acquired.
@@ -75,16 +98,21 @@ impl<B: Backend> Pool<B> {
         chunk::block_length_max(self.chunk_length())
     }
 
-    /// Calls `visit` with offset and length of each acquired block, in ascending order. For checks: it reads every
-    /// chunk's bitmap, and tells of blocks that are on their way if other threads acquire and release meanwhile.
+    /// Calls `visit` with offset and length of each acquired block, in ascending order, but not of those that the
+    /// pool has acquired for itself. For checks: it reads every chunk's bitmap, and tells also of blocks that are on
+    /// their way: of retired ones, and if other threads acquire and release meanwhile.
     pub fn visit_blocks(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
+        let own: BTreeSet<u64> = self.slot_pages()?.into_iter().collect();
         for index in 0..self.chunks() {
             let Some(chunk) = self.chunk(index)? else { continue };
             for word in 0..chunk.bitmap_words() {
                 let mut acquired = self.backend().load(chunk.bitmap_word(word)) & chunk.blocks_of_word(word);
                 while acquired != 0 {
-                    visit(chunk.block(word, acquired.trailing_zeros()), chunk.block_length);
+                    let block = chunk.block(word, acquired.trailing_zeros());
                     acquired &= acquired - 1;
+                    if !own.contains(&block) {
+                        visit(block, chunk.block_length);
+                    }
                 }
             }
         }

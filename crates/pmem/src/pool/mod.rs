@@ -22,11 +22,15 @@ pub(crate) use header::METADATA_LENGTH;
 use header::{CHUNK_LENGTH_MAX, Header, PAGE_LENGTH, State, is_chunk_length};
 
 use crate::allocator::Allocator;
-use crate::{Backend, Error, PersistenceDomain, Result};
+use crate::epoch::Epochs;
+use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Result};
 
 /// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
 /// has its line to itself.
 pub const ROOT: u64 = 1024;
+
+/// Byte offset of the word that leads to further pages of intents; it has its line to itself.
+pub(crate) const INTENT_PAGES: u64 = ROOT + LINE_LENGTH;
 
 /// Byte offset of the intents of the allocator.
 pub(crate) const INTENTS: u64 = PAGE_LENGTH;
@@ -53,7 +57,7 @@ impl Options {
 }
 
 /// An open pool, which no other process or handle has open. Dropping it without [`Pool::close`] is as
-/// if the process had been killed.
+/// if the process had been killed: what was retired is left to the next opening.
 #[derive(Debug)]
 pub struct Pool<B> {
     backend: B,
@@ -65,6 +69,7 @@ pub struct Pool<B> {
     length: AtomicU64,
     chunk_length: u64,
     allocator: Allocator,
+    pub(crate) epochs: Epochs,
 }
 
 impl<B: Backend> Pool<B> {
@@ -131,7 +136,16 @@ impl<B: Backend> Pool<B> {
 
     fn new(backend: B, file: Arc<dyn File>, name: String, header: Header) -> Self {
         let (length, chunk_length) = (AtomicU64::new(header.length), header.chunk_length);
-        Self { backend, file, name, header: Mutex::new(header), length, chunk_length, allocator: Allocator::new() }
+        Self {
+            backend,
+            file,
+            name,
+            header: Mutex::new(header),
+            length,
+            chunk_length,
+            allocator: Allocator::new(),
+            epochs: Epochs::new(),
+        }
     }
 
     /// Opens a pool. Where it cannot be opened or not be trusted, its file is left as it is.
@@ -187,10 +201,12 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Makes everything durable and says that the pool is closed.
+    /// Ends what was retired, makes everything durable and says that the pool is closed.
     ///
     /// If that fails, the pool stays marked as open; after a failed sync it is not opened again.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
+        self.epochs.expire_all();
+        self.settle_all_expired()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let is_synced = self.backend.domain() == PersistenceDomain::PageCache;
