@@ -17,6 +17,5 @@ pub mod operation;
 pub mod partition;
 pub mod policy;
 pub mod search;
-pub mod sync;
 
 pub use error::{Error, Result};

@@ -20,8 +20,8 @@ use terrane_storage::{File, OpenMode, Storage};
 
 use crate::disk::ComponentMeta;
 use crate::log::LogPosition;
-use crate::sync::Mutex;
 use crate::{Error, Result};
+use terrane_storage::sync::Mutex;
 
 /// Version of the manifest format.
 pub const FORMAT_VERSION: u32 = 1;

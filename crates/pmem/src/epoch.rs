@@ -17,8 +17,13 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use seize::{Collector, Guard as _, LocalGuard};
+#[cfg(not(shuttle))]
+use seize::LocalGuard as Entered;
+// All tasks of shuttle are one thread of the system.
+#[cfg(shuttle)]
+use seize::OwnedGuard as Entered;
+use seize::{Collector, Guard as _};
+use terrane_storage::sync::Mutex;
 
 /// What one thread retires together: to look for live guards takes a call of the system.
 const BATCH: usize = 8;
@@ -26,7 +31,7 @@ const BATCH: usize = 8;
 /// Keeps what is retired while it lives from being reused. A thread may have several.
 ///
 /// A guard that lives long blocks nobody; what others retire meanwhile waits for it.
-pub struct Guard<'p>(LocalGuard<'p>);
+pub struct Guard<'p>(Entered<'p>);
 
 /// The guards of one pool.
 #[derive(Debug)]
@@ -48,7 +53,10 @@ impl Epochs {
     }
 
     pub(crate) fn enter(&self) -> Guard<'_> {
-        Guard(self.0.enter())
+        #[cfg(not(shuttle))]
+        return Guard(self.0.enter());
+        #[cfg(shuttle)]
+        Guard(self.0.enter_owned())
     }
 
     /// Lets everything expire. Nobody has a guard, since guards borrow from this.

@@ -14,6 +14,7 @@ mod memory;
 mod names;
 mod real;
 mod root;
+pub mod sync;
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::page::Page;
 use super::slot::{Lent, PageSlot, ReadGuard};
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use terrane_storage::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Slots are allocated in chunks of this many pages, when first used.
 const CHUNK_LEN: usize = 512;

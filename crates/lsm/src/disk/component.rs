@@ -10,8 +10,8 @@ use terrane_storage::{File, OpenMode, Storage};
 use super::cache::{PageCache, SlotTable};
 use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
 use super::slot::{Lent, ReadGuard};
-use crate::sync::{AtomicBool, Ordering};
 use crate::{Error, Result};
+use terrane_storage::sync::{AtomicBool, Ordering};
 
 /// Version of the component format.
 pub const FORMAT_VERSION: u32 = 2;

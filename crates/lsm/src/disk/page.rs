@@ -8,7 +8,7 @@ use triomphe::ThinArc;
 
 use super::slot::Lent;
 
-use crate::sync::{AtomicBool, Ordering};
+use terrane_storage::sync::{AtomicBool, Ordering};
 
 /// Length of a page's header in bytes.
 pub const HEADER_LEN: usize = 16;

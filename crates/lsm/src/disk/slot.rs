@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr;
-// Not of `crate::sync`: the collector protects loads of these.
+// Not of `terrane_storage::sync`: the collector protects loads of these.
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 

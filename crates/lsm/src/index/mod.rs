@@ -19,7 +19,7 @@ use crate::Result;
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
 use crate::memory::ErasedMemory;
 use crate::operation::Operation;
-use crate::sync::{AtomicBool, Ordering};
+use terrane_storage::sync::{AtomicBool, Ordering};
 
 /// A disk component of any kind.
 pub trait DiskPart: Any + Send + Sync + Debug {

@@ -15,8 +15,8 @@ use super::layout::{ENTRY_LENGTH_MAX, GROUP_HEADER_LENGTH, GroupSeal, entry_spac
 use super::segment::{Segment, SegmentFile};
 use super::table::SegmentTable;
 use super::{Appended, Lsn};
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use crate::{Error, Result};
+use terrane_storage::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
 /// Pending groups, the leader's place, and what the threads have to know of each other.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::segment::Segment;
 use super::{LogPosition, Lsn};
-use crate::sync::Mutex;
+use terrane_storage::sync::Mutex;
 
 /// Segments whose headers are durable, oldest first; never empty.
 #[derive(Debug)]

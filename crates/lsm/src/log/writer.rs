@@ -12,8 +12,8 @@ use super::recovery::{Directory, OnEntry, Replay, replay};
 use super::segment::{Segment, SegmentFile, sync_names};
 use super::table::{HoldGuard, SegmentTable};
 use super::{Appended, LogOptions, LogPosition, Lsn, RecoveryReport};
-use crate::sync::Mutex;
 use crate::{Error, Result};
+use terrane_storage::sync::Mutex;
 
 const REWRITE_CHUNK_LENGTH: u64 = 1 << 20;
 

@@ -4,12 +4,12 @@
 //! destructor runs, before that. One thread allocates at a time (`&mut self`); what
 //! it placed may be read by any thread through the pointers it published.
 
-use crate::sync::{AtomicUsize, Ordering};
 use crate::{Error, Result};
 use std::alloc::{Layout, alloc, dealloc};
 use std::mem::needs_drop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use terrane_storage::sync::{AtomicUsize, Ordering};
 
 /// The first chunk is small, as many datasets with few entries each may be written at a time.
 const CHUNK_BYTES_MIN: usize = 4 << 10;

@@ -1,7 +1,7 @@
 //! What a memory component counts, and its seal.
 
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::{Error, Result};
+use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::{Kind, SEQUENCE_MAX};
 

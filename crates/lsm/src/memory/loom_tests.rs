@@ -8,11 +8,11 @@
 
 use super::hilbert::Shapes;
 use super::{Kind, MemoryBTree, MemoryRTree, SEQUENCE_MAX, Shape};
-use crate::sync::{AtomicU64, Ordering};
 use loom::thread;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use terrane_space::Rect;
+use terrane_storage::sync::{AtomicU64, Ordering};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

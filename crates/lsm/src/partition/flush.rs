@@ -8,9 +8,9 @@ use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
 use crate::index::{Cancellation, DiskPart, FlushPlan};
 use crate::manifest::{Manifest, ManifestFile, PartitionState};
 use crate::policy::MergePolicy;
-use crate::sync::{AtomicU64, MutexGuard, Ordering};
 use crate::{Error, Result};
 use terrane_storage::Storage;
+use terrane_storage::sync::{AtomicU64, MutexGuard, Ordering};
 
 /// What flush and merge need of the store.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::NumberedIndex;
 use crate::memory::ErasedMemory;
 use crate::operation::Operation;
-use crate::sync::{AtomicU64, Ordering};
 use crate::{Error, Result};
+use terrane_storage::sync::{AtomicU64, Ordering};
 
 const NOT_SEALED: u64 = u64::MAX;
 

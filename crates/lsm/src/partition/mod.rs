@@ -27,9 +27,9 @@ pub use snapshot::{PinnedVersion, SnapshotRegistry};
 use crate::disk::{ComponentFile, PageCache};
 use crate::index::{DiskPart, Index};
 use crate::manifest::PartitionState;
-use crate::sync::Mutex;
 use crate::{Error, Result};
 use terrane_storage::Storage;
+use terrane_storage::sync::Mutex;
 
 /// The components of all indexes at one moment.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 
 use super::{Generation, Partition, Version};
 use crate::index::DiskPart;
-use crate::sync::Mutex;
+use terrane_storage::sync::Mutex;
 
 /// What one snapshot sees: a version, and the sequence number up to which it sees changes.
 #[derive(Debug)]

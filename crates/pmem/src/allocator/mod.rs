@@ -28,7 +28,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use terrane_storage::sync::Mutex;
 
 use crate::epoch::Expired;
 use crate::pool::METADATA_LENGTH;

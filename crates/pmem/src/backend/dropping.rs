@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use terrane_storage::File;
+use terrane_storage::sync::RwLock;
 
 use super::{Backend, Site};
 use crate::{PersistenceDomain, Result};

@@ -1,10 +1,9 @@
 //! Words of a file in memory, whose every change is reported to the crash controller.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrane_storage::crash::ThreadNumber;
+use terrane_storage::sync::{AtomicU64, Ordering};
 use terrane_storage::{Backing, File, MappedMemory};
 
 use super::{Backend, Site, outside};
@@ -13,6 +12,8 @@ use crate::{Error, PersistenceDomain, Result};
 /// A mapped file of [`terrane_storage::MemoryStorage`]. Under a
 /// [`Controller`](terrane_storage::crash::Controller), stores, flushes and fences enter its log in the
 /// order in which they happen, among the changes of files.
+///
+/// Each access, flush and fence begins with a load of the mapped length, where a model checker may switch threads.
 #[derive(Debug)]
 pub struct Traced {
     pool: String,
@@ -39,8 +40,11 @@ impl Traced {
 }
 
 /// The calling thread, in the order in which threads came here.
+#[cfg(not(shuttle))]
 fn thread_number() -> ThreadNumber {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
+    use std::cell::Cell;
+    // Of no interest to a model checker.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     thread_local! {
         static OWN: Cell<u64> = const { Cell::new(0) };
     }
@@ -50,6 +54,12 @@ fn thread_number() -> ThreadNumber {
         }
         ThreadNumber(own.get())
     })
+}
+
+/// The calling task: all tasks of shuttle are one thread.
+#[cfg(shuttle)]
+fn thread_number() -> ThreadNumber {
+    ThreadNumber(usize::from(shuttle::current::me()) as u64)
 }
 
 impl Backend for Traced {
@@ -101,10 +111,12 @@ impl Backend for Traced {
     }
 
     fn write_back(&self, line: u64, site: Site) {
+        self.length();
         self.memory.flush(thread_number(), line, site.name());
     }
 
     fn fence(&self, site: Site) {
+        self.length();
         self.memory.fence(thread_number(), site.name());
     }
 }

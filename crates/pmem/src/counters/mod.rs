@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use terrane_storage::File;
+use terrane_storage::sync::Mutex;
 
 use crate::{Backend, LINE_LENGTH, PersistenceDomain, Result, Site, WORD_LENGTH};
 use media::Media;

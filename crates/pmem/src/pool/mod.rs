@@ -13,9 +13,8 @@
 mod header;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 use terrane_storage::{File, LockKind, OpenMode, Operation, Storage, StorageError};
 
 pub(crate) use header::METADATA_LENGTH;

@@ -8,8 +8,8 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::{NumberedIndex, Partition};
-use terrane_lsm::sync::{AtomicU64, Ordering, RwLock};
 use terrane_storage::Storage;
+use terrane_storage::sync::{AtomicU64, Ordering, RwLock};
 
 use super::Engine;
 use super::row_numbers::RowNumbers;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::Log;
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
-use terrane_lsm::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};

@@ -25,7 +25,7 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::log::{Log, ReadOnlyTail, RecoveryReport};
 use terrane_lsm::manifest::Manifest;
 use terrane_lsm::partition::Workshop;
-use terrane_lsm::sync::{AtomicU32, Mutex};
+use terrane_storage::sync::{AtomicU32, Mutex};
 use terrane_storage::{File, Storage};
 
 pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};

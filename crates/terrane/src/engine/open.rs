@@ -11,7 +11,7 @@ use terrane_lsm::log::{Log, LogPosition, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
-use terrane_lsm::sync::{AtomicU32, AtomicU64, Mutex};
+use terrane_storage::sync::{AtomicU32, AtomicU64, Mutex};
 use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
 
 use super::commit::{Latch, closed};

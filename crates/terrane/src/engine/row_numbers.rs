@@ -4,7 +4,7 @@
 //!    was stored when the first was taken.
 //! I2 Numbers only rise, and end at the key type's largest value.
 
-use terrane_lsm::sync::{AtomicBool, AtomicU64, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Ordering};
 
 use crate::key::{Key, KeyType};
 use crate::{Error, Result};

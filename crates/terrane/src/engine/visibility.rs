@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use terrane_lsm::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 
 use crate::{Error, Result};
 

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use loom::thread;
-use terrane_lsm::sync::{AtomicUsize, Ordering};
+use terrane_storage::sync::{AtomicUsize, Ordering};
 
 use super::{Acquire, Frame, LockTable};
 

@@ -9,7 +9,7 @@ use loom::thread;
 #[cfg(not(loom))]
 use std::thread;
 
-use terrane_lsm::sync::{AtomicBool, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, Mutex, Ordering};
 
 #[cfg(not(loom))]
 const SHARDS: usize = 64;

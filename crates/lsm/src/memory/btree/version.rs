@@ -3,11 +3,11 @@
 use super::super::arena::Arena;
 use super::super::tree::{BLOCK_SLOTS, Cell, Columns, Slots};
 use super::super::{Kind, SEQUENCE_MAX};
-use crate::sync::{AtomicPtr, Ordering};
 use crate::{Error, Result};
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
+use terrane_storage::sync::{AtomicPtr, Ordering};
 
 /// Longest value in bytes.
 pub const VALUE_LENGTH_MAX: usize = 16 << 20;

@@ -2,8 +2,8 @@
 
 use super::super::SEQUENCE_MAX;
 use super::super::tree::{BLOCK_SLOTS, Cell, Columns, Slots, View};
-use crate::sync::{AtomicU64, Ordering};
 use terrane_space::Rect;
+use terrane_storage::sync::{AtomicU64, Ordering};
 
 /// Entries with `N` coordinates: two for points, four for rectangles.
 pub(super) struct Spatial<const N: usize> {

@@ -1,7 +1,7 @@
 //! What an inner node knows about a child's entries: a bounding rectangle, or nothing.
 
-use crate::sync::{AtomicU64, Ordering};
 use terrane_space::Rect;
+use terrane_storage::sync::{AtomicU64, Ordering};
 
 /// A summary of entries that grows and never shrinks.
 ///

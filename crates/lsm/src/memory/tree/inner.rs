@@ -8,9 +8,9 @@ use super::extent::Extent;
 use super::key::{Order, StoredOrder, StoredRest};
 use super::leaf::{Columns, Leaf};
 use super::slots::Slots;
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
+use terrane_storage::sync::{AtomicPtr, AtomicU32, Ordering};
 
 /// Most children of an inner node.
 pub(in crate::memory) const FANOUT_MAX: usize = if cfg!(loom) { 4 } else { 32 };

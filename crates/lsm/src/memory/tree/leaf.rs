@@ -7,9 +7,9 @@ use super::super::arena::Arena;
 use super::extent::Extent;
 use super::key::{KeyWord, Order, StoredOrder, StoredRest};
 use super::slots::Slots;
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::{Error, Result};
 use std::ptr::null_mut;
+use terrane_storage::sync::{AtomicPtr, AtomicU32, Ordering};
 
 /// Entries of a block.
 pub(in crate::memory) const BLOCK_SLOTS: usize = if cfg!(loom) { 2 } else { 16 };

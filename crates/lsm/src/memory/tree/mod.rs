@@ -34,12 +34,12 @@ pub(super) use slots::Slots;
 pub(super) use walk::LeafWalk;
 
 use super::arena::{Arena, ArenaBytes};
-use crate::sync::{AtomicPtr, Mutex, Ordering};
 use crate::{Error, Result};
 use inner::{FANOUT_MAX, Piece};
 use key::StoredOrder;
 use leaf::LEAF_SLOTS_MAX;
 use std::ops::DerefMut;
+use terrane_storage::sync::{AtomicPtr, Mutex, Ordering};
 
 /// Sizes of a tree's nodes. Small ones make deep trees of few entries, for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

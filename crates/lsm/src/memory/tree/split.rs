@@ -18,8 +18,8 @@ use super::insert::{Path, Place};
 use super::key::Order;
 use super::leaf::{Cell, Columns, Leaf};
 use crate::Result;
-use crate::sync::Ordering;
 use std::ptr::NonNull;
+use terrane_storage::sync::Ordering;
 
 /// Leaves that a full one is sorted into.
 const SPLIT_WAYS: usize = 4;

@@ -18,7 +18,7 @@ use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::manifest::{DatasetState, Manifest};
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
-use terrane_lsm::sync::Ordering;
+use terrane_storage::sync::Ordering;
 
 use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
 use super::widen::not_exact;

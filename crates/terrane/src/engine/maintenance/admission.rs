@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use terrane_lsm::sync::Ordering;
+use terrane_storage::sync::Ordering;
 
 use super::super::Engine;
 use super::super::commit::closed;

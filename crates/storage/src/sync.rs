@@ -1,7 +1,8 @@
-//! Locks and atomics, so that a model checker can replace them.
+//! Locks and atomics, so that a model checker can replace them. For the crates of the engine, not for its users.
 //!
 //! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` or `--cfg shuttle` the same
-//! names are loom's or shuttle's. Concurrent code of this crate takes its primitives from here only.
+//! names are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives from here only.
+//! This crate itself does not: what it keeps in memory stands for a disk, each access of which is one step.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
