@@ -4,13 +4,14 @@ CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build test loom lint soak bench
+.PHONY: help demo build test loom shuttle lint soak bench
 
 help:
 	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
 	@echo 'make build   build the release binaries, terrane and terrane-lab'
-	@echo 'make test    all tests: unit, integration and documentation tests, then loom'
+	@echo 'make test    all tests: unit, integration and documentation tests, then loom and shuttle'
 	@echo 'make loom    the concurrent kernels under every interleaving'
+	@echo 'make shuttle persistent memory under several threads, in orders that are drawn'
 	@echo 'make lint    formatting, clippy and documentation, warnings denied'
 	@echo 'make soak    the randomised searches of the tests, for much longer'
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
@@ -26,10 +27,15 @@ build:
 test:
 	$(CARGO) test --workspace
 	$(MAKE) loom
+	$(MAKE) shuttle
 
 # Another configuration of the whole graph, so it has a directory of its own.
 loom:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg loom' $(CARGO) test --target-dir $(TARGET)/loom -p terrane-lsm -p terrane --lib loom_tests
+	RUSTFLAGS='$(RUSTFLAGS) --cfg loom' $(CARGO) test --target-dir $(TARGET)/loom -p terrane-lsm -p terrane -p terrane-pmem --lib loom_tests
+
+# TEST is a part of a test's name; a failed one says how to replay it.
+shuttle:
+	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target-dir $(TARGET)/shuttle -p terrane-pmem --test pmwcas_shuttle $(TEST)
 
 lint:
 	$(CARGO) fmt --all --check
@@ -38,6 +44,7 @@ lint:
 
 soak:
 	TERRANE_SOAK=1 $(CARGO) test --release --workspace
+	TERRANE_SOAK=1 $(MAKE) shuttle
 
 bench:
 	$(CARGO) build --release -p terrane-lab

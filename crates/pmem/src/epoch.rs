@@ -4,12 +4,14 @@
 //! retired under a guard, and reused when every guard is gone that lived then. All of that is the crate `seize`,
 //! one collector for each pool; what is unsafe about it stays here.
 //!
-//! What waits is a number, never memory: of a slot of the allocator, of a descriptor. When its time has come, the
-//! number goes to a list, from which those take it who change the pool anyway. So a reader that leaves
-//! does nothing to the pool, and does not pay for what others have retired.
+//! What waits is a place in the pool, never memory: a slot of the allocator or a descriptor. It waits in a queue, and
+//! the collector gets its number there; when the number's time has come, the queue may be emptied so far by those
+//! who change the pool anyway. So a reader that leaves does nothing to the pool.
 //!
-//! - E1: a retired number is put on its list once, and no earlier than every guard is gone that lived at the call.
-//! - E2: the box of a retired number is the collector's alone.
+//! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the call.
+//! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an earlier one came are gone, or
+//!   lived when a later one came, and were waited for. So threads that retire little hold nothing back.
+//! - E3: the box of a number is the collector's alone.
 #![expect(unsafe_code, reason = "the collector takes raw pointers; both blocks state their argument")]
 
 use std::collections::VecDeque;
@@ -23,7 +25,7 @@ use seize::LocalGuard as Entered;
 #[cfg(shuttle)]
 use seize::OwnedGuard as Entered;
 use seize::{Collector, Guard as _};
-use terrane_storage::sync::Mutex;
+use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 
 /// What one thread retires together: to look for live guards takes a call of the system.
 const BATCH: usize = 8;
@@ -31,56 +33,103 @@ const BATCH: usize = 8;
 /// Keeps what is retired while it lives from being reused. A thread may have several.
 ///
 /// A guard that lives long blocks nobody; what others retire meanwhile waits for it.
-pub struct Guard<'p>(Entered<'p>);
+pub struct Guard<'p> {
+    entered: Entered<'p>,
+    epochs: &'p Epochs,
+}
 
-/// The guards of one pool.
+/// What waits for readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retired {
+    /// A slot of a retired intent.
+    Slot(u64),
+    /// A descriptor of a multi-word compare-and-swap.
+    Descriptor(u64),
+}
+
+/// The guards of one pool, and what waits for them.
 #[derive(Debug)]
-pub(crate) struct Epochs(Collector);
+pub(crate) struct Epochs {
+    collector: Collector,
+    queue: Mutex<Queue>,
+    /// Numbers below this have expired.
+    expired: Arc<AtomicU64>,
+}
 
-/// Numbers whose time has come, the first to come first.
 #[derive(Debug, Default)]
-pub(crate) struct Expired(Mutex<VecDeque<u64>>);
+struct Queue {
+    /// Number of the first in the queue: of those that have left it.
+    first: u64,
+    waiting: VecDeque<Retired>,
+}
 
-/// A number on its way to a list.
-struct Retired {
+/// A number on its way through the collector.
+struct Ticket {
     number: u64,
-    list: Arc<Expired>,
+    expired: Arc<AtomicU64>,
 }
 
 impl Epochs {
     pub(crate) fn new() -> Self {
-        Self(Collector::new().batch_size(BATCH))
+        Self { collector: new_collector(), queue: Mutex::default(), expired: Arc::new(AtomicU64::new(0)) }
     }
 
     pub(crate) fn enter(&self) -> Guard<'_> {
         #[cfg(not(shuttle))]
-        return Guard(self.0.enter());
+        let entered = self.collector.enter();
         #[cfg(shuttle)]
-        Guard(self.0.enter_owned())
+        let entered = self.collector.enter_owned();
+        Guard { entered, epochs: self }
     }
 
     /// Lets everything expire. Nobody has a guard, since guards borrow from this.
     pub(crate) fn expire_all(&mut self) {
-        *self = Self::new();
+        self.collector = new_collector();
     }
+
+    /// Takes up to so many that have expired, the first to come first.
+    pub(crate) fn take(&self, count: usize) -> Vec<Retired> {
+        let expired = self.expired.load(Ordering::Acquire);
+        let mut queue = self.queue.lock();
+        let count = count.min(expired.saturating_sub(queue.first) as usize);
+        queue.first += count as u64;
+        queue.waiting.drain(..count).collect()
+    }
+}
+
+fn new_collector() -> Collector {
+    Collector::new().batch_size(BATCH)
 }
 
 impl Guard<'_> {
     pub(crate) fn is_of(&self, epochs: &Epochs) -> bool {
-        ptr::eq(self.0.collector(), &epochs.0)
+        ptr::eq(self.epochs, epochs)
     }
 
-    /// Puts the number on the list when every guard is gone that lives now, this one too, and a few more
-    /// were retired or [`Guard::hurry`] was called.
-    pub(crate) fn retire(&self, number: u64, list: &Arc<Expired>) {
-        let retired = Box::into_raw(Box::new(Retired { number, list: list.clone() }));
-        // SAFETY: the pointer was made here from a box and is given away, so nobody but the collector has it (E2).
-        unsafe { self.0.defer_retire(retired, expire) };
+    /// Lets it leave the queue when every guard is gone that lives now, this one too, and a few more were
+    /// retired or [`Guard::hurry`] was called.
+    pub(crate) fn retire(&self, retired: Retired) {
+        let number = {
+            let mut queue = self.epochs.queue.lock();
+            queue.waiting.push_back(retired);
+            queue.first + queue.waiting.len() as u64
+        };
+        let ticket = Box::into_raw(Box::new(Ticket { number, expired: self.epochs.expired.clone() }));
+        // SAFETY: the pointer was made here from a box and is given away, so nobody but the collector has it (E3).
+        unsafe { self.entered.defer_retire(ticket, expire) };
     }
 
     /// Does not wait for more to be retired by this thread.
     pub(crate) fn hurry(&self) {
-        self.0.flush();
+        self.entered.flush();
+    }
+
+    /// A number that no other live thread has, and small as such numbers go.
+    pub(crate) fn thread(&self) -> u64 {
+        #[cfg(not(shuttle))]
+        return self.entered.thread_id() as u64;
+        #[cfg(shuttle)]
+        (usize::from(shuttle::current::me()) as u64)
     }
 }
 
@@ -92,30 +141,25 @@ impl fmt::Debug for Guard<'_> {
 
 /// # Safety
 /// The pointer came from a box, and nobody else has it.
-unsafe fn expire(retired: *mut Retired, _: &Collector) {
+unsafe fn expire(ticket: *mut Ticket, _: &Collector) {
     // SAFETY: the caller's promise; the collector calls this once for each pointer.
-    let Retired { number, list } = *unsafe { Box::from_raw(retired) };
-    list.0.lock().push_back(number);
+    let Ticket { number, expired } = *unsafe { Box::from_raw(ticket) };
+    expired.fetch_max(number, Ordering::AcqRel);
 }
 
-impl Expired {
-    /// Takes up to so many.
-    pub(crate) fn take(&self, count: usize) -> Vec<u64> {
-        let mut numbers = self.0.lock();
-        let count = count.min(numbers.len());
-        numbers.drain(..count).collect()
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::Barrier;
 
     use super::*;
 
+    fn retire(guard: &Guard<'_>, slots: std::ops::Range<u64>) {
+        slots.for_each(|slot| guard.retire(Retired::Slot(slot)));
+    }
+
     #[test]
-    fn numbers_expire_when_the_last_guard_of_their_time_is_gone() {
-        let (epochs, list) = (Epochs::new(), Arc::new(Expired::default()));
+    fn what_is_retired_expires_when_the_last_guard_of_its_time_is_gone() {
+        let epochs = Epochs::new();
         let (entered, leave) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -127,26 +171,37 @@ mod tests {
             });
             entered.wait();
             let writer = epochs.enter();
-            (0..20).for_each(|number| writer.retire(number, &list));
+            retire(&writer, 0..20);
             drop(writer);
             // A guard of the same thread, within it another one.
             let _later = (epochs.enter(), epochs.enter());
-            assert_eq!(list.take(100), [], "the reader is still there");
+            assert_eq!(epochs.take(100), [], "the reader is still there");
             leave.wait();
             entered.wait();
         });
-        assert_eq!(list.take(100).len(), 16, "two batches; the rest waits for more");
+        assert_eq!(epochs.take(100).len(), 16, "two batches; the rest waits for more");
         epochs.enter().hurry();
-        assert_eq!(list.take(3), [16, 17, 18]);
-        assert_eq!(list.take(3), [19]);
+        assert_eq!(epochs.take(3), [16, 17, 18].map(Retired::Slot));
+        assert_eq!(epochs.take(3), [Retired::Slot(19)]);
+    }
+
+    #[test]
+    fn threads_that_have_gone_hold_nothing_back() {
+        let epochs = Epochs::new();
+        let main = epochs.enter();
+        std::thread::scope(|scope| scope.spawn(|| retire(&epochs.enter(), 0..3)).join().unwrap());
+        retire(&main, 3..11);
+        drop(main);
+        assert_eq!(epochs.take(100), Vec::from_iter((0..11).map(Retired::Slot)));
     }
 
     #[test]
     fn everything_expires_with_its_guards() {
-        let (mut epochs, list) = (Epochs::new(), Arc::new(Expired::default()));
-        epochs.enter().retire(7, &list);
+        let mut epochs = Epochs::new();
+        retire(&epochs.enter(), 7..8);
         assert!(epochs.enter().is_of(&epochs) && !epochs.enter().is_of(&Epochs::new()));
+        assert_eq!(epochs.take(1), []);
         epochs.expire_all();
-        assert_eq!(list.take(1), [7]);
+        assert_eq!(epochs.take(1), [Retired::Slot(7)]);
     }
 }

@@ -5,7 +5,7 @@
 //! system, with real persistent memory or on the page cache; [`Traced`] runs in memory and reports
 //! every step to the crash controller of `storage`. A [`Pool`] is such a file with a header, which says
 //! whether its contents can be trusted, a root word, and blocks that are acquired and released
-//! by an [`Intent`]. [`Dropping`] leaves out
+//! by an [`Intent`]; [`pmwcas`] changes several words at once. [`Dropping`] leaves out
 //! flushes and fences by name, [`Counted`] counts what operations
 //! cost. [`probe`] tells what a file's medium promises.
 //! This crate knows no structure that is kept in the words.
@@ -18,6 +18,7 @@ mod epoch;
 mod error;
 mod flush;
 mod mapping;
+pub mod pmwcas;
 mod pool;
 pub mod probe;
 

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::chunk::Chunk;
-use super::slots::places;
-use crate::{Backend, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
+use super::pages::places;
+use super::pages::{DESCRIPTORS, SLOTS};
+use crate::epoch::Retired;
+use crate::{Backend, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH, pmwcas};
+use terrane_storage::sync::Ordering;
 
 /// Blocks that one intent can name.
 pub const INTENT_BLOCKS: usize = 8;
@@ -30,6 +33,8 @@ const CLEAR: Site = Site::new("allocator.clear");
 /// [`Intent::finish`], [`Intent::retire`] or by being dropped) or after a crash, each block that it names is acquired if
 /// its link holds its offset, and free otherwise; a link in a block that is free counts as holding nothing. The low
 /// six bits of a link are the structure's own. So whatever way an operation ends, no block is lost.
+///
+/// Links are words that no multi-word compare-and-swap changes ([`crate::pmwcas`] says why, and what to do there).
 ///
 /// What the structure has to do:
 /// 1. [`Intent::acquire`] blocks, and announce with [`Intent::release`] what is going to be unlinked;
@@ -78,15 +83,7 @@ impl<'a, B: Backend> Intent<'a, B> {
         let block_length = self.pool.block_length(length)?;
         self.pool.check_range(link, WORD_LENGTH)?;
         let place = self.next_place()?;
-        let block = self.pool.claim(block_length)?;
-        let (chunk, number) = self.pool.locate(block)?;
-        self.announce(place, block, link);
-        let (word, bit) = Chunk::bit(number);
-        let offset = chunk.bitmap_word(word);
-        let backend = self.pool.backend();
-        backend.fetch_or(offset, bit);
-        backend.flush(offset..offset + WORD_LENGTH, ACQUIRE);
-        Ok(block)
+        self.pool.acquire_block(block_length, |block| self.announce(place, block, link))
     }
 
     /// Announces that a block is going to be unlinked from the word at `link`, which holds its offset now.
@@ -116,7 +113,7 @@ impl<'a, B: Backend> Intent<'a, B> {
         let Some(slot) = self.slot.take() else { return };
         // As in `drop`, a slot is kept back where somebody has damaged the pool.
         match self.pool.detach(slot) {
-            Ok(true) => guard.retire(slot, &self.pool.allocator().retired),
+            Ok(true) => guard.retire(Retired::Slot(slot)),
             Ok(false) => self.pool.return_slot(slot),
             Err(_) => {}
         }
@@ -151,37 +148,75 @@ impl<B: Backend> Drop for Intent<'_, B> {
         let Some(slot) = self.slot else { return };
         // What was announced was checked, so this fails only if somebody has damaged the pool meanwhile. Then the
         // slot is kept back: the next opening finds the damage.
-        if self.pool.settle(places(slot).take(self.named)).is_ok() {
+        if self.pool.settle(places(slot).take(self.named), &[]).is_ok() {
             self.pool.return_slot(slot);
         }
     }
 }
 
 impl<B: Backend> Pool<B> {
-    /// Whether what a crash has left of intents makes sense.
-    pub(crate) fn check_intents(&self) -> Result<()> {
-        self.entries(self.all_places()?).map(drop)
+    /// Acquires a block that is announced by then, durably after this thread's next fence.
+    pub(crate) fn acquire_block(&self, block_length: u64, announce: impl FnOnce(u64)) -> Result<u64> {
+        let block = self.claim(block_length)?;
+        let (chunk, number) = self.locate(block)?;
+        announce(block);
+        let (word, bit) = Chunk::bit(number);
+        let offset = chunk.bitmap_word(word);
+        self.backend().fetch_or(offset, bit);
+        self.backend().flush(offset..offset + WORD_LENGTH, ACQUIRE);
+        Ok(block)
     }
 
-    /// Settles what a crash has left of intents.
+    /// Whether what a crash has left of descriptors and intents makes sense.
+    pub(crate) fn check_intents(&self) -> Result<()> {
+        for descriptor in self.all_units(&DESCRIPTORS)? {
+            self.check_descriptor(descriptor)?;
+        }
+        self.entries(self.all_units(&SLOTS)?.flat_map(places)).map(drop)
+    }
+
+    /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that
+    /// a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
-        self.settle(self.all_places()?)?;
+        let descriptors: Vec<u64> =
+            self.all_units(&DESCRIPTORS)?.filter(|descriptor| !self.is_free(*descriptor)).collect();
+        self.roll_descriptors(&descriptors)?;
+        self.settle(std::iter::empty(), &descriptors)?;
+        self.settle(self.all_units(&SLOTS)?.flat_map(places), &[])?;
         self.take_over_pages()
     }
 
-    /// Settles retired intents that no reader keeps any more, up to so many; how many there were.
-    pub(super) fn settle_expired(&self, count: usize) -> Result<usize> {
-        let slots = self.allocator().retired.take(count);
-        if slots.is_empty() {
+    /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were. None if
+    /// another thread is at it: what came first is settled first (E2), so that a block is given out after everything
+    /// is forgotten that was retired before it and may name a word in it.
+    pub(crate) fn settle_expired(&self, count: usize) -> Result<usize> {
+        let allocator = self.allocator();
+        if allocator.is_settling.swap(true, Ordering::Acquire) {
             return Ok(0);
         }
-        self.settle(slots.iter().copied().flat_map(places))?;
-        slots.iter().for_each(|&slot| self.return_slot(slot));
-        Ok(slots.len())
+        let settled = self.settle_retired(&self.epochs.take(count));
+        allocator.is_settling.store(false, Ordering::Release);
+        settled
     }
 
-    /// As a new intent does it.
-    pub(super) fn settle_some_expired(&self) {
+    fn settle_retired(&self, retired: &[Retired]) -> Result<usize> {
+        let (mut slots, mut descriptors) = (Vec::new(), Vec::new());
+        for retired in retired {
+            match *retired {
+                Retired::Slot(slot) => slots.push(slot),
+                Retired::Descriptor(descriptor) => descriptors.push(descriptor),
+            }
+        }
+        if !retired.is_empty() {
+            self.settle(slots.iter().copied().flat_map(places), &descriptors)?;
+        }
+        slots.into_iter().for_each(|slot| self.return_slot(slot));
+        self.allocator().descriptors.lock().extend(descriptors);
+        Ok(retired.len())
+    }
+
+    /// As whoever begins an operation does it.
+    pub(crate) fn settle_some_expired(&self) {
         // It fails as an end of an intent does, and with the same effect.
         let _ = self.settle_expired(EXPIRED_AT_ONCE);
     }
@@ -202,19 +237,30 @@ impl<B: Backend> Pool<B> {
         Ok(entries)
     }
 
-    /// Frees the blocks named in these places that are not linked, and clears the places.
+    /// Frees the blocks named in these places that are not linked, and those that descriptors free, and clears the
+    /// places and the descriptors.
     ///
     /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash after any step
     /// leaves entries that come to the same answer: a link that was dead stays dead, since the block that it lies
     /// in has its bit clear before any entry is.
-    fn settle(&self, places: impl Iterator<Item = u64>) -> Result<()> {
+    fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64]) -> Result<()> {
         let backend = self.backend();
         let entries = self.entries(places)?;
         let (_, dead) = self.split(&entries)?;
+        let mut dead: Vec<(Chunk, u64)> = dead.iter().map(|entry| (entry.chunk, entry.number)).collect();
+        for &descriptor in descriptors {
+            for block in self.blocks_to_free(descriptor) {
+                dead.push(self.locate(block)?);
+            }
+        }
         // While a bit is clear and its block still named, nobody may look for clear bits.
         let mut free = (!dead.is_empty()).then(|| self.allocator().free.lock());
-        dead.iter().for_each(|entry| self.clear_bit(entry));
-        let bits: BTreeSet<u64> = dead.iter().map(|entry| line(entry.bit().0)).collect();
+        let mut bits = BTreeSet::new();
+        for (chunk, number) in &dead {
+            let (word, bit) = Chunk::bit(*number);
+            backend.fetch_and(chunk.bitmap_word(word), !bit);
+            bits.insert(line(chunk.bitmap_word(word)));
+        }
         for &bits_of_line in &bits {
             backend.flush(bits_of_line..bits_of_line + LINE_LENGTH, FREE);
         }
@@ -222,8 +268,12 @@ impl<B: Backend> Pool<B> {
             backend.fence(FREE);
         }
         self.change_entries(&entries, CLEAR, |entry| backend.store(entry.place + WORD_LENGTH, 0));
+        descriptors.iter().for_each(|descriptor| self.clear_descriptor(*descriptor));
+        if !entries.is_empty() || !descriptors.is_empty() {
+            backend.fence(CLEAR);
+        }
         if let Some(free) = &mut free {
-            dead.iter().for_each(|entry| free.give_back(&entry.chunk, entry.number));
+            dead.iter().for_each(|(chunk, number)| free.give_back(chunk, *number));
         }
         Ok(())
     }
@@ -245,17 +295,17 @@ impl<B: Backend> Pool<B> {
                 backend.store(entry.place, UNLINKED);
             }
         });
+        if !entries.is_empty() {
+            backend.fence(RETIRE);
+        }
         Ok(!dead.is_empty())
     }
 
-    /// Changes entries and makes that durable, a flush a line.
+    /// Changes entries, which are durable after the next fence: a flush a line.
     fn change_entries(&self, entries: &[Entry], site: Site, change: impl Fn(&Entry)) {
         for of_line in entries.chunk_by(|left, right| line(left.place) == line(right.place)) {
             of_line.iter().for_each(&change);
             self.backend().flush(of_line[0].place..of_line[0].place + WORD_LENGTH, site);
-        }
-        if !entries.is_empty() {
-            self.backend().fence(site);
         }
     }
 
@@ -291,25 +341,14 @@ impl<B: Backend> Pool<B> {
                 is_acquired && !dead_blocks.contains(&chunk.start_of(number))
             }
         };
-        let held = self.backend().load(entry.link) & !(LINE_LENGTH - 1);
+        let held = self.backend().load(entry.link) & !(LINE_LENGTH - 1) & !pmwcas::FLAGS;
         Ok(is_live && held == entry.block())
-    }
-
-    fn clear_bit(&self, entry: &Entry) {
-        let (offset, bit) = entry.bit();
-        self.backend().fetch_and(offset, !bit);
     }
 }
 
 impl Entry {
     fn block(&self) -> u64 {
         self.chunk.start_of(self.number)
-    }
-
-    /// The block's bit: offset of its word, and mask.
-    fn bit(&self) -> (u64, u64) {
-        let (word, bit) = Chunk::bit(self.number);
-        (self.chunk.bitmap_word(word), bit)
     }
 }
 

@@ -21,16 +21,12 @@
 mod chunk;
 mod free;
 mod intent;
-mod slots;
+mod pages;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use terrane_storage::sync::{AtomicBool, Mutex};
 
-use terrane_storage::sync::Mutex;
-
-use crate::epoch::Expired;
 use crate::pool::METADATA_LENGTH;
 use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 use chunk::Chunk;
@@ -48,19 +44,22 @@ pub(crate) struct Allocator {
     free: Mutex<Free>,
     /// Slots that no intent holds.
     slots: Mutex<Vec<u64>>,
-    /// Held while slots are added.
-    slot_growth: Mutex<()>,
-    /// Slots of retired intents whose readers have left.
-    retired: Arc<Expired>,
+    /// Descriptors that nobody has.
+    descriptors: Mutex<Vec<u64>>,
+    /// Held while slots or descriptors are added.
+    page_growth: Mutex<()>,
+    /// Whether a thread settles what has expired.
+    is_settling: AtomicBool,
 }
 
 impl Allocator {
     pub(crate) fn new() -> Self {
         Self {
             free: Mutex::default(),
-            slots: Mutex::new(slots::first_slots()),
-            slot_growth: Mutex::new(()),
-            retired: Arc::default(),
+            slots: Mutex::new(pages::first_slots()),
+            descriptors: Mutex::default(),
+            page_growth: Mutex::default(),
+            is_settling: AtomicBool::new(false),
         }
     }
 }
@@ -102,7 +101,7 @@ impl<B: Backend> Pool<B> {
     /// pool has acquired for itself. For checks: it reads every chunk's bitmap, and tells also of blocks that are on
     /// their way: of retired ones, and if other threads acquire and release meanwhile.
     pub fn visit_blocks(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
-        let own: BTreeSet<u64> = self.slot_pages()?.into_iter().collect();
+        let own = self.own_blocks()?;
         for index in 0..self.chunks() {
             let Some(chunk) = self.chunk(index)? else { continue };
             for word in 0..chunk.bitmap_words() {
@@ -149,6 +148,11 @@ impl<B: Backend> Pool<B> {
             offset: block,
             reason: "a block is said to begin there, and none does".to_owned(),
         })
+    }
+
+    /// Checks that a block begins at an offset which the pool says to be one.
+    pub(crate) fn check_block(&self, block: u64) -> Result<()> {
+        self.locate(block).map(drop)
     }
 
     /// The chunk and place of the block in which an offset lies, if it lies in one.
@@ -212,7 +216,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// The length of the blocks that hold so many bytes.
-    fn block_length(&self, length: u64) -> Result<u64> {
+    pub(crate) fn block_length(&self, length: u64) -> Result<u64> {
         match length.checked_next_multiple_of(LINE_LENGTH) {
             Some(block_length) if (LINE_LENGTH..=self.block_length_max()).contains(&block_length) => Ok(block_length),
             _ => Err(self.too_long(length)),

@@ -1,15 +1,21 @@
-//! Slots, in which intents are written: those of the metadata, and as many more as were ever needed at a time.
+//! Slots of intents and descriptors of multi-word compare-and-swaps: as many as were ever needed at a time.
 //!
-//! More slots come by pages, which are blocks of the pool. Each page begins with the offset of the page that was added
-//! before it, and a word of the metadata leads to the newest. A page is acquired as any block is, by an
-//! intent in the first slot of the metadata, which is kept for that; so no crash loses one. Pages stay.
+//! They come by pages, which are blocks of the pool; the first slots are a page of the metadata. Each page begins with the
+//! offset of the page that was added before it, and a word of the metadata leads to the newest. A page is acquired
+//! as any block is, by an intent in the first slot of the metadata, which is kept for that; so no crash loses one.
+//! Pages stay.
 //!
-//! - S1: a page that the chain leads to is acquired, and had no entry when it was linked, durably before that.
-//! - S2: a slot is free, or of one intent, or on the list of those whose readers have left; so it is written by one thread.
+//! - S1: a page that the chain leads to is acquired, and was empty when it was linked, durably before that.
+//! - S2: a slot or descriptor is free, or of one operation, or waits for readers; so its owner alone changes what it names.
+
+use std::collections::BTreeSet;
+
+use terrane_storage::sync::Mutex;
 
 use super::chunk::Chunk;
 use super::intent::{ENTRY_LENGTH, Intent};
-use crate::pool::{INTENT_PAGES, INTENTS};
+use crate::pmwcas::DESCRIPTOR_LENGTH;
+use crate::pool::{DESCRIPTOR_PAGES, INTENTS, SLOT_PAGES};
 use crate::{Backend, Error, INTENT_BLOCKS, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 
 pub(super) const SLOT_LENGTH: u64 = ENTRY_LENGTH * INTENT_BLOCKS as u64;
@@ -20,11 +26,22 @@ const FIRST_SLOTS: u64 = 32;
 /// The slot by which pages of slots are acquired.
 const GROWTH_SLOT: u64 = INTENTS;
 
-/// Slots of a further page, which fits into a block of the shortest chunk.
-const PAGE_SLOTS: u64 = 30;
+/// What pages are divided into.
+#[derive(Debug)]
+pub(crate) struct Units {
+    /// Byte offset of the word that leads to the newest page.
+    root: u64,
+    length: u64,
+}
 
-const PAGE_LENGTH: u64 = LINE_LENGTH + PAGE_SLOTS * SLOT_LENGTH;
+pub(super) const SLOTS: Units = Units { root: SLOT_PAGES, length: SLOT_LENGTH };
+pub(super) const DESCRIPTORS: Units = Units { root: DESCRIPTOR_PAGES, length: DESCRIPTOR_LENGTH };
 
+/// Bytes of a page, which fits into a block of the shortest chunk.
+const PAGE_LENGTH: u64 = 3904;
+
+const _: () =
+    assert!(PAGE_LENGTH == LINE_LENGTH + 30 * SLOT_LENGTH && PAGE_LENGTH == LINE_LENGTH + 20 * DESCRIPTOR_LENGTH);
 const _: () = assert!(SLOT_LENGTH * FIRST_SLOTS == 4096 && LINE_LENGTH.is_multiple_of(ENTRY_LENGTH));
 
 const PAGE: Site = Site::new("allocator.page");
@@ -40,27 +57,43 @@ pub(super) fn places(slot: u64) -> impl Iterator<Item = u64> {
     (slot..slot + SLOT_LENGTH).step_by(ENTRY_LENGTH as usize)
 }
 
-fn slots_of_page(page: u64) -> impl DoubleEndedIterator<Item = u64> {
-    (0..PAGE_SLOTS).map(move |slot| page + LINE_LENGTH + slot * SLOT_LENGTH)
+impl Units {
+    fn of_page(&self, page: u64) -> impl Iterator<Item = u64> + use<> {
+        (page + LINE_LENGTH..page + PAGE_LENGTH).step_by(self.length as usize)
+    }
 }
 
 impl<B: Backend> Pool<B> {
-    /// A slot that nobody has. Where there is none, a page of them is added.
+    /// A slot that nobody has.
     pub(super) fn take_slot(&self) -> Result<u64> {
-        let slots = &self.allocator().slots;
-        if let Some(slot) = slots.lock().pop() {
-            return Ok(slot);
+        self.take_unit(&SLOTS, &self.allocator().slots)
+    }
+
+    /// A descriptor that nobody has.
+    pub(crate) fn take_descriptor(&self) -> Result<u64> {
+        self.take_unit(&DESCRIPTORS, &self.allocator().descriptors)
+    }
+
+    /// One of those that are free. Where there is none, a page of them is added.
+    fn take_unit(&self, units: &Units, free: &Mutex<Vec<u64>>) -> Result<u64> {
+        if let Some(unit) = free.lock().pop() {
+            return Ok(unit);
         }
-        let _growth = self.allocator().slot_growth.lock();
+        let _growth = self.allocator().page_growth.lock();
         // Another thread may have added a page meanwhile.
-        if let Some(slot) = slots.lock().pop() {
-            return Ok(slot);
+        if let Some(unit) = free.lock().pop() {
+            return Ok(unit);
         }
-        let page = self.add_page()?;
-        let mut slots = slots.lock();
-        slots.extend(slots_of_page(page).rev());
-        // What others have returned meanwhile lies below.
-        slots.pop().ok_or_else(|| self.chain_damaged(page, "a page of intents has no slots"))
+        let page = self.add_page(units)?;
+        let mut added: Vec<u64> = units.of_page(page).collect();
+        added.reverse();
+        let taken = added.pop();
+        free.lock().extend(added);
+        taken.ok_or_else(|| self.page_damaged(page, "a page has no room"))
+    }
+
+    pub(crate) fn return_descriptor(&self, descriptor: u64) {
+        self.allocator().descriptors.lock().push(descriptor);
     }
 
     pub(super) fn return_slot(&self, slot: u64) {
@@ -69,41 +102,41 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Adds a page. Who calls it holds the lock of slots' growth.
+    /// Adds a page. Who calls it holds the lock of their growth.
     ///
     /// After the first persist the page is acquired and empty, after the second it is linked; a crash before that
     /// frees it.
-    fn add_page(&self) -> Result<u64> {
+    fn add_page(&self, units: &Units) -> Result<u64> {
         let backend = self.backend();
         let mut intent = Intent::in_slot(self, GROWTH_SLOT);
-        let page = intent.acquire(PAGE_LENGTH, INTENT_PAGES)?;
-        backend.store(page, backend.load(INTENT_PAGES));
+        let page = intent.acquire(PAGE_LENGTH, units.root)?;
+        backend.store(page, backend.load(units.root));
         for word in (page + WORD_LENGTH..page + PAGE_LENGTH).step_by(WORD_LENGTH as usize) {
             if backend.load(word) != 0 {
                 backend.store(word, 0);
             }
         }
         backend.persist(page..page + PAGE_LENGTH, PAGE);
-        backend.store(INTENT_PAGES, page);
-        backend.persist(INTENT_PAGES..INTENT_PAGES + WORD_LENGTH, PAGE_LINK);
+        backend.store(units.root, page);
+        backend.persist(units.root..units.root + WORD_LENGTH, PAGE_LINK);
         intent.finish();
         Ok(page)
     }
 
     /// The pages that were added, the newest first.
-    pub(super) fn slot_pages(&self) -> Result<Vec<u64>> {
+    fn pages(&self, units: &Units) -> Result<Vec<u64>> {
         let mut pages = Vec::new();
-        let mut page = self.backend().load(INTENT_PAGES);
+        let mut page = self.backend().load(units.root);
         while page != 0 {
             let (chunk, number) = self.locate(page)?;
             let (word, bit) = Chunk::bit(number);
             if chunk.block_length < PAGE_LENGTH || self.backend().load(chunk.bitmap_word(word)) & bit == 0 {
                 return Err(
-                    self.chain_damaged(page, "a page of intents is said to be in a block that is free or short")
+                    self.page_damaged(page, "a page of the pool's own is said to be in a block that is free or short")
                 );
             }
             if pages.len() as u64 > self.length() / PAGE_LENGTH {
-                return Err(self.chain_damaged(page, "the pages of intents lead in a circle"));
+                return Err(self.page_damaged(page, "the pool's own pages lead in a circle"));
             }
             pages.push(page);
             page = self.backend().load(page);
@@ -111,22 +144,29 @@ impl<B: Backend> Pool<B> {
         Ok(pages)
     }
 
-    /// Where there can be entries.
-    pub(super) fn all_places(&self) -> Result<impl Iterator<Item = u64>> {
-        let pages = self.slot_pages()?;
-        let first = (0..FIRST_SLOTS).map(|slot| INTENTS + slot * SLOT_LENGTH);
-        Ok(first.chain(pages.into_iter().flat_map(slots_of_page)).flat_map(places))
+    /// The blocks that the pool has acquired for itself.
+    pub(super) fn own_blocks(&self) -> Result<BTreeSet<u64>> {
+        Ok([self.pages(&SLOTS)?, self.pages(&DESCRIPTORS)?].into_iter().flatten().collect())
     }
 
-    /// Lets the slots of added pages be taken, after recovery.
+    /// All of a kind, free or not.
+    pub(super) fn all_units(&self, units: &'static Units) -> Result<impl Iterator<Item = u64> + use<B>> {
+        let first = if units.root == SLOT_PAGES { first_slots() } else { Vec::new() };
+        let growth = (units.root == SLOT_PAGES).then_some(GROWTH_SLOT);
+        let pages = self.pages(units)?;
+        Ok(growth.into_iter().chain(first).chain(pages.into_iter().flat_map(|page| units.of_page(page))))
+    }
+
+    /// Lets what is in added pages be taken, after recovery.
     pub(super) fn take_over_pages(&self) -> Result<()> {
-        let pages = self.slot_pages()?;
-        let mut slots = self.allocator().slots.lock();
-        slots.splice(0..0, pages.into_iter().flat_map(slots_of_page));
+        for (units, free) in [(&SLOTS, &self.allocator().slots), (&DESCRIPTORS, &self.allocator().descriptors)] {
+            let added = self.pages(units)?.into_iter().flat_map(|page| units.of_page(page));
+            free.lock().splice(0..0, added);
+        }
         Ok(())
     }
 
-    fn chain_damaged(&self, page: u64, reason: &str) -> Error {
+    fn page_damaged(&self, page: u64, reason: &str) -> Error {
         Error::Damaged { pool: self.name().to_owned(), offset: page, reason: reason.to_owned() }
     }
 }

@@ -29,7 +29,10 @@ use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Result};
 pub const ROOT: u64 = 1024;
 
 /// Byte offset of the word that leads to further pages of intents; it has its line to itself.
-pub(crate) const INTENT_PAGES: u64 = ROOT + LINE_LENGTH;
+pub(crate) const SLOT_PAGES: u64 = ROOT + LINE_LENGTH;
+
+/// Byte offset of the word that leads to pages of descriptors; it has its line to itself.
+pub(crate) const DESCRIPTOR_PAGES: u64 = SLOT_PAGES + LINE_LENGTH;
 
 /// Byte offset of the intents of the allocator.
 pub(crate) const INTENTS: u64 = PAGE_LENGTH;

@@ -1,0 +1,318 @@
+//! Threads that stop in the middle of an operation, step by step: what others make of it, and what a crash leaves.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use terrane_storage::crash::{Budget, Controller, Image};
+
+use super::kernel::{self, Answer};
+use super::layout::{DIRTY, conditional, entry_place, installed};
+use super::*;
+use crate::{Counted, Counters, Options, PersistenceDomain, ROOT, Traced};
+
+const SETUP: Site = Site::new("test");
+const BUDGET: Budget =
+    Budget { exhaustive_pending: 14, samples: 200, name_order: terrane_storage::crash::NameOrder::AnySubset };
+
+/// Numbers of threads that are not this one.
+const OTHERS: [u64; 2] = [1000, 1001];
+
+fn options() -> Options {
+    Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
+}
+
+/// Words with the values 1, 2, 3, …, each in a line of its own.
+fn set_up<B: Backend>(pool: &Pool<B>, count: u64) -> Vec<u64> {
+    let mut intent = pool.intent();
+    let block = intent.acquire(count * LINE_LENGTH, ROOT).unwrap();
+    let words: Vec<u64> = (0..count).map(|number| block + number * LINE_LENGTH).collect();
+    for (word, value) in words.iter().zip(1..) {
+        pool.backend().store(*word, value);
+        pool.backend().persist(*word..*word + 8, SETUP);
+    }
+    pool.backend().store(ROOT, block);
+    pool.backend().persist(ROOT..ROOT + 8, SETUP);
+    intent.finish();
+    words
+}
+
+fn create(count: u64) -> (Arc<Controller>, Pool<Traced>, Vec<u64>) {
+    let controller = Controller::new();
+    let pool = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
+    let words = set_up(&pool, count);
+    (controller, pool, words)
+}
+
+/// Writes an operation down as its owner does, and stops there. The second value is added to each word's.
+fn prepared(pool: &Pool<Traced>, guard: &Guard<'_>, words: &[u64], added: u64) -> u64 {
+    let mut descriptor = Descriptor::new(pool, guard).unwrap();
+    for &word in words {
+        let old = pool.backend().load(word);
+        descriptor.swap(word, old, old + added).unwrap();
+    }
+    descriptor.begin();
+    for (index, entry) in descriptor.entries.iter().enumerate() {
+        entry.store(pool.backend(), descriptor.place, index, descriptor.stamp);
+    }
+    descriptor.set_state(State::Undecided);
+    let place = descriptor.place;
+    pool.backend().persist(place..entry_place(place, WORDS), SETUP);
+    descriptor.stage = Stage::Executed;
+    place
+}
+
+fn values(pool: &Pool<Traced>, words: &[u64]) -> Vec<u64> {
+    let guard = pool.pin();
+    words.iter().map(|word| read(pool, *word, &guard)).collect()
+}
+
+/// Opens what a power loss after all events leaves, in every way.
+fn after_power_loss(controller: &Controller, check: impl Fn(&Pool<Traced>, &Image)) {
+    for image in controller.images(controller.events(), &BUDGET, 1) {
+        check(&Pool::open(&*image.storage(), "pool", &options()).unwrap(), &image);
+    }
+}
+
+#[test]
+fn a_reader_completes_what_another_thread_has_begun() {
+    for asked in [false, true] {
+        let (controller, pool, words) = create(3);
+        let guard = pool.pin();
+        let stopped = prepared(&pool, &guard, &words, 10);
+        let begun = if asked { conditional(stopped, 0, OTHERS[0]) } else { installed(stopped) };
+        pool.backend().compare_exchange(words[0], 1, begun).unwrap();
+        assert_eq!(values(&pool, &words), [11, 12, 13]);
+        // What readers have seen stays, though nobody has completed the operation for its owner.
+        after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [11, 12, 13], "{image:?}"));
+    }
+}
+
+#[test]
+fn a_writer_completes_what_is_in_its_way() {
+    let (_, pool, words) = create(3);
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words[1..], 10);
+    pool.backend().compare_exchange(words[1], 2, conditional(stopped, 0, OTHERS[0])).unwrap();
+    let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+    descriptor.swap(words[0], 1, 5).unwrap();
+    descriptor.swap(words[1], 12, 6).unwrap();
+    assert!(descriptor.execute());
+    assert_eq!(values(&pool, &words), [5, 6, 13]);
+    assert_eq!(compare_exchange(&pool, words[2], 3, 4, &guard), Err(13));
+}
+
+#[test]
+fn a_reader_returns_nothing_that_a_power_loss_takes_back() {
+    let (controller, pool, words) = create(1);
+    // As a thread leaves it that stops before it makes the value durable.
+    pool.backend().store(words[0], 7 | DIRTY);
+    assert_eq!(values(&pool, &words), [7]);
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [7], "{image:?}"));
+}
+
+/// Thread 1 sees that thread 2 asks, and that the operation is undecided. Then that succeeds, others bring the old value
+/// back, and thread 3, which was late, asks too.
+#[test]
+fn an_answer_from_before_the_decision_does_not_install_after_it() {
+    let (controller, pool, words) = create(2);
+    let backend = pool.backend();
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words, 10);
+    let asking = conditional(stopped, 0, OTHERS[0]);
+    backend.compare_exchange(words[0], 1, asking).unwrap();
+    let answer = Answer::find(backend, asking).unwrap();
+    assert_eq!(values(&pool, &words), [11, 12]);
+    compare_exchange(&pool, words[0], 11, 1, &guard).unwrap();
+    let asking_late = conditional(stopped, 0, OTHERS[1]);
+    backend.compare_exchange(words[0], 1, asking_late).unwrap();
+    answer.give(backend);
+    assert_eq!(backend.load(words[0]), asking_late, "the answer was given to another question");
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 12], "{image:?}"));
+    assert_eq!(values(&pool, &words), [1, 12]);
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 12], "{image:?}"));
+}
+
+/// The same where the operation fails, so that the word was never installed.
+#[test]
+fn an_answer_that_installs_after_a_failure_is_taken_back() {
+    let (controller, pool, words) = create(2);
+    let backend = pool.backend();
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words, 10);
+    let asking = conditional(stopped, 0, OTHERS[0]);
+    backend.compare_exchange(words[0], 1, asking).unwrap();
+    let answer = Answer::find(backend, asking).unwrap();
+    let undecided = Status::load(backend, stopped);
+    backend
+        .compare_exchange(stopped, undecided.encode(), Status { state: State::Failed, ..undecided }.encode())
+        .unwrap();
+    answer.give(backend);
+    assert_eq!(backend.load(words[0]), installed(stopped));
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 2], "{image:?}"));
+    kernel::run(backend, stopped, OTHERS[1]);
+    assert_eq!(backend.load(words[0]), 1);
+    // Now the descriptor may be used again, and no power loss brings it back into the word.
+    guard.retire(crate::epoch::Retired::Descriptor(stopped));
+    drop(guard);
+    pool.reclaim().unwrap();
+    assert!(pool.is_free(stopped));
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 2], "{image:?}"));
+}
+
+/// A late thread that asks after the decision, and takes its question back.
+#[test]
+fn a_question_after_the_decision_leaves_nothing_behind() {
+    let (controller, pool, words) = create(2);
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words, 10);
+    kernel::run(pool.backend(), stopped, OTHERS[0]);
+    compare_exchange(&pool, words[0], 11, 1, &guard).unwrap();
+    let asking = conditional(stopped, 0, OTHERS[1]);
+    pool.backend().compare_exchange(words[0], 1, asking).unwrap();
+    assert_eq!(values(&pool, &words), [1, 12]);
+    guard.retire(crate::epoch::Retired::Descriptor(stopped));
+    drop(guard);
+    pool.reclaim().unwrap();
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 12], "{image:?}"));
+}
+
+/// A word of a completed operation is somebody else's when power is lost, and holds by chance what the descriptor's
+/// words held.
+#[test]
+fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() {
+    let (controller, pool, words) = create(2);
+    let backend = pool.backend();
+    let place = {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        descriptor.swap(words[1], 2, 5).unwrap();
+        let place = descriptor.place;
+        assert!(descriptor.execute());
+        place
+    };
+    // The descriptor waits with this thread; another one retires the block, and looks for readers at once.
+    let block = std::thread::scope(|scope| {
+        let retire = || {
+            let block = backend.load(ROOT);
+            let mut intent = pool.intent();
+            intent.release(block, ROOT).unwrap();
+            backend.store(ROOT, 0);
+            backend.persist(ROOT..ROOT + 8, SETUP);
+            intent.retire(&pool.pin());
+            pool.reclaim().unwrap();
+            block
+        };
+        scope.spawn(retire).join().unwrap()
+    });
+    let mut intent = pool.intent();
+    assert_eq!(intent.acquire(2 * LINE_LENGTH, ROOT).unwrap(), block);
+    backend.store(words[1], installed(place));
+    backend.persist(words[1]..words[1] + 8, SETUP);
+    backend.store(ROOT, block);
+    backend.persist(ROOT..ROOT + 8, SETUP);
+    intent.finish();
+    after_power_loss(&controller, |pool, image| {
+        assert_eq!(pool.backend().load(words[1]), installed(place), "data was changed: {image:?}");
+    });
+}
+
+#[test]
+fn misuse_is_noticed() {
+    let (_, pool, words) = create(WORDS as u64 + 1);
+    let guard = pool.pin();
+    let (_, other, _) = create(1);
+    let panics = |misuse: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(misuse)).is_err());
+    let new = || Descriptor::new(&pool, &guard).unwrap();
+    panics(&|| new().swap(words[0], DIRTY, 1).unwrap());
+    panics(&|| new().swap(words[0], 1, 1 << 61).unwrap());
+    panics(&|| _ = compare_exchange(&pool, words[0], 1, u64::MAX, &guard));
+    panics(&|| _ = read(&pool, words[0], &other.pin()));
+    panics(&|| _ = Descriptor::new(&pool, &other.pin()));
+    panics(&|| _ = new().execute());
+    panics(&|| {
+        let mut descriptor = new();
+        (0..2).for_each(|_| descriptor.swap(words[0], 1, 2).unwrap());
+    });
+    panics(&|| {
+        let mut descriptor = new();
+        words.iter().for_each(|word| descriptor.swap(*word, 1, 2).unwrap());
+    });
+    panics(&|| {
+        let mut descriptor = new();
+        (0..=DESCRIPTOR_BLOCKS).for_each(|_| _ = descriptor.acquire(64).unwrap());
+    });
+    assert!(new().swap(3, 1, 2).is_err() && new().swap(u64::MAX - 7, 1, 2).is_err());
+    assert!(new().release(words[1]).is_err() && new().acquire(0).is_err());
+    pool.backend().store(words[0], installed(words[1]));
+    panics(&|| _ = read(&pool, words[0], &guard));
+    assert_eq!(values(&pool, &words[1..]), [2, 3, 4, 5]);
+}
+
+#[test]
+fn descriptors_are_added_as_needed_and_used_again() {
+    let (_, pool, words) = create(1);
+    let guard = pool.pin();
+    let many: Vec<_> = (0..50).map(|_| Descriptor::new(&pool, &guard).unwrap()).collect();
+    let length = pool.length();
+    drop(many);
+    drop(guard);
+    for value in 1..500 {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        descriptor.swap(words[0], value, value + 1).unwrap();
+        assert!(descriptor.execute());
+    }
+    assert_eq!((values(&pool, &words), pool.length()), (vec![500], length));
+}
+
+/// What decision 18 says.
+#[test]
+fn an_operation_costs_four_fences_and_a_flush_for_each_line_and_each_time_a_word_changes() {
+    let pool: Pool<Counted<Traced>> = Pool::create(&*Controller::new().storage(), "pool", &options()).unwrap();
+    let words = set_up(&pool, WORDS as u64);
+    let operation = |count: usize, blocks: usize, added: u64| {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        (0..blocks).for_each(|_| _ = descriptor.acquire(64).unwrap());
+        for &word in &words[..count] {
+            let old = pool.backend().load(word);
+            descriptor.swap(word, old + added, old + 1).unwrap();
+        }
+        descriptor.execute()
+    };
+    operation(1, 0, 0);
+    pool.reclaim().unwrap();
+    for count in 1..=WORDS {
+        pool.backend().take();
+        assert!(operation(count, 0, 0));
+        let counters = pool.backend().take();
+        let lines = 1 + count.div_ceil(2) as u64;
+        let count = count as u64;
+        assert_eq!((counters.fences, counters.flushes), (4, lines + 2 * count + 1), "{count} words");
+        // The state twice before the decision; then each entry, and each word four times.
+        assert_eq!(counters.stores, 3 + 4 * count + 4 * count, "{count} words");
+        pool.reclaim().unwrap();
+        let recycled = pool.backend().take();
+        assert_eq!((recycled.fences, recycled.flushes, recycled.stores), (1, 1, 1));
+    }
+    pool.backend().take();
+    assert!(!operation(2, 0, 9));
+    let failed = pool.backend().take();
+    assert_eq!((failed.fences, failed.flushes), (1, 2), "a failure at the first word");
+    // The first block takes a chunk.
+    assert!(operation(1, 1, 0));
+    pool.reclaim().unwrap();
+    pool.backend().take();
+    let blocks = 3;
+    assert!(operation(1, blocks as usize, 0));
+    let acquired = pool.backend().take();
+    assert_eq!((acquired.fences, acquired.flushes), (4 + blocks, 5 + 2 * blocks), "{blocks} blocks");
+    let guard = pool.pin();
+    read(&pool, words[0], &guard);
+    let value = pool.backend().load(words[0]);
+    let reading = pool.backend().take();
+    assert_eq!(reading, Counters { lines_read: 1, ..Counters::default() });
+    compare_exchange(&pool, words[0], value, value + 1, &guard).unwrap();
+    let single = pool.backend().take();
+    assert_eq!((single.fences, single.flushes, single.stores), (1, 1, 2));
+}

@@ -1,0 +1,247 @@
+//! Threads that change the same words, in orders drawn by shuttle: what they see, and what a power loss at any instant
+//! leaves, is linearizable; and blocks belong to those who link them.
+//!
+//! One seed gives one program and its orders. With TERRANE_SOAK=1 there are many more.
+#![cfg(shuttle)]
+
+#[path = "support/history.rs"]
+mod history;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use history::{Call, Operation, Outcome, is_linearizable};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use terrane_pmem::pmwcas::{self, Descriptor};
+use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
+use terrane_storage::Storage;
+use terrane_storage::crash::{Budget, Controller, NameOrder};
+
+const SETUP: Site = Site::new("test");
+const THREADS: usize = 3;
+const WORDS: usize = 3;
+const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
+
+fn options() -> Options {
+    Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
+}
+
+/// A pool with a table of words, each in a line of its own.
+fn create(controller: &Controller) -> Pool<Traced> {
+    let pool: Pool<Traced> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
+    let mut intent = pool.intent();
+    let table = intent.acquire(WORDS as u64 * 64, ROOT).unwrap();
+    (0..WORDS as u64).for_each(|number| pool.backend().store(table + number * 64, 0));
+    pool.backend().persist(table..table + WORDS as u64 * 64, SETUP);
+    pool.backend().store(ROOT, table);
+    pool.backend().persist(ROOT..ROOT + 8, SETUP);
+    intent.finish();
+    // Descriptors are there.
+    drop(Descriptor::new(&pool, &pool.pin()).unwrap());
+    pool
+}
+
+fn word(pool: &Pool<Traced>, number: usize) -> u64 {
+    pool.backend().load(ROOT) + number as u64 * 64
+}
+
+fn values(pool: &Pool<Traced>) -> Vec<u64> {
+    let guard = pool.pin();
+    (0..WORDS).map(|number| pmwcas::read(pool, word(pool, number), &guard)).collect()
+}
+
+/// Runs seeds, half of them under a scheduler that prefers few switches; prints the one that fails.
+fn explore(test: &str, orders: usize, body: fn(u64)) {
+    let seeds = match std::env::var("TERRANE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..20_000u64,
+        None => 0..60,
+    };
+    for seed in seeds {
+        let run = move || match seed % 2 {
+            0 => shuttle::Runner::new(RandomScheduler::new_from_seed(seed, orders), config()).run(move || body(seed)),
+            _ => shuttle::Runner::new(PctScheduler::new_from_seed(seed, 3, orders), config()).run(move || body(seed)),
+        };
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("seed {seed}; replay with TERRANE_SEED={seed} make shuttle TEST={test}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn config() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 18;
+    config
+}
+
+/// A few operations on words with the values 0 and 1, so that old values come back all the time.
+fn program(random: &mut SmallRng) -> Vec<Operation> {
+    let bit = |random: &mut SmallRng| u64::from(random.random::<bool>());
+    (0..random.random_range(1..=3))
+        .map(|_| match random.random_range(0..6) {
+            0 => Operation::Read(random.random_range(0..WORDS)),
+            1 => Operation::Single(random.random_range(0..WORDS), bit(random), bit(random)),
+            _ => {
+                let first = random.random_range(0..WORDS);
+                let count = random.random_range(1..=WORDS);
+                let words = (first..first + count).map(|word| word % WORDS);
+                Operation::Swap(words.map(|word| (word, bit(random), bit(random))).collect())
+            }
+        })
+        .collect()
+}
+
+fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
+    let guard = pool.pin();
+    match operation {
+        Operation::Swap(changes) => {
+            let mut descriptor = Descriptor::new(pool, &guard).unwrap();
+            for &(number, old, new) in changes {
+                descriptor.swap(word(pool, number), old, new).unwrap();
+            }
+            Outcome::Changed(descriptor.execute())
+        }
+        &Operation::Single(number, old, new) => {
+            match pmwcas::compare_exchange(pool, word(pool, number), old, new, &guard) {
+                Ok(_) => Outcome::Changed(true),
+                Err(found) => Outcome::Value(found),
+            }
+        }
+        &Operation::Read(number) => Outcome::Value(pmwcas::read(pool, word(pool, number), &guard)),
+    }
+}
+
+/// Runs a program in each thread; the calls, with the number of events at which they began and ended.
+fn run_programs(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &mut SmallRng) -> Vec<Call> {
+    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (controller, pool, calls, program) = (controller.clone(), pool.clone(), calls.clone(), program(random));
+            shuttle::thread::spawn(move || {
+                for operation in program {
+                    let number = {
+                        let mut calls = calls.lock().unwrap();
+                        calls.push(Call { operation: operation.clone(), began: controller.events(), ended: None });
+                        controller.mark(0);
+                        calls.len() - 1
+                    };
+                    let outcome = run(&pool, &operation);
+                    let mut calls = calls.lock().unwrap();
+                    controller.mark(0);
+                    calls[number].ended = Some((controller.events(), outcome));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let calls = calls.lock().unwrap();
+    calls.clone()
+}
+
+/// The calls as they were after so many events.
+fn calls_at(calls: &[Call], cut: usize) -> Vec<Call> {
+    let began = calls.iter().filter(|call| call.began < cut).cloned();
+    began.map(|call| Call { ended: call.ended.filter(|(at, _)| *at <= cut), ..call }).collect()
+}
+
+fn words_are_linearizable(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let controller = Controller::new();
+    let pool = Arc::new(create(&controller));
+    let first = controller.events();
+    let calls = run_programs(&controller, &pool, &mut random);
+    let end = values(&pool);
+    assert!(is_linearizable(&calls, &[0; WORDS], &end), "{end:?} after {calls:#?}");
+    let last = controller.events();
+    for _ in 0..6 {
+        let cut = random.random_range(first..=last);
+        let calls = calls_at(&calls, cut);
+        for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
+            let pool: Pool<Traced> = Pool::open(&*image.storage(), "pool", &options()).unwrap();
+            let left = values(&pool);
+            assert!(is_linearizable(&calls, &[0; WORDS], &left), "{left:?} after {calls:#?}, {image:?}");
+        }
+    }
+}
+
+#[test]
+fn what_threads_see_and_what_a_power_loss_leaves_is_linearizable() {
+    explore("what_threads_see", 12, words_are_linearizable);
+}
+
+/// Puts a new block under two links, or gives up, or reads what both link to: blocks that hold their number in each word.
+fn relink(pool: &Pool<Traced>, numbers: &mut impl Iterator<Item = u64>, random: &mut SmallRng) {
+    let backend = pool.backend();
+    let links = [0, 1].map(|number| word(pool, number));
+    for _ in 0..random.random_range(1..=3) {
+        let guard = pool.pin();
+        let old = links.map(|link| pmwcas::read(pool, link, &guard));
+        for block in old.into_iter().filter(|block| *block != 0) {
+            let held = [0, 8, 16].map(|place| backend.load(block + place));
+            assert!(held[0] == held[1] && held[1] == held[2], "a block was reused under its reader: {held:?}");
+        }
+        let mut descriptor = Descriptor::new(pool, &guard).unwrap();
+        for (link, old) in links.into_iter().zip(old) {
+            let block = descriptor.acquire(64).unwrap();
+            let number = numbers.next().unwrap();
+            [0, 8, 16].into_iter().for_each(|place| backend.store(block + place, number));
+            backend.flush(block..block + 64, SETUP);
+            descriptor.swap(link, old, block).unwrap();
+            if old != 0 {
+                descriptor.release(old).unwrap();
+            }
+        }
+        match random.random_range(0..5) {
+            0 => drop(descriptor),
+            _ => _ = descriptor.execute(),
+        }
+        drop(guard);
+        if random.random() {
+            pool.reclaim().unwrap();
+        }
+    }
+}
+
+/// Exactly what the words link to is acquired.
+fn check_blocks(storage: &dyn Storage) {
+    let pool: Pool<Traced> = Pool::open(storage, "pool", &options()).unwrap();
+    let links = &values(&pool)[..2];
+    assert_eq!(links[0] == 0, links[1] == 0, "{links:?}");
+    let mut linked = BTreeSet::from([pool.backend().load(ROOT)]);
+    linked.extend(links.iter().filter(|link| **link != 0));
+    let mut acquired = BTreeSet::new();
+    pool.visit_blocks(|block, _| _ = acquired.insert(block)).unwrap();
+    assert_eq!(acquired, linked);
+    for link in links.iter().filter(|link| **link != 0) {
+        assert_eq!(pool.backend().load(*link), pool.backend().load(*link + 8));
+    }
+}
+
+fn blocks_belong_to_their_links(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let controller = Controller::new();
+    let pool = Arc::new(create(&controller));
+    let first = controller.events();
+    let threads: Vec<_> = (0..THREADS as u64)
+        .map(|thread| {
+            let (pool, mut random) = (pool.clone(), SmallRng::seed_from_u64(seed + thread));
+            shuttle::thread::spawn(move || relink(&pool, &mut (thread * 1000 + 1..), &mut random))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let last = controller.events();
+    drop(pool);
+    for cut in (0..6).map(|_| random.random_range(first..=last)).chain([last]) {
+        for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
+            check_blocks(&*image.storage());
+        }
+    }
+}
+
+#[test]
+fn blocks_belong_to_the_words_that_link_them() {
+    explore("blocks_belong", 4, blocks_belong_to_their_links);
+}
