@@ -13,6 +13,8 @@ use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEv
 const SETUP: Site = Site::new("test.setup");
 const NODE: Site = Site::new("test.node");
 const BUDGET: Budget = Budget { exhaustive_pending: 11, samples: 60, name_order: NameOrder::AnySubset };
+/// With TERRANE_SOAK=1.
+const LONG_BUDGET: Budget = Budget { exhaustive_pending: 17, samples: 5000, name_order: NameOrder::AnySubset };
 const DOMAIN: PersistenceDomain = PersistenceDomain::Adr;
 
 fn options(domain: PersistenceDomain) -> Options {
@@ -231,8 +233,9 @@ fn cuts(controller: &Controller) -> impl Iterator<Item = (usize, usize)> {
 fn after_a_power_loss_at_any_instant_operations_happened_whole_or_not_at_all() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr] {
         let (controller, models) = history(domain, None);
+        let budget = if std::env::var_os("TERRANE_SOAK").is_some() { LONG_BUDGET } else { BUDGET };
         for (cut, steps) in cuts(&controller) {
-            for image in controller.images(cut, &BUDGET, 1) {
+            for image in controller.images(cut, &budget, 1) {
                 expect(recover(&*image.storage(), domain, &models, steps), &image);
             }
         }

@@ -1,7 +1,7 @@
 //! Threads that change the same words, in orders drawn by shuttle: what they see, and what a power loss at any instant
 //! leaves, is linearizable; and blocks belong to those who link them.
 //!
-//! One seed gives one program and its orders. With TERRANE_SOAK=1 there are many more.
+//! One seed gives the operations and their orders. With TERRANE_SOAK=1 there are many more.
 #![cfg(shuttle)]
 
 #[path = "support/history.rs"]
@@ -21,7 +21,7 @@ use terrane_storage::crash::{Budget, Controller, NameOrder};
 
 const SETUP: Site = Site::new("test");
 const THREADS: usize = 3;
-const WORDS: usize = 3;
+const WORDS: usize = 2;
 const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
 fn options() -> Options {
@@ -77,21 +77,37 @@ fn config() -> shuttle::Config {
     config
 }
 
-/// A few operations on words with the values 0 and 1, so that old values come back all the time.
-fn program(random: &mut SmallRng) -> Vec<Operation> {
-    let bit = |random: &mut SmallRng| u64::from(random.random::<bool>());
-    (0..random.random_range(1..=3))
-        .map(|_| match random.random_range(0..6) {
-            0 => Operation::Read(random.random_range(0..WORDS)),
-            1 => Operation::Single(random.random_range(0..WORDS), bit(random), bit(random)),
-            _ => {
-                let first = random.random_range(0..WORDS);
-                let count = random.random_range(1..=WORDS);
-                let words = (first..first + count).map(|word| word % WORDS);
-                Operation::Swap(words.map(|word| (word, bit(random), bit(random))).collect())
-            }
-        })
-        .collect()
+/// The next operation of a thread, on words with the values 0 and 1, so that old values come back all the time. It mostly
+/// goes by what the thread has seen last.
+fn next_operation(random: &mut SmallRng, seen: &[u64; WORDS]) -> Operation {
+    let first = random.random_range(0..WORDS);
+    let old = |random: &mut SmallRng, word: usize| seen[word] ^ u64::from(random.random_range(0..8) == 0);
+    match random.random_range(0..6) {
+        0 => Operation::Read(first),
+        1 | 2 => {
+            let old = old(random, first);
+            Operation::Single(first, old, 1 - old)
+        }
+        _ => {
+            let count = random.random_range(1..=WORDS);
+            let words = (first..first + count).map(|word| word % WORDS);
+            Operation::Swap(words.map(|word| (word, old(random, word), random.random_range(0..2))).collect())
+        }
+    }
+}
+
+/// What a thread knows of the words after an operation.
+fn note(seen: &mut [u64; WORDS], operation: &Operation, outcome: Outcome) {
+    match (operation, outcome) {
+        (&(Operation::Read(word) | Operation::Single(word, ..)), Outcome::Value(value)) => seen[word] = value,
+        (&Operation::Single(word, _, new), Outcome::Changed(_)) => seen[word] = new,
+        (Operation::Swap(changes), Outcome::Changed(true)) => {
+            changes.iter().for_each(|&(word, _, new)| seen[word] = new);
+        }
+        // One of the values was another one.
+        (Operation::Swap(changes), _) => seen[changes[0].0] ^= 1,
+        (Operation::Read(_), Outcome::Changed(_)) => {}
+    }
 }
 
 fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
@@ -114,14 +130,17 @@ fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
     }
 }
 
-/// Runs a program in each thread; the calls, with the number of events at which they began and ended.
-fn run_programs(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &mut SmallRng) -> Vec<Call> {
+/// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
+fn run_threads(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
-            let (controller, pool, calls, program) = (controller.clone(), pool.clone(), calls.clone(), program(random));
+            let (controller, pool, calls) = (controller.clone(), pool.clone(), calls.clone());
+            let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
-                for operation in program {
+                let mut seen = [0; WORDS];
+                for _ in 0..random.random_range(1..=4) {
+                    let operation = next_operation(&mut random, &seen);
                     let number = {
                         let mut calls = calls.lock().unwrap();
                         calls.push(Call { operation: operation.clone(), began: controller.events(), ended: None });
@@ -129,6 +148,7 @@ fn run_programs(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: 
                         calls.len() - 1
                     };
                     let outcome = run(&pool, &operation);
+                    note(&mut seen, &operation, outcome);
                     let mut calls = calls.lock().unwrap();
                     controller.mark(0);
                     calls[number].ended = Some((controller.events(), outcome));
@@ -152,11 +172,11 @@ fn words_are_linearizable(seed: u64) {
     let controller = Controller::new();
     let pool = Arc::new(create(&controller));
     let first = controller.events();
-    let calls = run_programs(&controller, &pool, &mut random);
+    let calls = run_threads(&controller, &pool, &mut random);
     let end = values(&pool);
     assert!(is_linearizable(&calls, &[0; WORDS], &end), "{end:?} after {calls:#?}");
     let last = controller.events();
-    for _ in 0..6 {
+    for _ in 0..4 {
         let cut = random.random_range(first..=last);
         let calls = calls_at(&calls, cut);
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
@@ -208,7 +228,7 @@ fn relink(pool: &Pool<Traced>, numbers: &mut impl Iterator<Item = u64>, random: 
 /// Exactly what the words link to is acquired.
 fn check_blocks(storage: &dyn Storage) {
     let pool: Pool<Traced> = Pool::open(storage, "pool", &options()).unwrap();
-    let links = &values(&pool)[..2];
+    let links = &values(&pool);
     assert_eq!(links[0] == 0, links[1] == 0, "{links:?}");
     let mut linked = BTreeSet::from([pool.backend().load(ROOT)]);
     linked.extend(links.iter().filter(|link| **link != 0));

@@ -193,3 +193,18 @@ fn an_operation_that_others_help_happens_once() {
         },
     );
 }
+
+/// Two helpers are late: one has its answer, the other one asks again.
+#[test]
+fn an_answer_is_for_the_question_that_was_asked() {
+    explore(
+        &[&[(0, 0, 1)]],
+        4,
+        &[
+            |words, thread| words.execute(0, thread) && kernel::compare_exchange(words, data(0), 1, 0, thread).is_ok(),
+            |words, thread| words.execute(0, thread),
+            |words, thread| words.execute(0, thread),
+        ],
+        |left, succeeded| assert_eq!((left, succeeded), ([0; 3].as_slice(), vec![true; 3])),
+    );
+}

@@ -8,7 +8,7 @@ use terrane_storage::crash::{Budget, Controller, Image};
 use super::kernel::{self, Answer};
 use super::layout::{DIRTY, conditional, entry_place, installed};
 use super::*;
-use crate::{Counted, Counters, Options, PersistenceDomain, ROOT, Traced};
+use crate::{Counted, Counters, Dropping, Instruction, Options, PersistenceDomain, ROOT, Traced};
 
 const SETUP: Site = Site::new("test");
 const BUDGET: Budget =
@@ -44,7 +44,7 @@ fn create(count: u64) -> (Arc<Controller>, Pool<Traced>, Vec<u64>) {
 }
 
 /// Writes an operation down as its owner does, and stops there. The second value is added to each word's.
-fn prepared(pool: &Pool<Traced>, guard: &Guard<'_>, words: &[u64], added: u64) -> u64 {
+fn prepared<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64], added: u64) -> u64 {
     let mut descriptor = Descriptor::new(pool, guard).unwrap();
     for &word in words {
         let old = pool.backend().load(word);
@@ -214,6 +214,45 @@ fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() 
     after_power_loss(&controller, |pool, image| {
         assert_eq!(pool.backend().load(words[1]), installed(place), "data was changed: {image:?}");
     });
+}
+
+/// Recovers from a crash after the decision; whether a power loss at any instant of it, or later, leaves what was decided.
+fn recovery_holds_without(dropped: Option<(Instruction, &str)>) -> bool {
+    let controller = Controller::new();
+    let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
+    let words = set_up(&pool, 3);
+    let guard = pool.pin();
+    let descriptors = [prepared(&pool, &guard, &words[..2], 10), prepared(&pool, &guard, &words[2..], 10)];
+    let backend = pool.backend();
+    for (word, descriptor) in [(words[0], descriptors[0]), (words[1], descriptors[0]), (words[2], descriptors[1])] {
+        backend.store(word, installed(descriptor));
+        backend.persist(word..word + 8, SETUP);
+    }
+    let undecided = Status::load(backend, descriptors[0]);
+    backend.store(descriptors[0], Status { state: State::Succeeded, ..undecided }.encode());
+    backend.persist(descriptors[0]..descriptors[0] + 8, SETUP);
+    if let Some((instruction, site)) = dropped {
+        backend.leave_out(instruction, site);
+    }
+    let first = controller.events();
+    pool.recover_intents().unwrap();
+    // The descriptors are used again.
+    prepared(&pool, &guard, &words[..1], 10);
+    prepared(&pool, &guard, &words[..1], 10);
+    (first..=controller.events()).all(|cut| {
+        controller.images(cut, &BUDGET, 1).all(|image| {
+            let pool = Pool::open(&*image.storage(), "pool", &options()).unwrap();
+            catch_unwind(AssertUnwindSafe(|| values(&pool, &words))).is_ok_and(|values| values == [11, 12, 3])
+        })
+    })
+}
+
+#[test]
+fn recovery_can_leave_out_no_flush_and_no_fence_of_the_words() {
+    assert!(recovery_holds_without(None));
+    for instruction in [Instruction::Flush, Instruction::Fence] {
+        assert!(!recovery_holds_without(Some((instruction, "pmwcas.roll"))), "{instruction:?} can be left out");
+    }
 }
 
 #[test]
