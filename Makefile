@@ -35,7 +35,7 @@ loom:
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target-dir $(TARGET)/shuttle -p terrane-pmem --test pmwcas_shuttle $(TEST)
+	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target-dir $(TARGET)/shuttle -p terrane-pmem --test '*_shuttle' $(TEST)
 
 lint:
 	$(CARGO) fmt --all --check

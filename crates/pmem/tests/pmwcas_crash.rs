@@ -12,7 +12,7 @@ use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEv
 
 const SETUP: Site = Site::new("test.setup");
 const NODE: Site = Site::new("test.node");
-const BUDGET: Budget = Budget { exhaustive_pending: 11, samples: 60, name_order: NameOrder::AnySubset };
+const BUDGET: Budget = Budget { exhaustive_pending: 10, samples: 40, name_order: NameOrder::AnySubset };
 /// With TERRANE_SOAK=1.
 const LONG_BUDGET: Budget = Budget { exhaustive_pending: 17, samples: 5000, name_order: NameOrder::AnySubset };
 const DOMAIN: PersistenceDomain = PersistenceDomain::Adr;

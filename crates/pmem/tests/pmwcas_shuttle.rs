@@ -1,19 +1,21 @@
 //! Threads that change the same words, in orders drawn by shuttle: what they see, and what a power loss at any instant
 //! leaves, is linearizable; and blocks belong to those who link them.
 //!
-//! One seed gives the operations and their orders. With TERRANE_SOAK=1 there are many more.
+//! One seed gives the operations and their orders.
 #![cfg(shuttle)]
 
 #[path = "support/history.rs"]
 mod history;
+#[path = "support/orders.rs"]
+mod orders;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use history::{Call, Operation, Outcome, is_linearizable};
+use orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
@@ -50,31 +52,6 @@ fn word(pool: &Pool<Traced>, number: usize) -> u64 {
 fn values(pool: &Pool<Traced>) -> Vec<u64> {
     let guard = pool.pin();
     (0..WORDS).map(|number| pmwcas::read(pool, word(pool, number), &guard)).collect()
-}
-
-/// Runs seeds, half of them under a scheduler that prefers few switches; prints the one that fails.
-fn explore(test: &str, orders: usize, body: fn(u64)) {
-    let seeds = match std::env::var("TERRANE_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..20_000u64,
-        None => 0..60,
-    };
-    for seed in seeds {
-        let run = move || match seed % 2 {
-            0 => shuttle::Runner::new(RandomScheduler::new_from_seed(seed, orders), config()).run(move || body(seed)),
-            _ => shuttle::Runner::new(PctScheduler::new_from_seed(seed, 3, orders), config()).run(move || body(seed)),
-        };
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}; replay with TERRANE_SEED={seed} make shuttle TEST={test}");
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
-fn config() -> shuttle::Config {
-    let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 18;
-    config
 }
 
 /// The next operation of a thread, on words with the values 0 and 1, so that old values come back all the time. It mostly

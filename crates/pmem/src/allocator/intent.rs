@@ -32,7 +32,7 @@ const CLEAR: Site = Site::new("allocator.clear");
 /// A block is acquired for a word, its *link*, and released from one. When the intent ends (by
 /// [`Intent::finish`], [`Intent::retire`] or by being dropped) or after a crash, each block that it names is acquired if
 /// its link holds its offset, and free otherwise; a link in a block that is free counts as holding nothing. The low
-/// six bits of a link are the structure's own. So whatever way an operation ends, no block is lost.
+/// six bits of a link are the structure's own, and [`crate::pmwcas::FLAGS`] are no part of it either. So whatever way an operation ends, no block is lost.
 ///
 /// Links are words that no multi-word compare-and-swap changes ([`crate::pmwcas`] says why, and what to do there).
 ///

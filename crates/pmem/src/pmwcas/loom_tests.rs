@@ -199,7 +199,7 @@ fn an_operation_that_others_help_happens_once() {
 fn an_answer_is_for_the_question_that_was_asked() {
     explore(
         &[&[(0, 0, 1)]],
-        4,
+        3,
         &[
             |words, thread| words.execute(0, thread) && kernel::compare_exchange(words, data(0), 1, 0, thread).is_ok(),
             |words, thread| words.execute(0, thread),

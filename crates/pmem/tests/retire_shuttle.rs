@@ -1,0 +1,114 @@
+//! Threads that retire blocks under each other's eyes, in orders drawn by shuttle: no reader meets a reused block, and a
+//! crash at any instant loses none.
+#![cfg(shuttle)]
+
+#[path = "support/orders.rs"]
+mod orders;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use orders::explore;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
+use terrane_storage::Storage;
+use terrane_storage::crash::{Budget, Controller, NameOrder};
+
+const SITE: Site = Site::new("test");
+const THREADS: u64 = 3;
+const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
+
+fn options() -> Options {
+    Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
+}
+
+/// Puts a new block in the place of the linked one; a block has the same number in each of its words.
+fn replace(pool: &Pool<Traced>, link: u64, number: u64) {
+    let backend = pool.backend();
+    let guard = pool.pin();
+    let mut intent = pool.intent();
+    let old = backend.load(link);
+    if old != 0 {
+        intent.release(old, link).unwrap();
+    }
+    let block = intent.acquire(64, link).unwrap();
+    [0, 8, 16].into_iter().for_each(|place| backend.store(block + place, number));
+    backend.persist(block..block + 24, SITE);
+    backend.store(link, block);
+    backend.persist(link..link + 8, SITE);
+    intent.retire(&guard);
+}
+
+fn look(pool: &Pool<Traced>, link: u64, thread: u64) {
+    let _guard = pool.pin();
+    let block = pool.backend().load(link);
+    if block != 0 {
+        // Long enough for others to do much meanwhile.
+        let first = pool.backend().load(block);
+        for place in [0, 8, 16].into_iter().cycle().take(60) {
+            let number = pool.backend().load(block + place);
+            assert!(number == first && number / 100 == thread, "reused under its reader: {number} by thread {thread}");
+        }
+    }
+}
+
+fn run(pool: &Pool<Traced>, links: u64, thread: u64, random: &mut SmallRng) {
+    for round in 0..6 {
+        match random.random_range(0..3) {
+            0 => {
+                let other = random.random_range(0..THREADS);
+                look(pool, links + other * 8, other);
+            }
+            _ => replace(pool, links + thread * 8, thread * 100 + round),
+        }
+        if random.random() {
+            pool.reclaim().unwrap();
+        }
+    }
+}
+
+/// Exactly what is linked is acquired.
+fn check(storage: &dyn Storage) {
+    let pool: Pool<Traced> = Pool::open(storage, "pool", &options()).unwrap();
+    let links = pool.backend().load(ROOT);
+    let mut linked: BTreeSet<u64> = (0..THREADS).map(|thread| pool.backend().load(links + thread * 8)).collect();
+    linked.remove(&0);
+    linked.insert(links);
+    let mut acquired = BTreeSet::new();
+    pool.visit_blocks(|block, _| _ = acquired.insert(block)).unwrap();
+    assert_eq!(acquired, linked);
+}
+
+fn threads_retire(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let controller = Controller::new();
+    let pool: Arc<Pool<Traced>> = Arc::new(Pool::create(&*controller.storage(), "pool", &options()).unwrap());
+    let mut intent = pool.intent();
+    let links = intent.acquire(64, ROOT).unwrap();
+    (0..THREADS).for_each(|thread| pool.backend().store(links + thread * 8, 0));
+    pool.backend().persist(links..links + 64, SITE);
+    pool.backend().store(ROOT, links);
+    pool.backend().persist(ROOT..ROOT + 8, SITE);
+    intent.finish();
+    let first = controller.events();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let (pool, mut random) = (pool.clone(), SmallRng::from_rng(&mut random));
+            shuttle::thread::spawn(move || run(&pool, links, thread, &mut random))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    drop(pool);
+    let last = controller.events();
+    for cut in (0..4).map(|_| random.random_range(first..=last)).chain([last]) {
+        for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
+            check(&*image.storage());
+        }
+    }
+}
+
+#[test]
+fn readers_meet_no_reused_block_and_crashes_lose_none() {
+    explore("readers_meet", 6, threads_retire);
+}
