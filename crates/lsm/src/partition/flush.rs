@@ -143,11 +143,13 @@ impl Partition {
         parts: &[Arc<dyn DiskPart>],
         flushed_sequence: u64,
     ) -> Result<()> {
-        let _exchange = self.exchange.lock();
-        let next = self.version.load().with_flushed(generation, parts);
-        let mut next = next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
-        next.flushed_sequence = flushed_sequence;
-        self.version.store(Arc::new(next));
+        {
+            let _exchange = self.exchange.lock();
+            let next = self.version.load().with_flushed(generation, parts);
+            let mut next = next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
+            next.flushed_sequence = flushed_sequence;
+            self.version.store(Arc::new(next));
+        }
         self.snapshots.replace(generation, parts);
         Ok(())
     }

@@ -45,14 +45,13 @@ pub struct SnapshotRegistry {
 impl SnapshotRegistry {
     /// The sequence numbers below `cut` of live snapshots, ascending.
     pub fn sequences_below(&self, cut: u64) -> Vec<u64> {
-        let mut live = self.live.lock();
-        live.retain(|pinned| pinned.strong_count() > 0);
-        let mut sequences: Vec<u64> = live
-            .iter()
-            .filter_map(Weak::upgrade)
-            .map(|pinned| pinned.sequence)
-            .filter(|sequence| *sequence < cut)
-            .collect();
+        let pinned = {
+            let mut live = self.live.lock();
+            live.retain(|pinned| pinned.strong_count() > 0);
+            Self::upgrade(&live)
+        };
+        let mut sequences: Vec<u64> =
+            pinned.iter().map(|pinned| pinned.sequence).filter(|sequence| *sequence < cut).collect();
         sequences.sort_unstable();
         sequences.dedup();
         sequences
@@ -65,12 +64,19 @@ impl SnapshotRegistry {
 
     /// Has every live snapshot that sees `flushed` read `parts` (one of each index) instead.
     pub(super) fn replace(&self, flushed: &Arc<Generation>, parts: &[Arc<dyn DiskPart>]) {
-        for pinned in self.live.lock().iter().filter_map(Weak::upgrade) {
+        // Snapshots made from here on do not see it.
+        let live = Self::upgrade(&self.live.lock());
+        for pinned in live {
             let version = pinned.version.load_full();
             if let Some(next) = version.with_flushed(flushed, parts) {
                 pinned.version.store(Arc::new(next));
             }
         }
+    }
+
+    /// The live snapshots, to be let go of without the lock: the last to do so may remove files.
+    fn upgrade(live: &[Weak<PinnedVersion>]) -> Vec<Arc<PinnedVersion>> {
+        live.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
