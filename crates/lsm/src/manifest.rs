@@ -218,8 +218,14 @@ impl ManifestFile {
             .and_then(|()| self.storage.rename(NEW_NAME, NAME))
             .and_then(|()| self.storage.sync_directory(""));
         if let Err(error) = renamed {
-            state.failed = Some(error.to_string());
-            return Err(error.into());
+            let cause = error.to_string();
+            state.failed = Some(cause.clone());
+            // Free space alone does not help any more.
+            return Err(if error.is_storage_full() && !error.operation().is_sync() {
+                Error::Poisoned { cause }
+            } else {
+                error.into()
+            });
         }
         state.manifest = Arc::new(manifest);
         Ok(result)

@@ -69,3 +69,23 @@ fn a_step_that_finds_no_room_to_write_can_be_repeated() {
         assert_eq!(Manifest::read(&*faulty).unwrap().unwrap().last_sequence, 2);
     }
 }
+
+/// Whether a rename that fails has happened is not known, so a full disk is no reason to write again.
+#[test]
+fn a_rename_for_which_there_is_no_space_says_to_reopen() {
+    let (faulty, file) = created();
+    let before = faulty.calls_open_to(Fault::StorageFull);
+    step(&file, 1).unwrap();
+    let calls = faulty.calls_open_to(Fault::StorageFull) - before;
+    let mut poisoned = 0;
+    for at in 1..=calls {
+        let (faulty, file) = created();
+        step(&file, 1).unwrap();
+        faulty.arm(FaultPlan { at, fault: Fault::StorageFull, persistent: false });
+        let error = step(&file, 2).unwrap_err();
+        assert_eq!(file.has_failed(), matches!(error, Error::Poisoned { .. }), "call {at}: {error}");
+        assert_eq!(file.has_failed(), error.to_string().contains("reopen"), "call {at}: {error}");
+        poisoned += u32::from(file.has_failed());
+    }
+    assert_eq!(poisoned, 1, "of {calls} calls the rename");
+}

@@ -158,6 +158,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Refuses writes because of this error.
+    pub(crate) fn poisoned(&self) -> Self {
+        match self {
+            Self::Poisoned { .. } => self.clone(),
+            Self::Full { what } => Self::Poisoned { cause: format!("no space left for {what}") },
+            other => Self::Poisoned { cause: other.to_string() },
+        }
+    }
+
     /// Exit code of a command that ends with this error.
     pub const FAILURE: i32 = 1;
     /// Exit code for a wrong call.

@@ -123,3 +123,27 @@ fn a_batch_that_fills_the_disk_tells_what_is_durable() {
     drop((dataset, store));
     assert_eq!(count(&storage, Durability::Power), told);
 }
+
+/// Without the thread that flushes, a write that finds no room would wait for ever.
+#[test]
+fn writes_are_refused_after_a_panic_of_the_flush() {
+    let hooked = Arc::new(HookedStorage::new(Arc::new(MemoryStorage::new())));
+    let options = Options {
+        background: true,
+        memory_limit: terrane::MEMORY_LIMIT_MIN,
+        durability: Some(Durability::None),
+        ..Options::default()
+    };
+    let store = Store::open_on(hooked.clone(), options).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    hooked.on_create(|name| assert!(!name.starts_with("components/"), "a flush that panics on purpose"));
+    let text = "t".repeat(64 << 10);
+    let refused = (0..1000).find_map(|key| {
+        dataset.insert(&Record::at(key, 1.0, 1.0, vec![Value::Utf8(text.clone()), Value::Int(key)])).err()
+    });
+    let message = refused.expect("more than memory takes").to_string();
+    assert!(message.contains("the thread that flushes panicked") && message.contains("reopen"), "{message}");
+    assert_eq!(message.matches("refuses writes").count(), 1, "{message}");
+    // What was acknowledged is flushed by the close.
+    store.close().unwrap();
+}

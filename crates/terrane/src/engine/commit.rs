@@ -56,7 +56,7 @@ impl Engine {
             Ok(())
         };
         if let Err(error) = apply() {
-            let error = Error::Poisoned { cause: error.to_string() };
+            let error = Error::from(error).poisoned();
             self.visibility.fail(&error);
             return Err(error);
         }

@@ -383,11 +383,28 @@ impl Engine {
 
 /// What the framework's flush gets from a closure of the engine.
 fn lsm_error(error: Error) -> terrane_lsm::Error {
-    terrane_lsm::Error::Poisoned { cause: error.to_string() }
+    let cause = match error {
+        Error::Poisoned { cause } => cause,
+        other => other.to_string(),
+    };
+    terrane_lsm::Error::Poisoned { cause }
 }
 
 fn flush_loop(engine: &Weak<Engine>) {
+    /// Has the store refuse writes if a flush panics, so that nobody waits for a thread that is gone.
+    struct Abandoned<'a>(&'a Engine);
+    impl Drop for Abandoned<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let cause = "the thread that flushes panicked".into();
+                self.0.visibility.fail(&Error::Poisoned { cause });
+                let _state = self.0.maintenance.state.lock();
+                self.0.maintenance.changed.notify_all();
+            }
+        }
+    }
     while let Some(engine) = engine.upgrade() {
+        let _abandoned = Abandoned(&engine);
         {
             let mut state = engine.maintenance.state.lock();
             while !state.flush_wanted && !state.stopping {

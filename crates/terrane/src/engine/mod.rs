@@ -103,7 +103,7 @@ impl Engine {
     pub fn note_failure(&self, error: &Error) {
         let failed_sync = matches!(error, Error::Storage(storage) if storage.operation().is_sync());
         if failed_sync || self.workshop.manifest.has_failed() {
-            self.visibility.fail(&Error::Poisoned { cause: error.to_string() });
+            self.visibility.fail(&error.poisoned());
         }
     }
 

@@ -124,6 +124,7 @@ impl Engine {
         if state.stopping {
             return Err(closed());
         }
+        self.check_writable()?;
         if let Some(error) = state.flush_failed.as_ref().filter(|_| state.rounds > first_round) {
             return Err(error.clone());
         }
