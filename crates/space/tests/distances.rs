@@ -29,6 +29,34 @@ fn planar_distances_are_euclidean() {
     }
 }
 
+/// A power of two changes no digit of the positions, so none of the distance either, down to where
+/// numbers lose digits themselves.
+#[test]
+fn planar_distances_keep_their_digits_at_every_scale() {
+    for (x, y, path) in [
+        (0.0, 0.0, [(-9.0, 2.0), (9.0, 3.0)]),
+        (12.0, 6.0, [(-9.0, 2.0), (9.0, 3.0)]),
+        (-40.0, 0.5, [(-9.0, 2.0), (9.0, 3.0)]),
+        (3.0, 2.0, [(1.0, 7.0), (1.0, -7.0)]),
+        (5.0, 5.0, [(1.0, 1.0), (1.0, 1.0)]),
+    ] {
+        let at = |scale: f64| {
+            let [a, b] = path.map(|(x, y)| format!("{:e} {:e}", x * scale, y * scale));
+            measure(CoordinateSystem::Planar, x * scale, y * scale, &format!("LINESTRING ({a}, {b})")).unwrap()
+        };
+        let expected = at(1.0);
+        for exponent in (-1018..=490).step_by(4) {
+            let scale = 2f64.powi(exponent);
+            let found = at(scale) / scale;
+            assert!((found - expected).abs() <= 1e-14 * expected, "{found} instead of {expected} at {scale:e}");
+        }
+    }
+    // A short line far away, and a long one very near.
+    assert_eq!(measure(CoordinateSystem::Planar, 3.0, 4.0, "LINESTRING (0 0, 1e-300 1e-300)"), Some(5.0));
+    let found = measure(CoordinateSystem::Planar, 0.0, 0.0, "LINESTRING (-1e140 1e-300, 1e140 1e-300)").unwrap();
+    assert!((found / 1e-300 - 1.0).abs() < 1e-14, "{found:e}");
+}
+
 #[test]
 fn lonlat_distances_are_metres_along_the_sphere() {
     for (x, y, text, degrees) in [

@@ -138,6 +138,26 @@ fn the_boundary_of_a_polygon_intersects_but_is_not_within() {
 }
 
 #[test]
+fn predicates_are_exact_next_to_nothing() {
+    for scale in ["1e-90", "1e-154", "1e-170", "1e-300"] {
+        let scaled = |text: &str| text.replace('@', scale.strip_prefix('1').unwrap());
+        let triangle = query(&scaled("POLYGON ((0 0, 1@ 0, 0 1@, 0 0))"), PLANAR);
+        for (text, intersects, within) in [
+            ("POINT (0.4@ 0.4@)", true, true),
+            ("POINT (0.5@ 0.5@)", true, false),
+            ("POINT (0.9@ 0.9@)", false, false),
+            ("LINESTRING (0.9@ 0.2@, 0.2@ 0.9@)", false, false),
+            ("LINESTRING (0.1@ 0.2@, 0.2@ 0.1@)", true, true),
+            ("LINESTRING (0 0, 0.9@ 0.9@)", true, false),
+        ] {
+            let other = wkt(&scaled(text));
+            assert_eq!(triangle.intersects(&other), Ok(intersects), "{} at {scale}", scaled(text));
+            assert_eq!(triangle.within(&other), Ok(within), "{} at {scale}", scaled(text));
+        }
+    }
+}
+
+#[test]
 fn empty_geometries_meet_nothing() {
     let square = query("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", PLANAR);
     for empty in ["POINT EMPTY", "POLYGON EMPTY", "GEOMETRYCOLLECTION (POINT EMPTY)"] {

@@ -78,6 +78,25 @@ fn anti_matter_is_met_before_what_it_deletes_from_right_beside_it() {
     }
 }
 
+/// Squares of such distances are nothing.
+#[test]
+fn what_is_next_to_nothing_comes_in_order() {
+    let (_store, dataset) = dataset(CoordinateSystem::Planar, false);
+    for key in [5, 2, 9, 1, 7] {
+        let (near, far) = (f64::from(key) * 1e-300, f64::from(key) * 1e-300 + 1e-301);
+        let tile =
+            format!("POLYGON(({near:e} -1e-300,{far:e} -1e-300,{far:e} 1e-300,{near:e} 1e-300,{near:e} -1e-300))");
+        dataset.insert(&line(i64::from(key), &tile)).unwrap();
+    }
+    for flushed in [false, true] {
+        if flushed {
+            dataset.flush().unwrap();
+        }
+        let found = keys_of(&dataset.snapshot(), &Query::new().nearest(0.0, 0.0, 5));
+        assert_eq!(found, [1, 2, 5, 7, 9].map(Key::Int), "flushed: {flushed}");
+    }
+}
+
 /// Where fewer records than wanted meet the conditions, the search still reads no more of the
 /// index than the conditions' window meets.
 #[test]

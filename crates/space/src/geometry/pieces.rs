@@ -14,7 +14,7 @@ use num_bigint::BigInt;
 
 use super::area::{Area, Areas};
 use super::edges::EdgeTree;
-use super::segment::{Segment, orientation};
+use super::segment::{Segment, integers, orientation};
 use crate::Point;
 
 /// What lies beside one piece; of pairs, the first is the left side.
@@ -277,18 +277,3 @@ impl PartialEq for Share {
 }
 
 impl Eq for Share {}
-
-/// Integers in the proportion of finite numbers.
-fn integers<const N: usize>(values: [f64; N]) -> [BigInt; N] {
-    let parts = values.map(|value| {
-        let bits = value.to_bits();
-        let fraction = (bits & ((1 << 52) - 1)) as i64;
-        let (mantissa, exponent) = match (bits >> 52) & 0x7ff {
-            0 => (fraction, 1),
-            exponent => (fraction | 1 << 52, exponent),
-        };
-        (if value < 0.0 { -mantissa } else { mantissa }, exponent)
-    });
-    let least = parts.iter().filter(|(mantissa, _)| *mantissa != 0).map(|(_, exponent)| *exponent).min().unwrap_or(0);
-    parts.map(|(mantissa, exponent)| BigInt::from(mantissa) << exponent.saturating_sub(least))
-}

@@ -57,6 +57,46 @@ fn the_sides_of_a_start_are_those_that_a_ray_finds() {
     assert!(counts.iter().all(|count| *count > 300), "{counts:?}");
 }
 
+/// Powers of two from the least to the greatest that coordinates have: to scale an axis changes no
+/// digit and no side, whatever the products come to.
+#[test]
+fn sides_are_the_same_on_axes_of_every_scale() {
+    use geo::kernels::Orientation;
+    let (mut random, mut counts) = (SmallRng::seed_from_u64(7), [0; 3]);
+    for round in 0..100_000 {
+        let [a, b, c] = std::array::from_fn(|_| [random.random_range(-9..10_i64), random.random_range(-9..10_i64)]);
+        let scales = [0, 1].map(|_| {
+            let exponent: i32 = random.random_range(-1074..=490);
+            2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
+        });
+        let point = |of: [i64; 2]| Point::new(of[0] as f64 * scales[0], of[1] as f64 * scales[1]);
+        let turn = (a[0] - c[0]) * (b[1] - c[1]) - (a[1] - c[1]) * (b[0] - c[0]);
+        let expected = [Orientation::Clockwise, Orientation::Collinear, Orientation::CounterClockwise];
+        let index = (turn.signum() + 1) as usize;
+        let found = orientation(point(a), point(b), point(c));
+        assert_eq!(found, expected[index], "round {round}: {:?} {:?} {:?}", point(a), point(b), point(c));
+        counts[index] += 1;
+    }
+    assert!(counts.iter().all(|count| *count > 1_000), "{counts:?}");
+}
+
+/// Next to a long line, the least number there is decides; and the last digit of a number whose
+/// products with others no number holds.
+#[test]
+fn the_least_number_is_a_side() {
+    use geo::kernels::Orientation;
+    let (a, b, near) = (Point::new(-1.0, 0.0), Point::new(1e150, 0.0), 3e-160_f64);
+    for (y, last, expected) in [
+        (5e-324, near.next_up(), Orientation::CounterClockwise),
+        (0.0, near, Orientation::Collinear),
+        (-5e-324, near.next_down(), Orientation::Clockwise),
+    ] {
+        assert_eq!(orientation(a, b, Point::new(5e-324, y)), expected, "{y:e}");
+        let diagonal = Point::new(1e-160, 1e-160);
+        assert_eq!(orientation(Point::new(0.0, 0.0), diagonal, Point::new(near, last)), expected, "{last:e}");
+    }
+}
+
 fn polygon(coords: Vec<(f64, f64)>) -> Geometry<f64> {
     Geometry::Polygon(Polygon::new(LineString::from(coords), Vec::new()))
 }
