@@ -220,8 +220,10 @@ impl Importer {
     /// if it fails, the import is given up.
     ///
     /// # Errors
-    /// What `on_refused` returns; storage. The dataset is then what it was, unless it stayed open
-    /// which manifest is on disk: the store refuses writes then, and opening it again shows.
+    /// What `on_refused` returns; [`Error::DuplicateKey`] if a writer or another import took one of
+    /// the keys after the rows had been judged, for which the import as a whole fails and can be
+    /// repeated; storage. The dataset is then what it was, unless it stayed open which manifest is on
+    /// disk: the store refuses writes then, and opening it again shows.
     pub fn finish(self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ImportReport> {
         self.finish_after(on_refused, &mut |_| Ok(()))
     }
