@@ -238,6 +238,10 @@ impl Partition {
         bytes_max: u64,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
+        // Who finds nothing to do does not wait for a merge, or a whole compaction, that is under way.
+        if !self.version.load().components.iter().any(|parts| policy.choose(&sizes(parts)).is_some()) {
+            return Ok(None);
+        }
         // Chosen under the lock, or another merge might have put other components in these places.
         let merging = self.merging.lock();
         let version = self.version();
@@ -275,8 +279,9 @@ impl Partition {
             let newer = parts.len().saturating_sub(left);
             left = parts.len() - newer;
             let step = match &parts[newer..] {
+                [] => return Ok(total),
                 // What was merged just now leaves nothing out.
-                [] | [_] if total.is_some() => return Ok(total),
+                [_] if total.is_some() => return Ok(total),
                 [only] => {
                     let meta = only.file().meta();
                     if meta.statistics.antimatter == 0 && !meta.has_sequences {
