@@ -187,6 +187,29 @@ proptest! {
     }
 }
 
+/// Within micrometres of a pole, where the cosine of the latitude has few digits unless it comes from the colatitude.
+#[test]
+fn distance_bounds_enclose_the_chords_next_to_the_poles() {
+    let least = 2f64.powi(-46);
+    for pole in [-90.0, 90.0f64] {
+        for steps in [6, 7, 13, 306, 1000, 1017, 3000, 30_000, 3_000_000].map(f64::from) {
+            let y = |steps: f64| pole - pole.signum() * steps * least;
+            let entries = (0..100u32).map(|number| {
+                // The last one elsewhere, so that the leaf has steps in latitude too.
+                let (x, y) = (65.0 + f64::from(number) * 0.0399, y(steps + if number == 99 { 2.0 } else { 0.0 }));
+                let rect = Rect { x0: x, y0: y, x1: x, y1: y };
+                Entry { rect, key: number.to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
+            });
+            let from = Point { x: 65.0, y: y(steps) };
+            let prepared = PreparedPoint::new(from);
+            with_leaf(&ordered(entries.collect()), |leaf| {
+                check_bounds(leaf, Surface::Sphere(from), 10, |point| prepared.chord_squared(point))
+            })
+            .unwrap();
+        }
+    }
+}
+
 /// Hands over the only leaf of a component of few points.
 fn with_leaf<R>(entries: &[Entry], check: impl FnOnce(&Leaf<'_>) -> R) -> R {
     let mut bench = Bench::new();

@@ -14,6 +14,7 @@ mod rect;
 #[cfg(test)]
 mod tests;
 
+pub use angle::sin_cos_latitude;
 pub use arc::{arc_rect, distance_to_arc_m};
 pub use cap::cap_windows;
 pub use distance::{PreparedPoint, chord_squared_from_distance_m, distance_m, distance_m_from_chord};

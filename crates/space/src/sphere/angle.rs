@@ -4,7 +4,7 @@ use crate::Point;
 
 /// Sine and cosine of a latitude in degrees; the cosine is exactly 0 at the poles.
 #[inline]
-pub(super) fn sin_cos_latitude(latitude: f64) -> (f64, f64) {
+pub fn sin_cos_latitude(latitude: f64) -> (f64, f64) {
     if latitude.abs() <= 45.0 {
         latitude.to_radians().sin_cos()
     } else {

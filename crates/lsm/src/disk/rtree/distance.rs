@@ -3,6 +3,7 @@
 //! They are single-precision numbers, so that many are computed by one instruction; where
 //! those round, a lower bound is taken down and an upper bound up by more than they can err.
 
+use terrane_space::sphere::sin_cos_latitude;
 use terrane_space::{Point, Rect, RectF32, f32_below};
 
 use super::kernels::{self, ERROR, ROUNDING};
@@ -33,7 +34,7 @@ impl Origin {
     pub fn new(surface: Surface) -> Self {
         let (place, cos) = match surface {
             Surface::Plane(place) => (place, 1.0),
-            Surface::Sphere(place) => (place, place.y.to_radians().cos().max(0.0)),
+            Surface::Sphere(place) => (place, cosine(place.y)),
         };
         Self { surface, around: RectF32::outward(Rect::from_point(place)), cos }
     }
@@ -58,6 +59,11 @@ struct Scales {
     stretch: f64,
 }
 
+/// The cosine of a latitude, with all its digits next to the poles, as the exact measure has it.
+fn cosine(latitude: f64) -> f64 {
+    sin_cos_latitude(latitude).1.max(0.0)
+}
+
 /// A squared chord is the sum of (2 sin(dy / 2))² and cos y cos y' (2 sin(dx / 2))². Over a leaf, its
 /// sines and cosines change little.
 fn sphere_scales(place: Point, cos: f64, x: EvenSteps, y: EvenSteps) -> Option<Scales> {
@@ -71,7 +77,7 @@ fn sphere_scales(place: Point, cos: f64, x: EvenSteps, y: EvenSteps) -> Option<S
     if half_x > std::f64::consts::FRAC_PI_2 {
         return None;
     }
-    let (first_cos, last_cos) = (y.first.to_radians().cos(), y_last.to_radians().cos());
+    let (first_cos, last_cos) = (cosine(y.first), cosine(y_last));
     let over_equator = y.first <= 0.0 && y_last >= 0.0;
     let cos_max = if over_equator { 1.0 } else { first_cos.max(last_cos) };
     let cos_min = first_cos.min(last_cos).max(0.0);
