@@ -7,6 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -98,16 +99,23 @@ impl Mapping {
     /// The word at an offset; `None` if that is not aligned or not mapped.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
-        let offset = usize::try_from(offset).ok()?;
+        self.words(offset, WORD_LENGTH as u64)?.first()
+    }
+
+    /// The words of `length` bytes at an offset; `None` if they are not aligned or not all mapped.
+    #[inline]
+    pub(crate) fn words(&self, offset: u64, length: u64) -> Option<&[AtomicU64]> {
+        let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
         let mapped = self.mapped();
-        if !offset.is_multiple_of(WORD_LENGTH) || offset >= mapped || mapped - offset < WORD_LENGTH {
+        let is_aligned = offset.is_multiple_of(WORD_LENGTH) && length.is_multiple_of(WORD_LENGTH);
+        if !is_aligned || offset > mapped || mapped - offset < length {
             return None;
         }
-        // SAFETY: the word lies in the mapped part, which stays mapped as long as `self` lives; the base
-        // is page-aligned, so the word is aligned; every access in this process is atomic. Another
+        // SAFETY: the words lie in the mapped part, which stays mapped as long as `self` lives; the base
+        // is page-aligned, so they are aligned; every access in this process is atomic. Another
         // process that ignores the lock can change the file, which is what atomics allow for, or cut it,
         // which ends this process by a signal.
-        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) })
+        Some(unsafe { slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), length / WORD_LENGTH) })
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-use terrane_pmem::{Backend, Error, LINE_LENGTH, Native, PersistenceDomain, Site, Traced};
+use terrane_pmem::{Backend, Error, LINE_LENGTH, Native, PersistenceDomain, Site, Traced, View};
 use terrane_storage::crash::{Controller, Event, PoolEvent};
 use terrane_storage::{File, MemoryStorage, OpenMode, RealStorage, Storage};
 
@@ -129,7 +129,14 @@ fn ranges_are_checked<B: Backend>(storage: &dyn Storage) {
         (8, u64::MAX - 7, false),
     ] {
         assert_eq!(backend.holds(offset, length), held, "{length} bytes at {offset}");
+        let view = std::panic::AssertUnwindSafe(|| _ = backend.view(offset, length));
+        assert_eq!(std::panic::catch_unwind(view).is_ok(), held, "{length} bytes at {offset}");
     }
+    backend.store(PAGE - 8, 5);
+    let view = backend.view(PAGE - 16, 16);
+    assert_eq!((view.load(0), view.load(1)), (0, 5));
+    let beyond = std::panic::AssertUnwindSafe(|| view.load(2));
+    assert!(std::panic::catch_unwind(beyond).is_err());
     for offset in [4, PAGE - 4, PAGE, u64::MAX - 7] {
         let load = std::panic::AssertUnwindSafe(|| backend.load(offset));
         assert!(std::panic::catch_unwind(load).is_err(), "a word at {offset}");

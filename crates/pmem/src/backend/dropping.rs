@@ -5,7 +5,7 @@ use std::sync::Arc;
 use terrane_storage::File;
 use terrane_storage::sync::RwLock;
 
-use super::{Backend, Site};
+use super::{Backend, Loads, Site};
 use crate::{PersistenceDomain, Result};
 
 /// What makes stores durable.
@@ -37,6 +37,11 @@ impl<B> Dropping<B> {
 }
 
 impl<B: Backend> Backend for Dropping<B> {
+    type View<'a>
+        = Loads<'a, Self>
+    where
+        Self: 'a;
+
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
         Ok(Self { inner: B::map(file, pool, domain, address_space)?, dropped: RwLock::new(None) })
     }
@@ -55,6 +60,10 @@ impl<B: Backend> Backend for Dropping<B> {
 
     fn load(&self, offset: u64) -> u64 {
         self.inner.load(offset)
+    }
+
+    fn view(&self, offset: u64, length: u64) -> Loads<'_, Self> {
+        Loads::new(self, offset, length)
     }
 
     fn store(&self, offset: u64, value: u64) {

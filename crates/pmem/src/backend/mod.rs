@@ -11,7 +11,7 @@ use std::sync::Arc;
 use terrane_storage::File;
 
 pub use dropping::{Dropping, Instruction};
-pub use native::Native;
+pub use native::{Native, Words};
 pub use traced::Traced;
 
 use crate::{LINE_LENGTH, PersistenceDomain, Result};
@@ -51,6 +51,11 @@ impl Debug for Site {
 /// pool has to be checked first ([`Backend::holds`]). What of the stores a power loss leaves is told by
 /// [`Backend::domain`]; a kill of the process leaves all of them.
 pub trait Backend: Debug + Send + Sync + Sized {
+    /// Words next to each other, for those who read many of them.
+    type View<'a>: View
+    where
+        Self: 'a;
+
     /// Takes a file that is open for writing, and sets aside addresses for it; nothing is mapped yet.
     ///
     /// `pool` is what messages call the file. Fails where the file's medium does not promise what
@@ -68,6 +73,9 @@ pub trait Backend: Debug + Send + Sync + Sized {
 
     /// The word at an offset.
     fn load(&self, offset: u64) -> u64;
+
+    /// The words of `length` bytes from an offset on, checked once for all of them.
+    fn view(&self, offset: u64, length: u64) -> Self::View<'_>;
 
     /// Stores a word.
     fn store(&self, offset: u64, value: u64);
@@ -110,6 +118,48 @@ pub trait Backend: Debug + Send + Sync + Sized {
         offset.is_multiple_of(WORD_LENGTH)
             && length.is_multiple_of(WORD_LENGTH)
             && offset.checked_add(length).is_some_and(|end| end <= self.length())
+    }
+}
+
+/// Words next to each other. Loads acquire, as those of the [`Backend`] do.
+pub trait View: Copy {
+    /// The word with this number. Beyond the last one it panics, as an index beyond a slice does.
+    fn load(&self, index: usize) -> u64;
+}
+
+/// A view of a back-end that has to see each load.
+#[derive(Debug)]
+pub struct Loads<'a, B> {
+    backend: &'a B,
+    offset: u64,
+    words: u64,
+}
+
+impl<'a, B: Backend> Loads<'a, B> {
+    /// Words of `length` bytes from an offset on, which have to be mapped.
+    pub fn new(backend: &'a B, offset: u64, length: u64) -> Self {
+        if !backend.holds(offset, length) {
+            outside(offset, backend.length());
+        }
+        Self { backend, offset, words: length / WORD_LENGTH }
+    }
+}
+
+impl<B> Clone for Loads<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Loads<'_, B> {}
+
+impl<B: Backend> View for Loads<'_, B> {
+    fn load(&self, index: usize) -> u64 {
+        let offset = self.offset + index as u64 * WORD_LENGTH;
+        if index as u64 >= self.words {
+            outside(offset, self.offset + self.words * WORD_LENGTH);
+        }
+        self.backend.load(offset)
     }
 }
 

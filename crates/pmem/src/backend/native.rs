@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::io::Errno;
 use terrane_storage::{Backing, File};
 
-use super::{Backend, Site, outside};
+use super::{Backend, Site, View, outside};
 use crate::flush::{FlushInstruction, store_fence};
 use crate::mapping::Mapping;
 use crate::{Error, PersistenceDomain, Result, probe};
@@ -18,6 +18,17 @@ pub struct Native {
     pool: String,
     mapping: Mapping,
     medium: Medium,
+}
+
+/// Words of a [`Native`] next to each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a>(&'a [AtomicU64]);
+
+impl View for Words<'_> {
+    #[inline]
+    fn load(&self, index: usize) -> u64 {
+        u64::from_le(self.0[index].load(Ordering::Acquire))
+    }
 }
 
 /// What fences and flushes have to do.
@@ -42,6 +53,11 @@ impl Native {
 }
 
 impl Backend for Native {
+    type View<'a>
+        = Words<'a>
+    where
+        Self: 'a;
+
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
         let unsuitable = |reason: String| Error::Unsuitable { pool: pool.to_owned(), reason };
         let Backing::Descriptor(descriptor) = file.backing() else {
@@ -105,6 +121,14 @@ impl Backend for Native {
     #[inline]
     fn load(&self, offset: u64) -> u64 {
         u64::from_le(self.word(offset).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn view(&self, offset: u64, length: u64) -> Words<'_> {
+        match self.mapping.words(offset, length) {
+            Some(words) => Words(words),
+            None => outside(offset, self.length()),
+        }
     }
 
     #[inline]

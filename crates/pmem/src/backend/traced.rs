@@ -6,7 +6,7 @@ use terrane_storage::crash::ThreadNumber;
 use terrane_storage::sync::{AtomicU64, Ordering};
 use terrane_storage::{Backing, File, MappedMemory};
 
-use super::{Backend, Site, outside};
+use super::{Backend, Loads, Site, outside};
 use crate::{Error, PersistenceDomain, Result};
 
 /// A mapped file of [`terrane_storage::MemoryStorage`]. Under a
@@ -63,6 +63,11 @@ fn thread_number() -> ThreadNumber {
 }
 
 impl Backend for Traced {
+    type View<'a>
+        = Loads<'a, Self>
+    where
+        Self: 'a;
+
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
         let Backing::Memory(memory) = file.backing() else {
             let reason = "it is not a file in memory that is open for writing".to_owned();
@@ -92,6 +97,10 @@ impl Backend for Traced {
         let mapped = self.length();
         let word = if offset < mapped { self.memory.load(offset) } else { None };
         word.unwrap_or_else(|| outside(offset, mapped))
+    }
+
+    fn view(&self, offset: u64, length: u64) -> Loads<'_, Self> {
+        Loads::new(self, offset, length)
     }
 
     fn store(&self, offset: u64, value: u64) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use terrane_storage::File;
 use terrane_storage::sync::Mutex;
 
-use crate::{Backend, LINE_LENGTH, PersistenceDomain, Result, Site, WORD_LENGTH};
+use crate::{Backend, LINE_LENGTH, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
 use media::Media;
 pub use media::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, MEDIA_BLOCK_LENGTH};
 
@@ -142,6 +142,11 @@ impl<B: Backend> Counted<B> {
 }
 
 impl<B: Backend> Backend for Counted<B> {
+    type View<'a>
+        = Loads<'a, Self>
+    where
+        Self: 'a;
+
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
         let inner = B::map(file, pool, domain, address_space)?;
         Ok(Self { inner, state: Mutex::new(State::new(CPU_CACHE_LENGTH)) })
@@ -162,6 +167,10 @@ impl<B: Backend> Backend for Counted<B> {
     fn load(&self, offset: u64) -> u64 {
         self.state.lock().load(offset);
         self.inner.load(offset)
+    }
+
+    fn view(&self, offset: u64, length: u64) -> Loads<'_, Self> {
+        Loads::new(self, offset, length)
     }
 
     fn store(&self, offset: u64, value: u64) {

@@ -207,8 +207,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// If that fails, the pool stays marked as open; after a failed sync it is not opened again.
     pub fn close(mut self) -> Result<()> {
-        self.epochs.expire_all();
-        self.settle_all_expired()?;
+        self.reclaim_all()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let is_synced = self.backend.domain() == PersistenceDomain::PageCache;
@@ -221,6 +220,12 @@ impl<B: Backend> Pool<B> {
             self.sync(&mut header)?;
         }
         Ok(())
+    }
+
+    /// Ends every intent that was retired: with the pool to itself, the caller knows that there are no guards.
+    pub fn reclaim_all(&mut self) -> Result<()> {
+        self.epochs.expire_all();
+        self.settle_all_expired()
     }
 
     /// Refuses to go on after a failed sync: a later one that succeeds proves nothing.
