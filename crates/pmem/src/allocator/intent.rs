@@ -99,6 +99,11 @@ impl<'a, B: Backend> Intent<'a, B> {
         Ok(())
     }
 
+    /// Takes the space that the intent needs in the pool now, so that naming blocks later cannot fail for lack of it.
+    pub fn reserve(&mut self) -> Result<()> {
+        self.next_place().map(drop)
+    }
+
     /// Ends the intent: frees what is not linked.
     pub fn finish(self) {}
 
