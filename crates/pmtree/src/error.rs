@@ -1,0 +1,55 @@
+//! What can go wrong with trees, and what to do about it.
+
+/// Result of calls of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure; the tree holds what it held before, unless the variant says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool: files, space, damage.
+    #[error(transparent)]
+    Pool(#[from] terrane_pmem::Error),
+    /// Coordinates that make no box.
+    #[error(
+        "along axis {axis} (from 0) a box from {min} to {max} is none: both have to be finite, and the first one not above the second"
+    )]
+    InvalidRect {
+        /// The axis, from 0.
+        axis: usize,
+        /// Lower coordinate.
+        min: f64,
+        /// Upper coordinate.
+        max: f64,
+    },
+    /// A fan-out that no node has.
+    #[error("nodes of {fan_out} entries are not possible: they take {least} to {most}")]
+    FanOut {
+        /// Entries asked for.
+        fan_out: usize,
+        /// Fewest possible.
+        least: usize,
+        /// Most possible.
+        most: usize,
+    },
+    /// The tree in the pool is of another shape than the program wants.
+    #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]
+    OtherShape {
+        /// The file.
+        pool: String,
+        /// What it is.
+        found: String,
+        /// What was wanted.
+        expected: String,
+    },
+    /// What the pool holds is not a tree: something else has changed the file. Nothing is changed any more.
+    #[error("the tree in {pool} is damaged at byte {offset}: {reason}; restore the file from a copy")]
+    Damaged {
+        /// The file.
+        pool: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+}

@@ -1,0 +1,34 @@
+//! R-trees in persistent memory: durable at all times, with no log of their data and nothing to rebuild.
+//!
+//! A tree lives in a file that is mapped. On a file system with direct access to persistent memory, what was inserted
+//! survives a power loss; on an ordinary one it survives the process, also SIGKILL, and a power loss makes the
+//! next opening refuse the file, unless it was closed.
+//!
+//! ```
+//! use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};
+//! use terrane_storage::RealStorage;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir_in(if std::path::Path::new("/dev/shm").exists() { "/dev/shm" } else { "." })?;
+//! let storage = RealStorage::new(directory.path());
+//! let options = Options::new(PersistenceDomain::PageCache);
+//! let tree: FbrTree<2> = FbrTree::create(&storage, "tree", &options)?;
+//! tree.insert(&Rect::point([13.4, 52.5])?, 1)?; // survives SIGKILL from here on
+//! drop(tree); // as SIGKILL does
+//! let tree: FbrTree<2> = FbrTree::open(&storage, "tree", &options)?;
+//! let window = Rect::new([13.0, 52.0], [14.0, 53.0])?;
+//! tree.window(&window, SearchMode::Validated, |rect, payload| println!("{payload} at {:?}", rect.min()))?;
+//! # assert!(tree.contains(&Rect::point([13.4, 52.5])?, 1)?);
+//! tree.close()?; // durable, also after a power loss
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod rtree;
+
+pub use error::{Error, Result};
+pub use rtree::Rect;
+pub use rtree::fbr::{Census, FbrTree, Options, Rebalancing, SearchMode};
+pub use terrane_pmem::PersistenceDomain;

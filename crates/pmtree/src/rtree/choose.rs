@@ -1,0 +1,72 @@
+//! Which child a new box goes to: the one that it enlarges least (Guttman 1984, ChooseLeaf).
+
+use super::Rect;
+
+/// What a child costs; less is better.
+///
+/// The growth of the margin decides where areas are all zero, as on a line of points.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Cost {
+    enlargement: f64,
+    margin_growth: f64,
+    area: f64,
+}
+
+impl Cost {
+    #[inline]
+    fn new<const D: usize>(child: &Rect<D>, rect: &Rect<D>) -> Self {
+        let union = child.union(rect);
+        let area = child.area();
+        Self { enlargement: growth(area, union.area()), margin_growth: growth(child.margin(), union.margin()), area }
+    }
+}
+
+/// How much more `after` is; infinite where both are.
+#[inline]
+pub(super) fn growth(before: f64, after: f64) -> f64 {
+    let growth = after - before;
+    if growth.is_nan() { f64::INFINITY } else { growth }
+}
+
+/// The child that grows least by taking in a box; of several, the smallest one. `None` without children.
+pub(super) fn least_enlargement<const D: usize, K>(
+    children: impl Iterator<Item = (K, Rect<D>)>,
+    rect: &Rect<D>,
+) -> Option<(K, Rect<D>)> {
+    let mut best: Option<(Cost, (K, Rect<D>))> = None;
+    for (key, child) in children {
+        let cost = Cost::new(&child, rect);
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, (key, child)));
+        }
+    }
+    best.map(|(_, child)| child)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(children: &[([f64; 2], [f64; 2])], point: [f64; 2]) -> Option<usize> {
+        let rects = children.iter().map(|&(min, max)| Rect::new(min, max).unwrap()).enumerate();
+        least_enlargement(rects, &Rect::point(point).unwrap()).map(|(index, _)| index)
+    }
+
+    #[test]
+    fn the_child_that_grows_least_is_chosen() {
+        assert_eq!(chosen(&[], [0.0, 0.0]), None);
+        assert_eq!(chosen(&[([0.0, 0.0], [1.0, 1.0]), ([5.0, 5.0], [6.0, 6.0])], [4.0, 4.0]), Some(1));
+        assert_eq!(chosen(&[([0.0, 0.0], [9.0, 9.0]), ([1.0, 1.0], [3.0, 3.0])], [2.0, 2.0]), Some(1));
+    }
+
+    #[test]
+    fn points_on_a_line_go_to_the_nearer_child() {
+        assert_eq!(chosen(&[([0.0, 0.0], [1.0, 0.0]), ([8.0, 0.0], [9.0, 0.0])], [7.0, 0.0]), Some(1));
+    }
+
+    #[test]
+    fn areas_beyond_all_numbers_leave_a_choice() {
+        let huge = ([f64::MIN, f64::MIN], [f64::MAX, f64::MAX]);
+        assert!(chosen(&[huge, huge], [0.0, 0.0]).is_some());
+    }
+}

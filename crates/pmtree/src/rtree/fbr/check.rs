@@ -1,0 +1,103 @@
+//! Whether a tree is one: every invariant of its structure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use terrane_pmem::{Backend, ROOT};
+
+use super::FbrTree;
+use super::log::ENTRIES;
+use super::node::Node;
+use crate::{Rect, Result};
+
+/// What a tree is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Entries of leaves.
+    pub entries: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Nodes that are no leaves.
+    pub inner_nodes: u64,
+    /// Nodes other than the root that have fewer entries than splits leave; crashes inside of deletions leave them.
+    pub underfull: u64,
+    /// Level of the root; 0 if it is a leaf.
+    pub height: u64,
+}
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
+    /// no log entry left, blocks of the pool acquired exactly if they belong to the tree.
+    ///
+    /// Reads all of it; nobody else can use the tree meanwhile.
+    pub fn check(&mut self) -> Result<Census> {
+        for index in 0..ENTRIES {
+            if self.read_change(index)?.is_some() {
+                return Err(self.damaged(self.block, format!("entry {index} of the log was left over")));
+            }
+        }
+        let mut census = Census::default();
+        let mut reached = BTreeSet::from([self.block]);
+        let root = self.root()?;
+        census.height = root.level();
+        self.check_node(&root, true, &mut census, &mut reached)?;
+        self.pool.reclaim_all()?;
+        let mut acquired = BTreeMap::new();
+        self.pool.visit_blocks(|offset, length| {
+            acquired.insert(offset, length);
+        })?;
+        if let Some(missing) = reached.iter().find(|offset| !acquired.contains_key(offset)) {
+            return Err(self.damaged(*missing, "a block of the tree is free"));
+        }
+        if let Some(lost) = acquired.keys().find(|offset| !reached.contains(offset)) {
+            return Err(self.damaged(*lost, "a block is acquired and not linked"));
+        }
+        if self.backend().load(ROOT) != self.block {
+            return Err(self.damaged(ROOT, "the pool's root word has changed"));
+        }
+        Ok(census)
+    }
+
+    /// Checks what lies below a node; the box around all entries of its leaves.
+    ///
+    /// A box need not contain those of the nodes below it: that one of them has shrunk may be lost in a crash that
+    /// the other one's shrinking survives.
+    fn check_node(
+        &self,
+        node: &Node<'_, D, B>,
+        is_root: bool,
+        census: &mut Census,
+        reached: &mut BTreeSet<u64>,
+    ) -> Result<Option<Rect<D>>> {
+        if !reached.insert(node.offset) {
+            return Err(self.damaged(node.offset, "a node is linked twice"));
+        }
+        let metadata = self.locked_metadata(node)?;
+        census.underfull += u64::from(!is_root && metadata.count() < self.layout.fill_min());
+        if node.level() > 0 && metadata.count() == 0 {
+            return Err(self.damaged(node.offset, "an inner node has no children"));
+        }
+        let mut all: Option<Rect<D>> = None;
+        for slot in metadata.slots() {
+            let rect = node.rect(slot);
+            if Rect::new(*rect.min(), *rect.max()).is_err() {
+                return Err(self.damaged(node.link(slot), "the box of an entry is none"));
+            }
+            let found = match node.level() {
+                0 => Some(rect),
+                level => self.check_node(&self.child(level, node.target(slot))?, false, census, reached)?,
+            };
+            let Some(found) = found else { continue };
+            if !rect.contains(&found) {
+                return Err(self.damaged(node.link(slot), "the box of a child does not contain what lies below it"));
+            }
+            all = Some(all.map_or(found, |all| all.union(&found)));
+        }
+        if node.level() == 0 {
+            census.leaves += 1;
+            census.entries += metadata.count() as u64;
+        } else {
+            census.inner_nodes += 1;
+        }
+        Ok(all)
+    }
+}

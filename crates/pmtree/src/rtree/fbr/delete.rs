@@ -1,0 +1,122 @@
+//! Deletion (section 3.3): the bit is cleared, then boxes shrink, then nodes with too few entries are mended.
+
+use smallvec::SmallVec;
+use terrane_pmem::{Backend, Site};
+
+use super::FbrTree;
+use super::node::Node;
+use crate::{Rect, Result};
+
+const METADATA: Site = Site::new("fbr.delete.metadata");
+
+/// Offsets of the nodes from the root to a leaf.
+pub(super) type Path = SmallVec<[u64; 8]>;
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. When it
+    /// returns, the entry is gone durably.
+    ///
+    /// What is durable after each step: the bit is clear; boxes of the leaf and of what lies above it are larger than needed;
+    /// nodes have too few entries. All of that is harmless, and stays so after a crash until other operations meet it.
+    pub fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
+        let _pinned = self.pool.pin();
+        loop {
+            let Some(path) = self.find(rect, payload)? else { return Ok(false) };
+            if self.delete_at(&path, rect, payload)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has gone elsewhere since.
+    fn delete_at(&self, path: &Path, rect: &Rect<D>, payload: u64) -> Result<bool> {
+        let [above @ .., leaf] = path.as_slice() else { return Ok(false) };
+        let leaf = self.node(*leaf)?;
+        let Some(&parent) = above.last() else {
+            let _root_lock = self.locks.root.write();
+            let _lock = self.locks.of(leaf.offset).write();
+            return Ok(self.root()?.offset == leaf.offset && self.delete_from_leaf(&leaf, rect, payload)?);
+        };
+        let parent = self.node(parent)?;
+        let parent_lock = self.locks.of(parent.offset).write();
+        if !self.links(&parent, leaf.offset)? {
+            return Ok(false);
+        }
+        let lock = self.locks.of(leaf.offset).write();
+        if !self.delete_from_leaf(&leaf, rect, payload)? {
+            return Ok(false);
+        }
+        let has_to_follow = self.tidy(&parent, &leaf)?;
+        drop((lock, parent_lock));
+        if has_to_follow {
+            self.tidy_above(above)?;
+        }
+        Ok(true)
+    }
+
+    fn delete_from_leaf(&self, leaf: &Node<'_, D, B>, rect: &Rect<D>, payload: u64) -> Result<bool> {
+        self.check_settled(leaf)?;
+        let metadata = self.locked_metadata(leaf)?;
+        let is_meant = |&slot: &usize| leaf.target(slot) == payload && leaf.rect(slot) == *rect;
+        let found = metadata.slots().find(is_meant);
+        if let Some(slot) = found {
+            self.publish(leaf, metadata, slot, false, METADATA);
+        }
+        Ok(found.is_some())
+    }
+
+    /// Whether a locked node is part of the tree and links a child.
+    fn links(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
+        self.check_settled(parent)?;
+        let is_parent = parent.level() > 0 && !self.is_unlinked(parent);
+        Ok(is_parent && parent.slot_of(&self.locked_metadata(parent)?, child).is_some())
+    }
+
+    /// Shrinks a node's box and mends the node if it has too few entries; whether what lies above may have to follow.
+    /// The locks of both are held.
+    fn tidy<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<bool> {
+        self.check_settled(node)?;
+        let is_changed = self.shrink(parent, node.offset)?;
+        if self.locked_metadata(node)?.count() < self.layout.fill_min() {
+            self.mend_underflow(parent, node)?;
+            return Ok(true);
+        }
+        Ok(is_changed)
+    }
+
+    /// Does the same for the nodes above a leaf, each from its parent, as far as something changes. Where others have
+    /// changed the path meanwhile, boxes stay larger than needed.
+    fn tidy_above(&self, above: &[u64]) -> Result<()> {
+        for pair in above.windows(2).rev() {
+            let (parent, node) = (self.node(pair[0])?, self.node(pair[1])?);
+            let _parent_lock = self.locks.of(parent.offset).write();
+            if !self.links(&parent, node.offset)? {
+                return Ok(());
+            }
+            let _lock = self.locks.of(node.offset).write();
+            if !self.tidy(&parent, &node)? {
+                return Ok(());
+            }
+        }
+        self.lower_root()
+    }
+
+    /// Makes the only child of the root the root.
+    fn lower_root(&self) -> Result<()> {
+        let _root_lock = self.locks.root.write();
+        loop {
+            let root = self.root()?;
+            let _lock = self.locks.of(root.offset).write();
+            let metadata = self.locked_metadata(&root)?;
+            let (true, Some(slot)) = (root.level() > 0 && metadata.count() == 1, metadata.slots().next()) else {
+                return Ok(());
+            };
+            let child = self.child(root.level(), root.target(slot))?;
+            let mut released = self.pool.intent();
+            released.release(root.offset, self.root_word())?;
+            self.store_root(child.offset);
+            self.mark_unlinked(&root);
+            self.retire(released);
+        }
+    }
+}

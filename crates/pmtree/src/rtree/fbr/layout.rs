@@ -1,0 +1,250 @@
+//! Nodes as words: a header, then entries of whole lines (FBR-tree, Figure 1).
+//!
+//! ```text
+//! word 0      metadata: type (bit 63), dirty (bit 61), bitmap of the entries 0 to 54
+//! word 1      sequence number for readers; volatile
+//! word 2      the log entry that changes the node now, or that the node is unlinked; volatile
+//! word 3      level: 0 in leaves
+//! word 4..    the bitmap of the entries from 55 on
+//! ```
+//! An entry holds the lower and the upper corner, then a word of its own (the offset of the child, or the payload)
+//! and its mark, which is volatile. It never shares a line with another one. Volatile words mean nothing to who opens
+//! the pool later.
+
+use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
+
+/// Entries whose bits lie in the first word.
+pub(super) const FIRST_WORD_ENTRIES: usize = 55;
+
+/// Words of the longest bitmap.
+pub(super) const WORDS_MAX: usize = 8;
+
+/// Fewest entries of a full node: two halves of two.
+pub(super) const FAN_OUT_MIN: usize = 4;
+
+/// Most entries of a node.
+pub(super) const FAN_OUT_MAX: usize = FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS;
+
+const WORD_BITS: usize = u64::BITS as usize;
+const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
+
+/// Numbers of the header's words.
+pub(super) const SEQUENCE: usize = 1;
+pub(super) const LOG: usize = 2;
+pub(super) const LEVEL: usize = 3;
+const LATER_BITMAP: usize = 4;
+
+const TYPE: u64 = 1 << 63;
+const DIRTY: u64 = 1 << 61;
+const FIRST_BITS: u64 = (1 << FIRST_WORD_ENTRIES) - 1;
+
+/// Where things are in nodes of one tree, of `D` dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout<const D: usize> {
+    pub(super) fan_out: usize,
+    /// Words of the bitmap, the metadata word included.
+    pub(super) words: usize,
+    header_words: usize,
+}
+
+impl<const D: usize> Layout<D> {
+    /// Words of an entry that hold something: corners, child or payload, mark.
+    const ENTRY_USED: usize = 2 * D + 2;
+
+    /// Words from one entry to the next.
+    pub(super) const ENTRY_WORDS: usize = Self::ENTRY_USED.next_multiple_of(LINE_WORDS);
+
+    pub(super) fn new(fan_out: usize) -> Option<Self> {
+        if !(FAN_OUT_MIN..=FAN_OUT_MAX).contains(&fan_out) {
+            return None;
+        }
+        let words = 1 + fan_out.saturating_sub(FIRST_WORD_ENTRIES).div_ceil(WORD_BITS);
+        let header_words = (LATER_BITMAP + words - 1).next_multiple_of(LINE_WORDS);
+        Some(Self { fan_out, words, header_words })
+    }
+
+    /// Fewest entries of a node that is not the root and that no crash has left.
+    pub(super) fn fill_min(&self) -> usize {
+        (self.fan_out * 2 / 5).max(2)
+    }
+
+    pub(super) fn node_words(&self) -> usize {
+        self.header_words + self.fan_out * Self::ENTRY_WORDS
+    }
+
+    /// Bytes of a node.
+    pub(super) fn node_length(&self) -> u64 {
+        self.node_words() as u64 * WORD_LENGTH
+    }
+
+    /// Bytes of the header.
+    pub(super) fn header_length(&self) -> u64 {
+        self.header_words as u64 * WORD_LENGTH
+    }
+
+    /// Number of a word of the bitmap within the node.
+    pub(super) fn bitmap_word(&self, word: usize) -> usize {
+        if word == 0 { 0 } else { LATER_BITMAP + word - 1 }
+    }
+
+    /// Number of the first word of an entry within the node.
+    #[inline]
+    pub(super) fn entry(&self, slot: usize) -> usize {
+        self.header_words + slot * Self::ENTRY_WORDS
+    }
+
+    /// Number of the word that holds an entry's child or payload.
+    #[inline]
+    pub(super) fn target(&self, slot: usize) -> usize {
+        self.entry(slot) + 2 * D
+    }
+
+    /// Number of an entry's mark.
+    pub(super) fn mark(&self, slot: usize) -> usize {
+        self.entry(slot) + 2 * D + 1
+    }
+}
+
+/// Type, dirty flag and bitmap of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Metadata {
+    words: [u64; WORDS_MAX],
+    length: usize,
+}
+
+impl Metadata {
+    /// Of a node without entries.
+    pub(super) fn empty(is_leaf: bool, length: usize) -> Self {
+        let mut words = [0; WORDS_MAX];
+        words[0] = if is_leaf { TYPE } else { 0 };
+        Self { words, length }
+    }
+
+    /// With the words that `word` gives; asks for the first one last, which says whether the others are durable.
+    #[inline]
+    pub(super) fn read(length: usize, mut word: impl FnMut(usize) -> u64) -> Self {
+        let mut words = [0; WORDS_MAX];
+        for number in (0..length).rev() {
+            words[number] = word(number);
+        }
+        Self { words, length }
+    }
+
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words[..self.length]
+    }
+
+    pub(super) fn is_leaf(&self) -> bool {
+        self.words[0] & TYPE != 0
+    }
+
+    /// Whether the bitmap may not be durable yet (link-and-persist).
+    #[inline]
+    pub(super) fn is_dirty(&self) -> bool {
+        self.words[0] & DIRTY != 0
+    }
+
+    pub(super) fn set_dirty(&mut self, is_dirty: bool) {
+        self.words[0] = if is_dirty { self.words[0] | DIRTY } else { self.words[0] & !DIRTY };
+    }
+
+    /// Number of the word that holds an entry's bit, and the bit.
+    pub(super) fn place(slot: usize) -> (usize, u64) {
+        match slot.checked_sub(FIRST_WORD_ENTRIES) {
+            None => (0, 1 << slot),
+            Some(later) => (1 + later / WORD_BITS, 1 << (later % WORD_BITS)),
+        }
+    }
+
+    pub(super) fn set(&mut self, slot: usize, is_valid: bool) {
+        let (word, bit) = Self::place(slot);
+        self.words[word] = if is_valid { self.words[word] | bit } else { self.words[word] & !bit };
+    }
+
+    /// Whether bits are set that stand for no entry.
+    pub(super) fn has_entries_beyond(&self, fan_out: usize) -> bool {
+        self.slots().any(|slot| slot >= fan_out)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        let later: u32 = self.words[1..self.length].iter().map(|word| word.count_ones()).sum();
+        ((self.words[0] & FIRST_BITS).count_ones() + later) as usize
+    }
+
+    /// The first entry that is free.
+    pub(super) fn first_free(&self, fan_out: usize) -> Option<usize> {
+        self.free(fan_out).next()
+    }
+
+    /// Entries that are free, in ascending order.
+    pub(super) fn free(&self, fan_out: usize) -> impl Iterator<Item = usize> {
+        let inverted = |word: usize| !self.words[word];
+        Self::bits(self.length, inverted).take_while(move |&slot| slot < fan_out)
+    }
+
+    /// Entries that are valid, in ascending order.
+    #[inline]
+    pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
+        Self::bits(self.length, |word| self.words[word])
+    }
+
+    #[inline]
+    fn bits(length: usize, word: impl Fn(usize) -> u64) -> impl Iterator<Item = usize> {
+        let mut number = 0;
+        let mut left = word(0) & FIRST_BITS;
+        std::iter::from_fn(move || {
+            while left == 0 {
+                number += 1;
+                if number >= length {
+                    return None;
+                }
+                left = word(number);
+            }
+            let bit = left.trailing_zeros() as usize;
+            left &= left - 1;
+            Some(if number == 0 { bit } else { FIRST_WORD_ENTRIES + (number - 1) * WORD_BITS + bit })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_the_sizes_of_the_paper() {
+        let of_three = Layout::<3>::new(FIRST_WORD_ENTRIES).unwrap();
+        assert_eq!((of_three.words, of_three.header_length(), of_three.node_length()), (1, 64, 64 + 55 * 64));
+        assert_eq!(Layout::<3>::new(183).unwrap().words, 3, "a bitmap of 23 bytes and a byte of flags");
+        assert_eq!(Layout::<2>::new(FAN_OUT_MAX).unwrap().header_length(), 128);
+        assert_eq!((Layout::<2>::ENTRY_WORDS, Layout::<4>::ENTRY_WORDS), (8, 16));
+        assert!(Layout::<2>::new(FAN_OUT_MIN - 1).is_none() && Layout::<2>::new(FAN_OUT_MAX + 1).is_none());
+    }
+
+    #[test]
+    fn words_of_the_header_do_not_overlap() {
+        for fan_out in FAN_OUT_MIN..=FAN_OUT_MAX {
+            let layout = Layout::<2>::new(fan_out).unwrap();
+            let bitmap: Vec<usize> = (0..layout.words).map(|word| layout.bitmap_word(word)).collect();
+            assert!(!bitmap.iter().any(|&word| [SEQUENCE, LOG, LEVEL].contains(&word) || word >= layout.entry(0)));
+            assert!(Metadata::place(fan_out - 1).0 < layout.words, "{fan_out}");
+        }
+    }
+
+    #[test]
+    fn bits_stand_for_entries() {
+        let mut metadata = Metadata::empty(true, WORDS_MAX);
+        let slots = [0, 54, 55, 118, 119, FAN_OUT_MAX - 1];
+        slots.iter().for_each(|&slot| metadata.set(slot, true));
+        metadata.set_dirty(true);
+        assert!(metadata.is_leaf() && metadata.is_dirty());
+        assert_eq!(metadata.slots().collect::<Vec<_>>(), slots);
+        assert_eq!(metadata.count(), slots.len());
+        assert_eq!(metadata.first_free(FAN_OUT_MAX), Some(1));
+        assert_eq!(metadata.free(FAN_OUT_MAX).count(), FAN_OUT_MAX - slots.len());
+        assert!(metadata.has_entries_beyond(119) && !metadata.has_entries_beyond(FAN_OUT_MAX));
+        metadata.set(54, false);
+        assert_eq!(metadata.first_free(2), Some(1));
+        assert_eq!(Metadata::read(WORDS_MAX, |word| metadata.words()[word]), metadata);
+    }
+}

@@ -1,0 +1,353 @@
+//! The split and merge log: what changes several words at once, committed by one (sections 3.4 and 3.5).
+//!
+//! An entry is a line: state, the nodes that take part, and, where bitmaps are single words, up to two new ones; longer
+//! bitmaps follow in lines of their own. While an entry is committed, its bitmaps are those of the nodes that it
+//! changes, whatever is in these nodes; these name the entry in a volatile word, by which readers find it.
+//!
+//! The stores of a line become durable in their order, so that
+//! - a committed entry is whole (its later lines were fenced before);
+//! - an entry without a commitment has changed nothing, and owns the new blocks that it names;
+//! - an entry that is done is being cleared: its nodes hold all that it says, and it owns what it still names of the
+//!   nodes that were unlinked.
+
+use std::collections::VecDeque;
+
+use terrane_pmem::{Backend, LINE_LENGTH, Site, WORD_LENGTH};
+use terrane_storage::sync::{Condvar, Mutex};
+
+use super::layout::{LOG, Layout, Metadata};
+use super::node::Node;
+use super::{FbrTree, LOG_START};
+use crate::Result;
+
+/// Changes at a time.
+pub(super) const ENTRIES: usize = 32;
+
+/// Numbers of the words of an entry; the first one is its state.
+const NODES: u64 = 1;
+const BITMAPS: u64 = NODES + ROLES as u64;
+
+/// Nodes that an entry can name.
+const ROLES: usize = 5;
+
+const COMMITTED: u64 = 1;
+const KIND_SHIFT: u32 = 1;
+const KIND_BITS: u64 = 0b111;
+const DONE: u64 = 1 << 4;
+const VERSION_SHIFT: u32 = 8;
+
+/// Low bits of a node's log word; the session lies above.
+const SESSION_SHIFT: u32 = 16;
+const UNLINKED: u64 = 0xffff;
+
+const PREPARE: Site = Site::new("fbr.log.prepare");
+const COMMIT: Site = Site::new("fbr.log.commit");
+const CLEAR: Site = Site::new("fbr.log.clear");
+
+/// What an entry changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `First` gives entries to `Second`, which is new; `NewFirst` is a new root if there is no parent.
+    Split,
+    /// `First` takes in the entries of `Second`.
+    Merge,
+    /// `First` takes entries from `Second`.
+    Redistribute,
+    /// `First` is replaced by `NewFirst` and `NewSecond`.
+    CopySplit,
+    /// `First` and `Second` are replaced by `NewFirst`.
+    CopyMerge,
+}
+
+/// A node that takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Parent,
+    First,
+    Second,
+    NewFirst,
+    NewSecond,
+}
+
+impl Role {
+    pub(super) const ALL: [Self; ROLES] = [Self::Parent, Self::First, Self::Second, Self::NewFirst, Self::NewSecond];
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Split, Self::Merge, Self::Redistribute, Self::CopySplit, Self::CopyMerge];
+
+    fn code(self) -> u64 {
+        match self {
+            Self::Split => 1,
+            Self::Merge => 2,
+            Self::Redistribute => 3,
+            Self::CopySplit => 4,
+            Self::CopyMerge => 5,
+        }
+    }
+
+    /// Blocks that are the entry's own until it commits.
+    pub(super) fn acquired(self) -> &'static [Role] {
+        match self {
+            Self::Split => &[Role::Second, Role::NewFirst],
+            Self::Merge | Self::Redistribute => &[],
+            Self::CopySplit => &[Role::NewFirst, Role::NewSecond],
+            Self::CopyMerge => &[Role::NewFirst],
+        }
+    }
+
+    /// Nodes that are unlinked.
+    pub(super) fn released(self) -> &'static [Role] {
+        match self {
+            Self::Split | Self::Redistribute => &[],
+            Self::Merge => &[Role::Second],
+            Self::CopySplit => &[Role::First],
+            Self::CopyMerge => &[Role::First, Role::Second],
+        }
+    }
+
+    /// Nodes whose bitmaps the entry holds.
+    pub(super) fn changed(self) -> &'static [Role] {
+        match self {
+            Self::Split => &[Role::First],
+            Self::Merge | Self::Redistribute => &[Role::First, Role::Second],
+            Self::CopySplit | Self::CopyMerge => &[Role::Parent],
+        }
+    }
+}
+
+/// What an entry says: the nodes by their roles (0: none), and the bitmaps of those that change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) kind: Kind,
+    pub(super) nodes: [u64; ROLES],
+    pub(super) bitmaps: [Metadata; 2],
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Announced,
+    Committed,
+    Done,
+}
+
+impl Change {
+    pub(super) fn node(&self, role: Role) -> u64 {
+        self.nodes[role as usize]
+    }
+
+    /// What a node holds after the change, if the change is of its bitmap.
+    pub(super) fn bitmap_of(&self, node: u64) -> Option<&Metadata> {
+        let place = self.kind.changed().iter().position(|&role| self.node(role) == node)?;
+        Some(&self.bitmaps[place])
+    }
+}
+
+/// Entries that are free. They are taken in turn, so that none is hidden behind one that is used all the time.
+#[derive(Debug)]
+pub(super) struct Log {
+    free: Mutex<VecDeque<usize>>,
+    returned: Condvar,
+}
+
+impl Log {
+    pub(super) fn new() -> Self {
+        Self { free: Mutex::new((0..ENTRIES).collect()), returned: Condvar::new() }
+    }
+
+    /// Bytes of all entries.
+    pub(super) fn length<const D: usize>(layout: &Layout<D>) -> u64 {
+        entry_length(layout) * ENTRIES as u64
+    }
+}
+
+/// Bytes of an entry.
+fn entry_length<const D: usize>(layout: &Layout<D>) -> u64 {
+    let bitmaps = if layout.words == 1 { 0 } else { 2 * layout.words as u64 * WORD_LENGTH };
+    LINE_LENGTH + bitmaps.next_multiple_of(LINE_LENGTH)
+}
+
+/// An entry that belongs to one change, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Entry<'t, const D: usize, B: Backend> {
+    tree: &'t FbrTree<D, B>,
+    index: usize,
+}
+
+impl<const D: usize, B: Backend> Drop for Entry<'_, D, B> {
+    fn drop(&mut self) {
+        self.tree.log.free.lock().push_back(self.index);
+        self.tree.log.returned.notify_one();
+    }
+}
+
+impl<const D: usize, B: Backend> Entry<'_, D, B> {
+    /// Keeps the entry from being used for another change.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    /// Offset of the word that names a node.
+    pub(super) fn link(&self, role: Role) -> u64 {
+        self.tree.log_entry(self.index) + (NODES + role as u64) * WORD_LENGTH
+    }
+
+    /// Stores bitmaps that are longer than a word, and flushes them; the commitment relies on a fence in between.
+    pub(super) fn prepare(&self, change: &Change) {
+        if self.tree.layout.words == 1 {
+            return;
+        }
+        for (place, bitmap) in change.bitmaps.iter().take(change.kind.changed().len()).enumerate() {
+            for (word, &bits) in bitmap.words().iter().enumerate() {
+                self.tree.backend().store(self.tree.log_bitmap_word(self.index, place, word), bits);
+            }
+        }
+        let first = self.tree.log_bitmap_word(self.index, 0, 0);
+        let last = self.tree.log_bitmap_word(self.index, 1, self.tree.layout.words - 1);
+        self.tree.backend().flush(first..last + WORD_LENGTH, PREPARE);
+    }
+
+    /// Commits the change: from now on nodes have the bitmaps that it says.
+    ///
+    /// The nodes name the entry before, so that no reader misses it.
+    pub(super) fn commit(&self, change: &Change) -> Result<()> {
+        let backend = self.tree.backend();
+        for &role in change.kind.changed() {
+            let node = self.tree.node(change.node(role))?;
+            backend.store(node.word(LOG), self.tree.session << SESSION_SHIFT | (self.index as u64 + 1));
+        }
+        let entry = self.tree.log_entry(self.index);
+        let version = backend.load(entry) >> VERSION_SHIFT;
+        let state = (version + 1) << VERSION_SHIFT | change.kind.code() << KIND_SHIFT;
+        backend.store(entry, state);
+        for (number, &node) in change.nodes.iter().enumerate() {
+            backend.store(entry + (NODES + number as u64) * WORD_LENGTH, node);
+        }
+        if self.tree.layout.words == 1 {
+            for (place, bitmap) in change.bitmaps.iter().enumerate() {
+                backend.store(self.tree.log_bitmap_word(self.index, place, 0), bitmap.words()[0]);
+            }
+        }
+        backend.store(entry, state | COMMITTED);
+        backend.persist(entry..entry + LINE_LENGTH, COMMIT);
+        Ok(())
+    }
+
+    /// Forgets the change, which is durable without the entry now. Nobody reads by it any more.
+    pub(super) fn clear(&self) {
+        let backend = self.tree.backend();
+        let entry = self.tree.log_entry(self.index);
+        // From here on the nodes' own bitmaps count, for all of them at once.
+        backend.store(entry, backend.load(entry) | DONE);
+        for number in 0..ROLES as u64 {
+            backend.store(entry + (NODES + number) * WORD_LENGTH, 0);
+        }
+        backend.store(entry, backend.load(entry) >> VERSION_SHIFT << VERSION_SHIFT);
+        backend.persist(entry..entry + LINE_LENGTH, CLEAR);
+    }
+}
+
+/// A log entry that changes a node while it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Engagement {
+    /// Offset of the entry.
+    entry: u64,
+    /// State in which it was found, which no other use of the entry repeats.
+    state: u64,
+    pub(super) progress: Progress,
+}
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Waits for an entry. Who has one waits for no other, so it comes back.
+    pub(super) fn take_log_entry(&self) -> Entry<'_, D, B> {
+        let mut free = self.log.free.lock();
+        loop {
+            match free.pop_front() {
+                Some(index) => return Entry { tree: self, index },
+                None => self.log.returned.wait(&mut free),
+            }
+        }
+    }
+
+    fn log_entry(&self, index: usize) -> u64 {
+        self.block + LOG_START + index as u64 * entry_length(&self.layout)
+    }
+
+    fn log_bitmap_word(&self, index: usize, place: usize, word: usize) -> u64 {
+        let start = if self.layout.words == 1 { BITMAPS * WORD_LENGTH } else { LINE_LENGTH };
+        self.log_entry(index) + start + (place * self.layout.words + word) as u64 * WORD_LENGTH
+    }
+
+    /// What an entry says, and in which state it was found; `None` if it is free.
+    pub(super) fn read_change(&self, index: usize) -> Result<Option<(Change, Engagement)>> {
+        let entry = self.log_entry(index);
+        let state = self.backend().load(entry);
+        let code = state >> KIND_SHIFT & KIND_BITS;
+        if code == 0 {
+            return Ok(None);
+        }
+        let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code);
+        let kind = kind.ok_or_else(|| self.damaged(entry, format!("a log entry is of the unknown kind {code}")))?;
+        let nodes = std::array::from_fn(|number| self.backend().load(entry + (NODES + number as u64) * WORD_LENGTH));
+        let bitmap = |place| {
+            Metadata::read(self.layout.words, |word| self.backend().load(self.log_bitmap_word(index, place, word)))
+        };
+        let change = Change { kind, nodes, bitmaps: [bitmap(0), bitmap(1)] };
+        let progress = match (state & DONE != 0, state & COMMITTED != 0) {
+            (true, _) => Progress::Done,
+            (false, true) => Progress::Committed,
+            (false, false) => Progress::Announced,
+        };
+        Ok(Some((change, Engagement { entry, state, progress })))
+    }
+
+    /// The entry that changes a node now, by the node's log word; `None` if none does in this use of the pool.
+    pub(super) fn engaged(&self, log_word: u64) -> Result<Option<(Change, Engagement)>> {
+        let index = log_word & UNLINKED;
+        if index == 0 || index == UNLINKED || log_word >> SESSION_SHIFT != self.session {
+            return Ok(None);
+        }
+        match usize::try_from(index - 1) {
+            Ok(index) if index < ENTRIES => {
+                Ok(self.read_change(index)?.filter(|(_, engagement)| engagement.progress != Progress::Done))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether an entry is still what it was.
+    #[inline]
+    pub(super) fn is_unchanged(&self, engagement: &Engagement) -> bool {
+        self.backend().load(engagement.entry) == engagement.state
+    }
+
+    /// Ends the tie between a node and its log entry. For who holds the node's lock.
+    pub(super) fn disengage(&self, node: &Node<'_, D, B>) {
+        self.backend().store(node.word(LOG), 0);
+    }
+
+    /// Says to writers that came from an old parent that the node is no longer part of the tree.
+    pub(super) fn mark_unlinked(&self, node: &Node<'_, D, B>) {
+        self.backend().store(node.word(LOG), self.session << SESSION_SHIFT | UNLINKED);
+    }
+
+    pub(super) fn is_unlinked(&self, node: &Node<'_, D, B>) -> bool {
+        node.log_word() == self.session << SESSION_SHIFT | UNLINKED
+    }
+
+    /// Refuses a locked node that a change has not left as it should: one that failed since the pool is damaged.
+    pub(super) fn check_settled(&self, node: &Node<'_, D, B>) -> Result<()> {
+        match node.log_word() {
+            0 => Ok(()),
+            log_word if self.engaged(log_word)?.is_none() => Ok(()),
+            _ => Err(self.damaged(node.offset, "a change of the node failed in the middle")),
+        }
+    }
+
+    /// The entry with this number, for recovery.
+    pub(super) fn log_entry_for_recovery(&self, index: usize) -> Entry<'_, D, B> {
+        self.log.free.lock().retain(|&free| free != index);
+        Entry { tree: self, index }
+    }
+}

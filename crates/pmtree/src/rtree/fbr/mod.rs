@@ -1,0 +1,201 @@
+//! The FBR-tree: an R-tree that is changed by 8-byte stores in an order that lets it be used after a crash at any
+//! instant (Cho 2020, "Failure-Atomic Byte-Addressable R-tree for Persistent Memory").
+//!
+//! Invariants, after each store that has become durable:
+//! - F1: an entry whose bit is set is whole, and durably so before the bit is set.
+//! - F2: the box of a child contains all that can be found below it, durably so before it can be.
+//! - F3: a node that is reachable is linked by one valid entry, by the root word, or by a committed log entry.
+//! - F4: what changes more than one word at once is said by a log entry that commits with one word; until that entry
+//!   is cleared, the nodes that it names have the bitmaps that it holds.
+//! - F5: sequence numbers, words of the log in nodes, and marks are volatile: who opens the pool ignores them.
+//!
+//! Writers hold the locks of a node and its parent while they link, unlink or move entries, taken from the
+//! root downwards (crabbing). Readers take no lock; see [`search`].
+
+mod check;
+mod delete;
+mod insert;
+mod layout;
+mod locks;
+mod log;
+mod merge;
+mod node;
+mod recover;
+mod search;
+mod split;
+
+use std::fmt::Debug;
+
+use terrane_pmem::{Backend, LINE_LENGTH, Native, PersistenceDomain, Pool, ROOT, Site, WORD_LENGTH};
+use terrane_storage::Storage;
+use terrane_storage::sync::{AtomicU64, Ordering};
+
+use self::layout::{FAN_OUT_MAX, FAN_OUT_MIN, FIRST_WORD_ENTRIES, Layout, Metadata};
+use self::locks::Locks;
+use self::log::Log;
+use crate::{Error, Result};
+pub use check::Census;
+pub use search::SearchMode;
+
+/// Names the layout of pools that hold such a tree.
+const LAYOUT_ID: u64 = u64::from_le_bytes(*b"FBRTREE1");
+
+const CREATE: Site = Site::new("fbr.create");
+
+/// How a tree changes nodes that are full or nearly empty (section 3.4 and 3.5 of the thesis).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rebalancing {
+    /// Half of a node moves to a new one, or a node takes in its sibling.
+    #[default]
+    InPlace,
+    /// New nodes take the place of the old ones.
+    CopyOnWrite,
+}
+
+/// How a tree is created or opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Entries of a node, 4 to 503. Up to 55, the bitmap is one word. An existing tree keeps its own.
+    pub fan_out: usize,
+    /// How nodes are split and merged; may be another one each time the tree is opened.
+    pub rebalancing: Rebalancing,
+    /// The medium, and how the file grows. The layout is the tree's own.
+    pub pool: terrane_pmem::Options,
+}
+
+impl Options {
+    /// Nodes of 55 entries, changed in place, on a medium.
+    pub fn new(domain: PersistenceDomain) -> Self {
+        Self {
+            fan_out: FIRST_WORD_ENTRIES,
+            rebalancing: Rebalancing::default(),
+            pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
+        }
+    }
+
+    fn for_pool(&self) -> terrane_pmem::Options {
+        terrane_pmem::Options { layout_id: LAYOUT_ID, ..self.pool.clone() }
+    }
+}
+
+/// A tree of boxes in `D` dimensions, each with a payload of 8 bytes, in a pool of its own.
+///
+/// It is a multiset: what is inserted twice is there twice. Insertions, deletions and exact look-ups are durably
+/// linearizable: each is done when its call returns, whatever crash follows, and what one of them has seen stays.
+/// Any number of threads share a tree. Dropping it without [`FbrTree::close`] is as if the process had been killed.
+#[derive(Debug)]
+pub struct FbrTree<const D: usize, B: Backend = Native> {
+    pool: Pool<B>,
+    layout: Layout<D>,
+    rebalancing: Rebalancing,
+    /// Offset of the block that holds the root word and the log.
+    block: u64,
+    /// Number of this use of the pool, which volatile words carry.
+    session: u64,
+    locks: Locks,
+    log: Log,
+    marks: AtomicU64,
+}
+
+/// Words of the first line of the tree's block: dimensions and fan-out. The root word has the second line.
+const DIMENSIONS: u64 = 0;
+const FAN_OUT: u64 = WORD_LENGTH;
+const ROOT_WORD: u64 = LINE_LENGTH;
+const LOG_START: u64 = 2 * LINE_LENGTH;
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Creates a tree in a new pool under a name that is free.
+    pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        let layout = Self::layout(options.fan_out)?;
+        let pool = Pool::create(storage, name, &options.for_pool())?;
+        Self::initialise(pool, layout, options)
+    }
+
+    /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
+    pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        let pool: Pool<B> = Pool::open(storage, name, &options.for_pool())?;
+        let block = pool.backend().load(ROOT);
+        if block == 0 {
+            // A crash came between the creation of the pool and that of the tree.
+            let layout = Self::layout(options.fan_out)?;
+            return Self::initialise(pool, layout, options);
+        }
+        pool.check_range(block, LOG_START)?;
+        let (dimensions, fan_out) = (pool.backend().load(block + DIMENSIONS), pool.backend().load(block + FAN_OUT));
+        if dimensions != D as u64 {
+            let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
+            return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
+        }
+        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| Error::Damaged {
+            pool: pool.name().to_owned(),
+            offset: block + FAN_OUT,
+            reason: format!("nodes are said to have {fan_out} entries"),
+        })?;
+        pool.check_range(block, LOG_START + Log::length(&layout))?;
+        let tree = Self::new(pool, layout, options, block);
+        tree.recover()?;
+        Ok(tree)
+    }
+
+    /// Makes all of it durable, also on the page cache, and marks the pool as closed.
+    pub fn close(self) -> Result<()> {
+        Ok(self.pool.close()?)
+    }
+
+    /// The pool, to count what operations cost.
+    pub fn pool(&self) -> &Pool<B> {
+        &self.pool
+    }
+
+    fn layout(fan_out: usize) -> Result<Layout<D>> {
+        Layout::new(fan_out).ok_or(Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX })
+    }
+
+    fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {
+        let session = pool.open_counter();
+        let locks = Locks::new(layout.node_length());
+        let rebalancing = options.rebalancing;
+        Self { pool, layout, rebalancing, block, session, locks, log: Log::new(), marks: AtomicU64::new(0) }
+    }
+
+    /// An empty leaf as the root. The tree is there when the pool's root word is.
+    fn initialise(pool: Pool<B>, layout: Layout<D>, options: &Options) -> Result<Self> {
+        let mut intent = pool.intent();
+        let length = LOG_START + Log::length(&layout);
+        let block = intent.acquire(length, ROOT)?;
+        let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
+        let backend = pool.backend();
+        for offset in (block..block + length).step_by(WORD_LENGTH as usize) {
+            backend.store(offset, 0);
+        }
+        backend.store(block + DIMENSIONS, D as u64);
+        backend.store(block + FAN_OUT, layout.fan_out as u64);
+        backend.store(block + ROOT_WORD, root);
+        backend.flush(block..block + length, CREATE);
+        node::write_header(backend, &layout, root, 0, &Metadata::empty(true, layout.words));
+        backend.flush(root..root + layout.header_length(), CREATE);
+        backend.fence(CREATE);
+        backend.store(ROOT, block);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE);
+        intent.finish();
+        Ok(Self::new(pool, layout, options, block))
+    }
+
+    fn backend(&self) -> &B {
+        self.pool.backend()
+    }
+
+    /// Offset of the root word.
+    fn root_word(&self) -> u64 {
+        self.block + ROOT_WORD
+    }
+
+    fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
+        Error::Damaged { pool: self.pool.name().to_owned(), offset, reason: reason.into() }
+    }
+
+    /// A mark that no other operation has, in this use of the pool or another one.
+    fn new_mark(&self) -> u64 {
+        (self.session << 40) + self.marks.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}

@@ -1,0 +1,185 @@
+//! Reading and writing nodes word by word.
+
+use terrane_pmem::{Backend, Site, View, WORD_LENGTH};
+
+use super::FbrTree;
+use super::layout::{LEVEL, LOG, Layout, Metadata, SEQUENCE};
+use crate::{Rect, Result};
+
+/// A node, where it lies in the pool.
+pub(super) struct Node<'a, const D: usize, B: Backend + 'a> {
+    pub(super) offset: u64,
+    layout: Layout<D>,
+    view: B::View<'a>,
+}
+
+impl<'a, const D: usize, B: Backend + 'a> Clone for Node<'a, D, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<'a, const D: usize, B: Backend + 'a> Copy for Node<'a, D, B> {}
+
+impl<const D: usize, B: Backend> Node<'_, D, B> {
+    pub(super) fn level(&self) -> u64 {
+        self.view.load(LEVEL)
+    }
+
+    #[inline]
+    pub(super) fn sequence(&self) -> u64 {
+        self.view.load(SEQUENCE)
+    }
+
+    /// The word that says which log entry changes the node.
+    #[inline]
+    pub(super) fn log_word(&self) -> u64 {
+        self.view.load(LOG)
+    }
+
+    /// What the node itself says; while a log entry changes it, that one counts.
+    #[inline]
+    pub(super) fn metadata(&self) -> Metadata {
+        Metadata::read(self.layout.words, |word| self.view.load(self.layout.bitmap_word(word)))
+    }
+
+    #[inline]
+    pub(super) fn rect(&self, slot: usize) -> Rect<D> {
+        let entry = self.layout.entry(slot);
+        let corner = |first: usize| std::array::from_fn(|axis| f64::from_bits(self.view.load(first + axis)));
+        Rect::raw(corner(entry), corner(entry + D))
+    }
+
+    /// Child or payload.
+    #[inline]
+    pub(super) fn target(&self, slot: usize) -> u64 {
+        self.view.load(self.layout.target(slot))
+    }
+
+    /// The entry that links a child.
+    pub(super) fn slot_of(&self, metadata: &Metadata, child: u64) -> Option<usize> {
+        metadata.slots().find(|&slot| self.target(slot) == child)
+    }
+
+    /// The smallest box around these entries; `None` without any.
+    pub(super) fn bounds(&self, metadata: &Metadata) -> Option<Rect<D>> {
+        metadata.slots().map(|slot| self.rect(slot)).reduce(|all, rect| all.union(&rect))
+    }
+
+    /// Offset of a word.
+    pub(super) fn word(&self, number: usize) -> u64 {
+        self.offset + number as u64 * WORD_LENGTH
+    }
+
+    /// Offset of an entry's child, the word that links it.
+    pub(super) fn link(&self, slot: usize) -> u64 {
+        self.word(self.layout.target(slot))
+    }
+}
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// The node at an offset, which lies in the pool.
+    #[inline]
+    pub(super) fn node(&self, offset: u64) -> Result<Node<'_, D, B>> {
+        let length = self.layout.node_length();
+        self.pool.check_range(offset, length)?;
+        Ok(Node { offset, layout: self.layout, view: self.backend().view(offset, length) })
+    }
+
+    /// The child of an entry, which has to be of the level below.
+    #[inline]
+    pub(super) fn child(&self, level: u64, offset: u64) -> Result<Node<'_, D, B>> {
+        let child = self.node(offset)?;
+        let found = child.level();
+        if found.checked_add(1) != Some(level) {
+            return Err(self.damaged(offset, format!("a node of level {found} is the child of one of level {level}")));
+        }
+        Ok(child)
+    }
+
+    /// The node that the root word names.
+    pub(super) fn root(&self) -> Result<Node<'_, D, B>> {
+        self.node(self.backend().load(self.root_word()))
+    }
+
+    /// What a locked node holds; its entries' numbers are sound.
+    pub(super) fn locked_metadata(&self, node: &Node<'_, D, B>) -> Result<Metadata> {
+        let metadata = node.metadata();
+        self.check_metadata(node, &metadata)?;
+        Ok(metadata)
+    }
+
+    #[inline]
+    pub(super) fn check_metadata(&self, node: &Node<'_, D, B>, metadata: &Metadata) -> Result<()> {
+        if metadata.has_entries_beyond(self.layout.fan_out) || metadata.is_leaf() != (node.level() == 0) {
+            return Err(self.damaged(node.offset, "its bitmap or type cannot be"));
+        }
+        Ok(())
+    }
+
+    /// Stores an entry, except for its bit.
+    pub(super) fn write_entry(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>, target: u64) {
+        let first = node.word(self.layout.entry(slot));
+        let corners = rect.min().iter().chain(rect.max()).map(|coordinate| coordinate.to_bits());
+        for (offset, word) in (first..).step_by(WORD_LENGTH as usize).zip(corners.chain([target, 0])) {
+            self.backend().store(offset, word);
+        }
+    }
+
+    pub(super) fn flush_entry(&self, node: &Node<'_, D, B>, slot: usize, site: Site) {
+        let first = node.word(self.layout.entry(slot));
+        self.backend().flush(first..node.word(self.layout.mark(slot)) + WORD_LENGTH, site);
+    }
+
+    /// Changes the coordinates of an entry that differ, each by a store of its own: whoever reads or recovers
+    /// meanwhile has each of them before or after. Whether any differed.
+    pub(super) fn store_rect(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>) -> bool {
+        let first = node.word(self.layout.entry(slot));
+        let mut is_changed = false;
+        let corners = rect.min().iter().chain(rect.max()).map(|coordinate| coordinate.to_bits());
+        for (offset, word) in (first..).step_by(WORD_LENGTH as usize).zip(corners) {
+            if self.backend().load(offset) != word {
+                self.backend().store(offset, word);
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// Stores the words of the bitmap that differ.
+    pub(super) fn store_metadata(&self, node: &Node<'_, D, B>, metadata: &Metadata) {
+        // The first word last: it tells readers that the others are not durable.
+        for (number, &word) in metadata.words().iter().enumerate().rev() {
+            let offset = node.word(self.layout.bitmap_word(number));
+            if self.backend().load(offset) != word {
+                self.backend().store(offset, word);
+            }
+        }
+    }
+
+    pub(super) fn flush_header(&self, node: &Node<'_, D, B>, site: Site) {
+        self.backend().flush(node.offset..node.offset + self.layout.header_length(), site);
+    }
+
+    /// Lets readers see that entries were removed or moved. For who holds the node's lock.
+    pub(super) fn bump(&self, node: &Node<'_, D, B>) {
+        self.backend().store(node.word(SEQUENCE), node.sequence().wrapping_add(1));
+    }
+}
+
+/// Stores the header of a node that nobody reads.
+pub(super) fn write_header<const D: usize>(
+    backend: &impl Backend,
+    layout: &Layout<D>,
+    node: u64,
+    level: u64,
+    metadata: &Metadata,
+) {
+    let word = |number: usize| node + number as u64 * WORD_LENGTH;
+    for (number, &bits) in metadata.words().iter().enumerate() {
+        backend.store(word(layout.bitmap_word(number)), bits);
+    }
+    backend.store(word(SEQUENCE), 0);
+    backend.store(word(LOG), 0);
+    backend.store(word(LEVEL), level);
+}

@@ -1,0 +1,185 @@
+//! What follows a commitment in the log, in the operation itself and after a crash, and what undoes the rest.
+
+use terrane_pmem::{Backend, Intent, Site, WORD_LENGTH};
+
+use super::FbrTree;
+use super::layout::Metadata;
+use super::log::{Change, ENTRIES, Entry, Kind, Progress, Role};
+use super::node::Node;
+use crate::Result;
+
+const NODES: Site = Site::new("fbr.complete.nodes");
+const LINK: Site = Site::new("fbr.complete.link");
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Completes what was committed, and frees what is owned by entries that were not.
+    pub(super) fn recover(&self) -> Result<()> {
+        for index in 0..ENTRIES {
+            let Some((change, engagement)) = self.read_change(index)? else { continue };
+            let entry = self.log_entry_for_recovery(index);
+            match engagement.progress {
+                Progress::Announced => self.undo(&entry, &change)?,
+                Progress::Committed => {
+                    self.complete(&change)?;
+                    self.finish(&entry, &change, self.pool.intent())?;
+                }
+                Progress::Done => self.finish(&entry, &change, self.pool.intent())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks of an entry that was not committed.
+    fn undo(&self, entry: &Entry<'_, D, B>, change: &Change) -> Result<()> {
+        let mut released = self.pool.intent();
+        for &role in change.kind.acquired() {
+            if change.node(role) != 0 {
+                released.release(change.node(role), entry.link(role))?;
+            }
+        }
+        entry.clear();
+        released.finish();
+        Ok(())
+    }
+
+    /// Makes a change by way of a log entry, of nodes that are written and flushed; ends the intent that has acquired
+    /// the new ones.
+    ///
+    /// What can fail does so before the commitment. If something does after it, the pool is damaged: the entry stays, so that
+    /// readers go on by it, and writers refuse its nodes until the next opening.
+    pub(super) fn make(
+        &self,
+        entry: Entry<'_, D, B>,
+        change: &Change,
+        acquired: Intent<'_, B>,
+        site: Site,
+    ) -> Result<()> {
+        let mut released = self.pool.intent();
+        if !change.kind.released().is_empty() {
+            released.reserve()?;
+        }
+        entry.prepare(change);
+        self.backend().fence(site);
+        entry.commit(change)?;
+        let outcome = self.complete(change).and_then(|()| {
+            acquired.finish();
+            self.finish(&entry, change, released)
+        });
+        if outcome.is_err() {
+            entry.keep();
+        }
+        outcome
+    }
+
+    /// Brings a committed change into the nodes; each step may have been done already.
+    fn complete(&self, change: &Change) -> Result<()> {
+        for &role in change.kind.changed() {
+            let node = self.node(change.node(role))?;
+            if let Some(bitmap) = change.bitmap_of(node.offset) {
+                self.store_metadata(&node, bitmap);
+                self.flush_header(&node, NODES);
+            }
+        }
+        match change.kind {
+            Kind::Split if change.node(Role::Parent) == 0 => {
+                self.backend().fence(NODES);
+                self.store_root(change.node(Role::NewFirst));
+            }
+            Kind::Split => {
+                let parent = self.node(change.node(Role::Parent))?;
+                self.link_sibling(&parent, change)?;
+                // Not before the sibling is linked: until then its entries are found by way of this box.
+                self.shrink(&parent, change.node(Role::First))?;
+                self.bump(&parent);
+            }
+            Kind::Merge => {
+                let parent = self.node(change.node(Role::Parent))?;
+                let mut metadata = self.locked_metadata(&parent)?;
+                if let Some(slot) = parent.slot_of(&metadata, change.node(Role::Second)) {
+                    metadata.set(slot, false);
+                    self.store_metadata(&parent, &metadata);
+                    self.flush_header(&parent, NODES);
+                }
+                self.backend().fence(NODES);
+                self.bump(&parent);
+            }
+            Kind::Redistribute => {
+                let parent = self.node(change.node(Role::Parent))?;
+                self.backend().fence(NODES);
+                self.shrink(&parent, change.node(Role::Second))?;
+                self.bump(&parent);
+            }
+            Kind::CopySplit | Kind::CopyMerge => {
+                self.backend().fence(NODES);
+                self.bump(&self.node(change.node(Role::Parent))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Links the new sibling in the parent. Its entry is durable before its bit (F1).
+    fn link_sibling(&self, parent: &Node<'_, D, B>, change: &Change) -> Result<()> {
+        let mut metadata = self.locked_metadata(parent)?;
+        let sibling = self.node(change.node(Role::Second))?;
+        if parent.slot_of(&metadata, sibling.offset).is_some() {
+            self.backend().fence(NODES);
+            return Ok(());
+        }
+        let Some(slot) = metadata.first_free(self.layout.fan_out) else {
+            return Err(self.damaged(parent.offset, "it has no room for the second half of its child"));
+        };
+        let bounds = self.bounds_of(&sibling, &self.locked_metadata(&sibling)?)?;
+        self.write_entry(parent, slot, &bounds, sibling.offset);
+        self.flush_entry(parent, slot, LINK);
+        self.backend().fence(LINK);
+        metadata.set(slot, true);
+        metadata.set_dirty(false);
+        self.store_metadata(parent, &metadata);
+        let offset = parent.word(self.layout.bitmap_word(Metadata::place(slot).0));
+        self.backend().persist(offset..offset + WORD_LENGTH, LINK);
+        Ok(())
+    }
+
+    /// Makes a child's box as small as what the child holds, in place. Whether it was larger.
+    ///
+    /// This is not flushed: a larger box is right too (F2), also where that of its parent has become durably smaller; and
+    /// whoever enlarges it later flushes its line.
+    pub(super) fn shrink(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
+        let Some(slot) = parent.slot_of(&self.locked_metadata(parent)?, child) else {
+            return Err(self.damaged(parent.offset, format!("it does not link its child at {child}")));
+        };
+        let child = self.node(child)?;
+        Ok(match child.bounds(&self.locked_metadata(&child)?) {
+            Some(bounds) => self.store_rect(parent, slot, &bounds),
+            None => false,
+        })
+    }
+
+    /// Ends a change that is complete: frees what it has unlinked, once no reader can be there, and the log entry.
+    fn finish(&self, entry: &Entry<'_, D, B>, change: &Change, mut released: Intent<'_, B>) -> Result<()> {
+        for &role in change.kind.released() {
+            if change.node(role) != 0 {
+                released.release(change.node(role), entry.link(role))?;
+            }
+        }
+        // The entry goes before the nodes' ties to it, at once for all of them: readers that meet one node with it and
+        // another one without would read both again until both are without.
+        entry.clear();
+        for role in Role::ALL.into_iter().filter(|&role| change.node(role) != 0) {
+            let node = self.node(change.node(role))?;
+            if change.kind.released().contains(&role) {
+                self.mark_unlinked(&node);
+            } else if change.kind.changed().contains(&role) {
+                self.bump(&node);
+                self.disengage(&node);
+            }
+        }
+        self.retire(released);
+        Ok(())
+    }
+
+    /// Frees unlinked nodes when no reader that is on its way now can be in them.
+    pub(super) fn retire(&self, released: Intent<'_, B>) {
+        released.retire(&self.pool.pin());
+    }
+}

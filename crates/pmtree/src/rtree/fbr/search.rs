@@ -1,0 +1,379 @@
+//! Search without locks (Algorithm 3), made exact.
+//!
+//! What is promised of [`SearchMode::Validated`]: each leaf is read as it was at one instant; an entry that was there
+//! during the whole search is found exactly once; one that was not there at any time of it is not found; what is
+//! found stays found after a crash. It is not promised that leaves are seen at the same instant: of two entries
+//! inserted one after the other, the second one alone may be found.
+//!
+//! How: a node is read between two looks at its sequence number and at the log entry that changes it, and again if
+//! either differs. What is below a node counts if that node has not changed when all its children have been read, and if
+//! no log entry that ties two of them has: else it is thrown away, and the node is read again. Writers change the
+//! sequence number of the parent after they have linked, unlinked or moved something below it, and before the
+//! log entry goes; so who reads one child before such a change and another one after it sees either the log entry or
+//! the number. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
+//! unlinked stay as they are while a reader is on its way.
+
+mod nearest;
+
+use smallvec::SmallVec;
+use terrane_pmem::{Backend, Site};
+
+use super::FbrTree;
+use super::delete::Path;
+use super::layout::Metadata;
+use super::log::{Engagement, Kind, Progress, Role};
+use super::node::Node;
+use crate::{Rect, Result};
+
+const PERSIST: Site = Site::new("fbr.search.persist");
+
+/// How a search is kept apart from writers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SearchMode {
+    /// Without locks; what was read is checked to have been there (serializable mode of the thesis, with the promise
+    /// above).
+    #[default]
+    Validated,
+    /// Without locks and checks: may miss or repeat what moves meanwhile, and find what a crash then takes away.
+    ReadUncommitted,
+    /// With shared locks on the nodes from the root down: what the other modes are compared with.
+    SharedLock,
+}
+
+/// A node's entries as of one instant.
+struct Reading<'a, const D: usize, B: Backend + 'a> {
+    node: Node<'a, D, B>,
+    sequence: u64,
+    log_word: u64,
+    engagement: Option<Engagement>,
+    metadata: Metadata,
+    /// The new half of a node whose split is committed.
+    sibling: Option<u64>,
+    /// The node that the same log entry changes.
+    partner: Option<u64>,
+}
+
+/// Something that was read has changed: what lies below the node where this is caught is read again.
+struct Changed;
+
+/// What came of reading below a node.
+type Outcome = Result<std::result::Result<(), Changed>>;
+
+/// What is looked for, and where it goes.
+trait Target<const D: usize> {
+    /// Whether a child can hold some.
+    fn enters(&self, bounds: &Rect<D>) -> bool;
+
+    /// Whether an entry is one.
+    fn takes(&self, rect: &Rect<D>, payload: u64) -> bool;
+
+    fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
+
+    /// Number of those found.
+    fn count(&self) -> usize;
+
+    /// Forgets all but the first.
+    fn truncate(&mut self, count: usize);
+}
+
+/// Entries that overlap a window.
+struct Window<'q, const D: usize> {
+    query: &'q Rect<D>,
+    hits: Vec<(Rect<D>, u64)>,
+}
+
+impl<const D: usize> Target<D> for Window<'_, D> {
+    #[inline]
+    fn enters(&self, bounds: &Rect<D>) -> bool {
+        self.query.overlaps(bounds)
+    }
+
+    #[inline]
+    fn takes(&self, rect: &Rect<D>, _: u64) -> bool {
+        self.query.overlaps(rect)
+    }
+
+    fn found(&mut self, _: &Path, rect: Rect<D>, payload: u64) {
+        self.hits.push((rect, payload));
+    }
+
+    fn count(&self) -> usize {
+        self.hits.len()
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.hits.truncate(count);
+    }
+}
+
+/// The ways to one entry.
+struct Exact<'q, const D: usize> {
+    rect: &'q Rect<D>,
+    payload: u64,
+    paths: Vec<Path>,
+}
+
+impl<const D: usize> Target<D> for Exact<'_, D> {
+    fn enters(&self, bounds: &Rect<D>) -> bool {
+        bounds.contains(self.rect)
+    }
+
+    fn takes(&self, rect: &Rect<D>, payload: u64) -> bool {
+        payload == self.payload && rect == self.rect
+    }
+
+    fn found(&mut self, path: &Path, _: Rect<D>, _: u64) {
+        self.paths.push(path.clone());
+    }
+
+    fn count(&self) -> usize {
+        self.paths.len()
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.paths.truncate(count);
+    }
+}
+
+/// Children of a node: all of them, those still to be read, and the log entries that were met below it.
+#[derive(Default)]
+struct Children {
+    all: SmallVec<[u64; 64]>,
+    to_read: SmallVec<[u64; 16]>,
+    next: usize,
+    engagements: SmallVec<[Engagement; 2]>,
+}
+
+impl Children {
+    fn next(&mut self) -> Option<u64> {
+        let child = self.to_read.get(self.next).copied();
+        self.next += usize::from(child.is_some());
+        child
+    }
+
+    /// Takes note of a log entry that changes a child. Fails if what was read of the children before does not go with it.
+    fn note<const D: usize, B: Backend>(&mut self, reading: &Reading<'_, D, B>) -> std::result::Result<(), Changed> {
+        let Some(engagement) = reading.engagement else { return Ok(()) };
+        if !self.engagements.contains(&engagement) {
+            let is_read = |child: &u64| Some(*child) == reading.partner;
+            // The child itself is the last one that was begun.
+            if engagement.progress == Progress::Committed && self.to_read[..self.next - 1].iter().any(is_read) {
+                return Err(Changed);
+            }
+            self.engagements.push(engagement);
+        }
+        if let Some(sibling) = reading.sibling.filter(|sibling| !self.all.contains(sibling)) {
+            self.to_read.push(sibling);
+        }
+        Ok(())
+    }
+
+    fn are_unchanged<const D: usize, B: Backend>(&self, tree: &FbrTree<D, B>) -> bool {
+        self.engagements.iter().all(|engagement| tree.is_unchanged(engagement))
+    }
+}
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Calls `visit` with each entry that overlaps a window, borders included, in no order.
+    ///
+    /// They are gathered before the first call, which so may use the tree; 8 bytes and the box for each.
+    pub fn window(&self, window: &Rect<D>, mode: SearchMode, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
+        let mut target = Window { query: window, hits: Vec::new() };
+        self.search(&mut target, mode)?;
+        target.hits.iter().for_each(|(rect, payload)| visit(rect, *payload));
+        Ok(())
+    }
+
+    /// Whether there is an entry with exactly this box and payload.
+    pub fn contains(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
+        Ok(self.find(rect, payload)?.is_some())
+    }
+
+    /// The nodes on the way to an entry with exactly this box and payload.
+    pub(super) fn find(&self, rect: &Rect<D>, payload: u64) -> Result<Option<Path>> {
+        let mut target = Exact { rect, payload, paths: Vec::new() };
+        self.search(&mut target, SearchMode::Validated)?;
+        Ok(target.paths.pop())
+    }
+
+    fn search(&self, target: &mut impl Target<D>, mode: SearchMode) -> Result<()> {
+        let _pinned = self.pool.pin();
+        let mut path = Path::new();
+        match mode {
+            SearchMode::Validated => self.search_validated(target, &mut path),
+            SearchMode::ReadUncommitted => self.search_uncommitted(&self.root()?, target, &mut path),
+            SearchMode::SharedLock => {
+                let root_lock = self.locks.root.read();
+                let root = self.root()?;
+                let _lock = self.locks.of(root.offset).read();
+                drop(root_lock);
+                self.search_locked(&root, target, &mut path)
+            }
+        }
+    }
+
+    fn search_validated(&self, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
+        loop {
+            let root = self.backend().load(self.root_word());
+            let mut children = Children::default();
+            children.all.push(root);
+            children.to_read.push(root);
+            let outcome = self.search_children(&mut children, None, target, path)?;
+            if outcome.is_ok() && self.backend().load(self.root_word()) == root && children.are_unchanged(self) {
+                return Ok(());
+            }
+            target.truncate(0);
+        }
+    }
+
+    /// Reads what is below some children of a node of a level; of the root word, if none is given.
+    fn search_children(
+        &self,
+        children: &mut Children,
+        level: Option<u64>,
+        target: &mut impl Target<D>,
+        path: &mut Path,
+    ) -> Outcome {
+        while let Some(child) = children.next() {
+            let child = match level {
+                Some(level) => self.child(level, child)?,
+                None => self.node(child)?,
+            };
+            path.push(child.offset);
+            let outcome = self.search_node(&child, children, target, path)?;
+            path.pop();
+            if outcome.is_err() {
+                return Ok(outcome);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Reads a child and what is below it, until it has not changed meanwhile.
+    fn search_node(
+        &self,
+        node: &Node<'_, D, B>,
+        siblings: &mut Children,
+        target: &mut impl Target<D>,
+        path: &mut Path,
+    ) -> Outcome {
+        let count = target.count();
+        loop {
+            let reading = self.read(node)?;
+            let is_whole = if node.level() == 0 {
+                self.scan_leaf(node, &reading.metadata, target, path);
+                self.is_current(&reading)
+            } else {
+                let mut children = Children::default();
+                for slot in reading.metadata.slots() {
+                    let child = node.target(slot);
+                    children.all.push(child);
+                    if target.enters(&node.rect(slot)) {
+                        children.to_read.push(child);
+                    }
+                }
+                // Before anything is followed: a child that was read of an entry just reused may be none.
+                self.is_current(&reading)
+                    && self.search_children(&mut children, Some(node.level()), target, path)?.is_ok()
+                    && self.is_current(&reading)
+                    && children.are_unchanged(self)
+            };
+            if is_whole {
+                return Ok(siblings.note(&reading));
+            }
+            target.truncate(count);
+        }
+    }
+
+    fn scan_leaf(&self, leaf: &Node<'_, D, B>, metadata: &Metadata, target: &mut impl Target<D>, path: &Path) {
+        for slot in metadata.slots() {
+            let (rect, payload) = (leaf.rect(slot), leaf.target(slot));
+            if target.takes(&rect, payload) {
+                target.found(path, rect, payload);
+            }
+        }
+    }
+
+    /// Which entries a node has, by its own bitmap or by the log's.
+    fn read<'a>(&self, node: &Node<'a, D, B>) -> Result<Reading<'a, D, B>> {
+        loop {
+            let (sequence, log_word) = (node.sequence(), node.log_word());
+            let mut reading = Reading {
+                node: *node,
+                sequence,
+                log_word,
+                engagement: None,
+                metadata: node.metadata(),
+                sibling: None,
+                partner: None,
+            };
+            if log_word != 0
+                && let Some((change, engagement)) = self.engaged(log_word)?
+            {
+                reading.engagement = Some(engagement);
+                if engagement.progress == Progress::Committed {
+                    reading.metadata = change.bitmap_of(node.offset).copied().unwrap_or(reading.metadata);
+                    match change.kind {
+                        Kind::Split => reading.sibling = Some(change.node(Role::Second)),
+                        Kind::Merge | Kind::Redistribute => {
+                            let is_partner = |&other: &u64| other != node.offset;
+                            let both = [change.node(Role::First), change.node(Role::Second)];
+                            reading.partner = both.into_iter().find(is_partner);
+                        }
+                        Kind::CopySplit | Kind::CopyMerge => {}
+                    }
+                }
+            }
+            if !self.is_current(&reading) {
+                continue;
+            }
+            self.check_metadata(node, &reading.metadata)?;
+            if reading.metadata.is_dirty() {
+                self.flush_header(node, PERSIST);
+                self.backend().fence(PERSIST);
+            }
+            return Ok(reading);
+        }
+    }
+
+    /// Whether a node still is what was read of it, but for entries that came since.
+    fn is_current(&self, reading: &Reading<'_, D, B>) -> bool {
+        reading.node.sequence() == reading.sequence
+            && reading.node.log_word() == reading.log_word
+            && reading.engagement.as_ref().is_none_or(|engagement| self.is_unchanged(engagement))
+    }
+
+    fn search_uncommitted(&self, node: &Node<'_, D, B>, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
+        let metadata = node.metadata();
+        self.check_metadata(node, &metadata)?;
+        if node.level() == 0 {
+            self.scan_leaf(node, &metadata, target, path);
+            return Ok(());
+        }
+        for slot in metadata.slots() {
+            if !target.enters(&node.rect(slot)) {
+                continue;
+            }
+            self.search_uncommitted(&self.child(node.level(), node.target(slot))?, target, path)?;
+        }
+        Ok(())
+    }
+
+    /// With the lock of the node held: writers wait before they change what is below it.
+    fn search_locked(&self, node: &Node<'_, D, B>, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
+        let metadata = self.locked_metadata(node)?;
+        if node.level() == 0 {
+            self.scan_leaf(node, &metadata, target, path);
+            return Ok(());
+        }
+        for slot in metadata.slots() {
+            if !target.enters(&node.rect(slot)) {
+                continue;
+            }
+            let child = self.child(node.level(), node.target(slot))?;
+            let _lock = self.locks.of(child.offset).read();
+            self.search_locked(&child, target, path)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! R-trees, and what they share.
+
+mod choose;
+pub mod fbr;
+mod rect;
+mod split;
+
+pub use rect::Rect;

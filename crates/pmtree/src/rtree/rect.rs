@@ -1,0 +1,111 @@
+//! Boxes of any number of dimensions.
+
+use crate::{Error, Result};
+
+/// A closed box with edges along the axes, in coordinates that are finite numbers; a point is a box
+/// without extent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rect<const D: usize> {
+    min: [f64; D],
+    max: [f64; D],
+}
+
+impl<const D: usize> Rect<D> {
+    /// The box between two corners. Fails where a coordinate is not finite, or `min` lies above `max`.
+    pub fn new(min: [f64; D], max: [f64; D]) -> Result<Self> {
+        let is_sound = |axis: usize| min[axis].is_finite() && max[axis].is_finite() && min[axis] <= max[axis];
+        match (0..D).find(|&axis| !is_sound(axis)) {
+            None => Ok(Self { min, max }),
+            Some(axis) => Err(Error::InvalidRect { axis, min: min[axis], max: max[axis] }),
+        }
+    }
+
+    /// A point.
+    pub fn point(position: [f64; D]) -> Result<Self> {
+        Self::new(position, position)
+    }
+
+    /// As stored: anything.
+    pub(crate) fn raw(min: [f64; D], max: [f64; D]) -> Self {
+        Self { min, max }
+    }
+
+    /// The lower corner.
+    pub fn min(&self) -> &[f64; D] {
+        &self.min
+    }
+
+    /// The upper corner.
+    pub fn max(&self) -> &[f64; D] {
+        &self.max
+    }
+
+    /// Whether the two have a point in common.
+    #[inline]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        (0..D).all(|axis| self.min[axis] <= other.max[axis] && self.max[axis] >= other.min[axis])
+    }
+
+    /// Whether the other one lies within this one.
+    #[inline]
+    pub fn contains(&self, other: &Self) -> bool {
+        (0..D).all(|axis| self.min[axis] <= other.min[axis] && self.max[axis] >= other.max[axis])
+    }
+
+    /// The smallest box that contains both.
+    #[inline]
+    pub fn union(&self, other: &Self) -> Self {
+        let mut union = *self;
+        for axis in 0..D {
+            union.min[axis] = self.min[axis].min(other.min[axis]);
+            union.max[axis] = self.max[axis].max(other.max[axis]);
+        }
+        union
+    }
+
+    /// Product of the extents; infinite where that is beyond the largest number.
+    #[inline]
+    pub fn area(&self) -> f64 {
+        (0..D).map(|axis| self.max[axis] - self.min[axis]).product()
+    }
+
+    /// Sum of the extents.
+    #[inline]
+    pub fn margin(&self) -> f64 {
+        (0..D).map(|axis| self.max[axis] - self.min[axis]).sum()
+    }
+
+    /// Square of the distance from a point to the box; 0 inside.
+    #[inline]
+    pub fn distance_squared(&self, point: &[f64; D]) -> f64 {
+        let gap = |axis: usize| (self.min[axis] - point[axis]).max(point[axis] - self.max[axis]).max(0.0);
+        (0..D).map(|axis| gap(axis) * gap(axis)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_that_are_none_are_refused() {
+        for (min, max) in [([0.0, 1.0], [1.0, 0.0]), ([f64::NAN, 0.0], [1.0, 1.0]), ([0.0, 0.0], [1.0, f64::INFINITY])]
+        {
+            assert!(matches!(Rect::new(min, max), Err(Error::InvalidRect { .. })), "{min:?} {max:?}");
+        }
+        assert!(Rect::new([-0.0, f64::MIN], [0.0, f64::MAX]).is_ok());
+    }
+
+    #[test]
+    fn relations_hold_on_borders() {
+        let unit = Rect::new([0.0, 0.0], [1.0, 1.0]).unwrap();
+        let corner = Rect::point([1.0, 1.0]).unwrap();
+        let outside = Rect::new([1.5, 0.0], [2.0, 1.0]).unwrap();
+        assert!(unit.overlaps(&corner) && unit.contains(&corner) && !corner.contains(&unit));
+        assert!(!unit.overlaps(&outside));
+        assert_eq!(unit.union(&outside), Rect::new([0.0, 0.0], [2.0, 1.0]).unwrap());
+        assert_eq!((unit.area(), outside.margin(), corner.area()), (1.0, 1.5, 0.0));
+        assert_eq!(unit.distance_squared(&[4.0, 5.0]), 25.0);
+        assert_eq!(unit.distance_squared(&[0.5, 0.5]), 0.0);
+    }
+}

@@ -1,0 +1,130 @@
+//! How entries are divided into two nodes: the quadratic split (Guttman 1984, section 3.5.2).
+
+use super::Rect;
+use super::choose::growth;
+
+/// Says of each box whether it goes to the second node. Each node gets at least `least` of them.
+///
+/// There are at least two boxes, and `least` is at most half of them.
+pub(super) fn quadratic<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<bool> {
+    debug_assert!(rects.len() >= 2 && least * 2 <= rects.len(), "{least} of {}", rects.len());
+    let (first_seed, second_seed) = pick_seeds(rects);
+    let mut is_second = vec![false; rects.len()];
+    is_second[second_seed] = true;
+    let mut groups = [Group::new(rects[first_seed]), Group::new(rects[second_seed])];
+    let mut rest: Vec<usize> = (0..rects.len()).filter(|&index| index != first_seed && index != second_seed).collect();
+    while !rest.is_empty() {
+        // A node that needs all that is left gets it.
+        if let Some(short) = (0..2).find(|&group| groups[group].count + rest.len() <= least) {
+            rest.iter().for_each(|&index| is_second[index] = short == 1);
+            break;
+        }
+        let (place, chosen) = pick_next(rects, &rest, &groups);
+        let index = rest.swap_remove(place);
+        is_second[index] = chosen == 1;
+        groups[chosen].add(&rects[index]);
+    }
+    is_second
+}
+
+/// What has been given to a node so far.
+struct Group<const D: usize> {
+    rect: Rect<D>,
+    area: f64,
+    count: usize,
+}
+
+impl<const D: usize> Group<D> {
+    fn new(rect: Rect<D>) -> Self {
+        Self { rect, area: rect.area(), count: 1 }
+    }
+
+    fn add(&mut self, rect: &Rect<D>) {
+        self.rect = self.rect.union(rect);
+        self.area = self.rect.area();
+        self.count += 1;
+    }
+
+    fn enlargement(&self, rect: &Rect<D>) -> f64 {
+        growth(self.area, self.rect.union(rect).area())
+    }
+
+    fn margin_growth(&self, rect: &Rect<D>) -> f64 {
+        growth(self.rect.margin(), self.rect.union(rect).margin())
+    }
+}
+
+/// The two that would waste most together.
+fn pick_seeds<const D: usize>(rects: &[Rect<D>]) -> (usize, usize) {
+    let mut worst = (0, 1);
+    let mut most = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+    for (first, left) in rects.iter().enumerate() {
+        let left_area = left.area();
+        for (second, right) in rects.iter().enumerate().skip(first + 1) {
+            let union = left.union(right);
+            let waste = growth(left_area + right.area(), union.area());
+            // Points on a line waste no area: then the ones that lie farthest apart.
+            if waste > most.0 || waste == most.0 && union.margin() > most.1 {
+                most = (waste, union.margin());
+                worst = (first, second);
+            }
+        }
+    }
+    worst
+}
+
+/// The box that prefers one of the nodes most (its place in `rest`), and that node.
+fn pick_next<const D: usize>(rects: &[Rect<D>], rest: &[usize], groups: &[Group<D>; 2]) -> (usize, usize) {
+    let mut chosen = 0;
+    let mut strongest = f64::NEG_INFINITY;
+    let mut enlargements = [0.0; 2];
+    for (place, &index) in rest.iter().enumerate() {
+        let both = [groups[0].enlargement(&rects[index]), groups[1].enlargement(&rects[index])];
+        let preference = growth(both[0], both[1]).abs();
+        if preference > strongest {
+            strongest = preference;
+            chosen = place;
+            enlargements = both;
+        }
+    }
+    let rect = &rects[rest[chosen]];
+    let key = |group: usize| {
+        (enlargements[group], groups[group].margin_growth(rect), groups[group].area, groups[group].count)
+    };
+    (chosen, usize::from(key(1) < key(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(positions: &[[f64; 2]]) -> Vec<Rect<2>> {
+        positions.iter().map(|&position| Rect::point(position).unwrap()).collect()
+    }
+
+    #[test]
+    fn two_clusters_are_divided() {
+        let rects = points(&[[0.0, 0.0], [9.0, 9.0], [1.0, 0.0], [9.0, 8.0], [0.0, 1.0], [8.0, 9.0]]);
+        let is_second = quadratic(&rects, 2);
+        assert!(
+            is_second == [false, true, false, true, false, true]
+                || is_second == [true, false, true, false, true, false]
+        );
+    }
+
+    #[test]
+    fn each_node_gets_its_least_share_whatever_the_boxes() {
+        let mut outlier = vec![[0.0, 0.0]; 9];
+        outlier.push([1e300, 1e300]);
+        let line: Vec<_> = (0..10).map(|x| [f64::from(x), 0.0]).collect();
+        let huge = vec![Rect::new([f64::MIN; 2], [f64::MAX; 2]).unwrap(); 10];
+        for rects in [points(&outlier), points(&line), points(&[[1.0, 1.0]; 10]), huge] {
+            for least in 1..=5 {
+                let second = quadratic(&rects, least).into_iter().filter(|&is_second| is_second).count();
+                assert!((least..=10 - least).contains(&second), "{second} of {rects:?}");
+            }
+        }
+        let halves = quadratic(&points(&line), 4);
+        assert!(halves.windows(2).filter(|pair| pair[0] != pair[1]).count() == 1, "a line is cut once: {halves:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What operations cost, counted: deterministic, since one thread does them.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use support::{options, random};
+use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
+use terrane_pmtree::{FbrTree, Rebalancing, Rect, SearchMode};
+use terrane_storage::MemoryStorage;
+
+type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
+
+fn tree<const D: usize>(fan_out: usize, rebalancing: Rebalancing) -> Tree<D> {
+    let options = options(PersistenceDomain::Adr, fan_out, rebalancing);
+    FbrTree::create(&MemoryStorage::new(), "tree", &options).unwrap()
+}
+
+fn counted<const D: usize>(tree: &Tree<D>, run: impl FnOnce(&Tree<D>)) -> Counters {
+    tree.pool().backend().take();
+    run(tree);
+    tree.pool().backend().take()
+}
+
+fn flushes_and_fences(counters: Counters) -> (u64, u64) {
+    (counters.flushes, counters.fences)
+}
+
+#[test]
+fn an_insertion_into_a_leaf_takes_two_flushes_and_two_fences() {
+    let small = tree::<3>(55, Rebalancing::InPlace);
+    for number in 0..54 {
+        let rect = Rect::point([f64::from(number); 3]).unwrap();
+        assert_eq!(flushes_and_fences(counted(&small, |tree| tree.insert(&rect, 1).unwrap())), (2, 2));
+    }
+}
+
+/// Of insertions that split nothing: two flushes, one for each box that grows, and two fences.
+fn insertion_costs<const D: usize>(rebalancing: Rebalancing) {
+    let tree = tree::<D>(8, rebalancing);
+    let mut random = random(1);
+    let mut costs = BTreeMap::new();
+    for payload in 0..2000 {
+        let position: [f64; D] = std::array::from_fn(|_| random.random_range(0.0..1.0));
+        let rect = Rect::point(position).unwrap();
+        let cost = counted(&tree, |tree| tree.insert(&rect, payload).unwrap());
+        // A split acquires a block.
+        if cost.fences == 2 {
+            *costs.entry(cost.flushes).or_insert(0) += 1;
+            assert_eq!(cost.flushes, cost.lines_flushed, "no line is flushed twice");
+        } else {
+            assert!(cost.fences > 4, "{cost:?}");
+        }
+    }
+    let levels = 5;
+    assert!(costs.keys().all(|flushes| (2..=2 + levels).contains(flushes)), "{costs:?}");
+    assert!(costs[&2] > 100 && costs[&3] > 100, "{costs:?}");
+}
+
+#[test]
+fn each_box_that_grows_takes_one_more_flush() {
+    insertion_costs::<2>(Rebalancing::InPlace);
+    insertion_costs::<3>(Rebalancing::CopyOnWrite);
+}
+
+#[test]
+fn a_deletion_takes_one_flush_and_one_fence_and_a_search_none() {
+    let tree = tree::<2>(55, Rebalancing::InPlace);
+    for number in 0..30 {
+        tree.insert(&Rect::point([f64::from(number); 2]).unwrap(), 1).unwrap();
+    }
+    let rect = Rect::point([3.0; 2]).unwrap();
+    let search = counted(&tree, |tree| tree.window(&rect, SearchMode::Validated, |_, _| {}).unwrap());
+    assert_eq!((flushes_and_fences(search), search.stores), ((0, 0), 0));
+    let deletion = counted(&tree, |tree| assert!(tree.delete(&rect, 1).unwrap()));
+    assert_eq!(flushes_and_fences(deletion), (1, 1));
+}
+
+/// Lines flushed by one insertion on average, of random boxes in three dimensions.
+fn lines_per_insertion(rebalancing: Rebalancing, count: u64) -> f64 {
+    let tree = tree::<3>(55, rebalancing);
+    let mut random = random(1);
+    let mut flushes = 0;
+    for payload in 0..count {
+        let min: [f64; 3] = std::array::from_fn(|_| random.random_range(0.0..1.0));
+        let rect = Rect::new(min, min.map(|value| value + random.random_range(0.0..0.01))).unwrap();
+        flushes += counted(&tree, |tree| tree.insert(&rect, payload).unwrap()).flushes;
+    }
+    flushes as f64 / count as f64
+}
+
+/// The thesis: 4.7 lines an insertion on average, and 12 % more with copies (section 5.1).
+#[test]
+fn copies_flush_more_than_changes_in_place() {
+    let in_place = lines_per_insertion(Rebalancing::InPlace, 4000);
+    let copies = lines_per_insertion(Rebalancing::CopyOnWrite, 4000);
+    assert!(in_place <= 4.7, "{in_place}");
+    assert!(copies >= 1.1 * in_place, "{copies} to {in_place}");
+}

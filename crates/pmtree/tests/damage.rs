@@ -1,0 +1,93 @@
+//! Pools that something else has changed: errors or answers, never a panic, a loop, or an access outside of the pool.
+
+mod support;
+
+use rand::Rng;
+use support::{BOTH, options, random, rect};
+use terrane_pmem::{PersistenceDomain, Traced};
+use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
+
+fn filled(options: &Options) -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    let tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", options).unwrap();
+    let mut random = random(1);
+    for payload in 0..60 {
+        tree.insert(&rect(&mut random, 30), payload).unwrap();
+    }
+    tree.close().unwrap();
+    storage
+}
+
+fn bytes(storage: &dyn Storage) -> Vec<u8> {
+    let file = storage.open("tree", OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn with(bytes: &[u8]) -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    let file = storage.open("tree", OpenMode::CreateNew).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    storage
+}
+
+/// Everything that can be done, whatever it gives.
+fn use_all(storage: &dyn Storage, options: &Options) -> Result<(), Error> {
+    let mut tree: FbrTree<2, Traced> = FbrTree::open(storage, "tree", options)?;
+    let everything = Rect::new([-1e300; 2], [1e300; 2])?;
+    for mode in [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock] {
+        let _ = tree.window(&everything, mode, |_, _| {});
+    }
+    let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated);
+    let mut random = random(1);
+    for payload in 0..60 {
+        let _ = tree.delete(&rect(&mut random, 30), payload);
+    }
+    for payload in 0..20 {
+        let _ = tree.insert(&rect(&mut random, 30), payload);
+    }
+    tree.check().map(drop)
+}
+
+#[test]
+fn any_word_may_be_damaged() {
+    let mut caught = 0;
+    for rebalancing in BOTH {
+        let options = options(PersistenceDomain::PageCache, 4, rebalancing);
+        let sound = bytes(&filled(&options));
+        use_all(&with(&sound), &options).unwrap();
+        // What is beyond the last block holds nothing.
+        let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        let mut random = random(2);
+        for _ in 0..1500 {
+            let mut damaged = sound.clone();
+            let word = random.random_range(0..end / 8) * 8;
+            let other = random.random_range(0..end / 8) * 8;
+            let value = match random.random_range(0..5) {
+                0 => 0,
+                1 => u64::MAX,
+                2 => random.random(),
+                3 => u64::from_le_bytes(sound[other..other + 8].try_into().unwrap()),
+                _ => u64::from_le_bytes(sound[word..word + 8].try_into().unwrap()) ^ 1 << random.random_range(0..64),
+            };
+            damaged[word..word + 8].copy_from_slice(&value.to_le_bytes());
+            caught += usize::from(use_all(&with(&damaged), &options).is_err());
+        }
+    }
+    assert!(caught > 50, "{caught}");
+}
+
+#[test]
+fn a_tree_of_another_shape_is_refused() {
+    let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+    let storage = filled(&options);
+    let opened = FbrTree::<3, Traced>::open(&storage, "tree", &options);
+    assert!(matches!(opened, Err(Error::OtherShape { .. })), "{opened:?}");
+    let created = FbrTree::<2, Traced>::create(&storage, "other", &Options { fan_out: 3, ..options.clone() });
+    assert!(matches!(created, Err(Error::FanOut { fan_out: 3, .. })), "{created:?}");
+    // The fan-out is the tree's own.
+    let tree: FbrTree<2, Traced> = FbrTree::open(&storage, "tree", &Options { fan_out: 55, ..options }).unwrap();
+    assert_eq!(tree.nearest(&[0.0; 2], 100, SearchMode::Validated).unwrap().len(), 60);
+}
