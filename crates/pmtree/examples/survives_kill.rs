@@ -1,0 +1,76 @@
+//! A tree on an ordinary file that survives SIGKILL: the program starts itself, kills itself in the middle of
+//! insertions, and proves that nothing acknowledged is missing.
+//!
+//! ```console
+//! cargo run --release -p terrane-pmtree --example survives_kill
+//! ```
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};
+use terrane_storage::RealStorage;
+
+/// Insertions after which the process is killed.
+const ACKNOWLEDGED: u64 = 20_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match std::env::args_os().nth(1) {
+        Some(directory) => insert_until_killed(Path::new(&directory)),
+        None => kill_and_prove(),
+    }
+}
+
+fn rect(number: u64) -> Result<Rect<2>, terrane_pmtree::Error> {
+    // Spread over a square without a pattern in their order.
+    let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Rect::point([(scattered >> 40) as f64, (scattered >> 16 & 0xff_ffff) as f64])
+}
+
+fn insert_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
+    let options = Options::new(PersistenceDomain::PageCache);
+    let tree: FbrTree<2> = FbrTree::create(&RealStorage::new(directory), "tree", &options)?;
+    let mut out = std::io::stdout().lock();
+    for number in 0.. {
+        tree.insert(&rect(number)?, number)?;
+        writeln!(out, "{number}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn kill_and_prove() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let mut child = Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
+    let mut acknowledged = 0;
+    for line in BufReader::new(child.stdout.take().ok_or("the process has no output")?).lines() {
+        acknowledged = line?.parse::<u64>()? + 1;
+        if acknowledged == ACKNOWLEDGED {
+            child.kill()?;
+        }
+    }
+    child.wait()?;
+    let started = Instant::now();
+    let options = Options::new(PersistenceDomain::PageCache);
+    let mut tree: FbrTree<2> = FbrTree::open(&RealStorage::new(directory.path()), "tree", &options)?;
+    let opened = started.elapsed();
+    for number in 0..acknowledged {
+        if !tree.contains(&rect(number)?, number)? {
+            return Err(format!("{number} was acknowledged and is not there").into());
+        }
+    }
+    let mut hits = 0;
+    let window = Rect::new([0.0; 2], [(1 << 23) as f64; 2])?;
+    tree.window(&window, SearchMode::Validated, |_, _| hits += 1)?;
+    let census = tree.check()?;
+    println!(
+        "killed after {acknowledged} acknowledged insertions; opened in {opened:?}: {} entries in {} leaves, none of the \
+         acknowledged ones missing; {hits} in a quarter of the plane",
+        census.entries, census.leaves
+    );
+    tree.close()?;
+    Ok(())
+}

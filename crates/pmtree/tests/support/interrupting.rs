@@ -1,0 +1,129 @@
+//! A back-end that lets something else happen in the middle of an operation: at a chosen access, on the same thread.
+//!
+//! Readers take no locks, so a whole operation of a writer fits between any two loads of a reader, and a whole
+//! search between any two steps of a writer. Trying each place in turn tries every such interleaving.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
+
+use terrane_pmem::{Backend, Loads, PersistenceDomain, Result, Site, Traced};
+use terrane_storage::File;
+
+/// Where to interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Before a load.
+    Load,
+    /// After a store, a flush or a fence.
+    Change,
+}
+
+type Interruption = Box<dyn FnOnce()>;
+
+thread_local! {
+    static PENDING: RefCell<Option<(At, usize, Interruption)>> = const { RefCell::new(None) };
+    static IS_ENABLED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs an operation and, at its access with this number, another one. Whether it had so many.
+pub fn interrupt<T>(
+    at: At,
+    number: usize,
+    interruption: impl FnOnce() + 'static,
+    run: impl FnOnce() -> T,
+) -> (T, bool) {
+    PENDING.set(Some((at, number, Box::new(interruption))));
+    IS_ENABLED.set(true);
+    let outcome = run();
+    IS_ENABLED.set(false);
+    (outcome, PENDING.take().is_none())
+}
+
+fn pass(at: At) {
+    if !IS_ENABLED.get() {
+        return;
+    }
+    let due = PENDING.with_borrow_mut(|pending| match pending {
+        Some((kind, 0, _)) if *kind == at => pending.take(),
+        Some((kind, left, _)) if *kind == at => {
+            *left -= 1;
+            None
+        }
+        _ => None,
+    });
+    if let Some((_, _, interruption)) = due {
+        IS_ENABLED.set(false);
+        interruption();
+        IS_ENABLED.set(true);
+    }
+}
+
+/// [`Traced`], interrupted.
+#[derive(Debug)]
+pub struct Interrupting(Traced);
+
+impl Backend for Interrupting {
+    type View<'a>
+        = Loads<'a, Self>
+    where
+        Self: 'a;
+
+    fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
+        Traced::map(file, pool, domain, address_space).map(Self)
+    }
+
+    fn extend(&self, length: u64) -> Result<()> {
+        self.0.extend(length)
+    }
+
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        self.0.domain()
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        pass(At::Load);
+        self.0.load(offset)
+    }
+
+    fn view(&self, offset: u64, length: u64) -> Loads<'_, Self> {
+        Loads::new(self, offset, length)
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        self.0.store(offset, value);
+        pass(At::Change);
+    }
+
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        let outcome = self.0.compare_exchange(offset, current, new);
+        pass(At::Change);
+        outcome
+    }
+
+    fn fetch_or(&self, offset: u64, bits: u64) -> u64 {
+        self.0.fetch_or(offset, bits)
+    }
+
+    fn fetch_and(&self, offset: u64, bits: u64) -> u64 {
+        self.0.fetch_and(offset, bits)
+    }
+
+    fn flush(&self, range: Range<u64>, site: Site) {
+        self.0.flush(range, site);
+        pass(At::Change);
+    }
+
+    fn write_back(&self, line: u64, site: Site) {
+        self.0.write_back(line, site);
+    }
+
+    fn fence(&self, site: Site) {
+        self.0.fence(site);
+        pass(At::Change);
+    }
+}
