@@ -65,7 +65,7 @@ pub fn replay_read_only(
         })
         .filter(|&number| number >= from.segment)
         .collect();
-    // From the newest back: where a segment has begun, all before it have.
+    // From the newest back: where a segment has begun, all before it have, or were too small for an entry and passed over.
     numbers.sort_unstable_by(|a, b| b.cmp(a));
     let mut segments = Vec::new();
     for number in numbers {

@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Whether an index has more than so many times the components that the merge policy wants. A store
-    /// that was opened leniently merges nothing by itself.
+    /// that was opened leniently merges only after its own flushes, so nobody is slowed there.
     fn is_behind(&self, times: usize) -> bool {
         let policy = &self.options.merge_policy;
         !self.options.lenient && self.datasets.load().values().any(|dataset| dataset.partition.is_behind(policy, times))
