@@ -61,6 +61,11 @@ mod model {
         pub fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(Some(self.0.lock().expect("the checker stops at the first panic")))
         }
+
+        /// Takes the lock if nobody holds it.
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        }
     }
 
     /// A reader-writer lock.

@@ -11,7 +11,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::kernel;
 use super::layout::{Entry, State, Status};
-use crate::{Backend, PersistenceDomain, Result, Site, WORD_LENGTH};
+use crate::{Backend, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
 
 /// Some words that are not kept anywhere: descriptors from byte 64 on, and data from byte 1024.
 struct Words(Vec<AtomicU64>);
@@ -61,6 +61,11 @@ fn data(word: u64) -> u64 {
 }
 
 impl Backend for Words {
+    type View<'a>
+        = Loads<'a, Self>
+    where
+        Self: 'a;
+
     fn map(_: Arc<dyn File>, _: &str, _: PersistenceDomain, _: u64) -> Result<Self> {
         unreachable!("it is of no file")
     }
@@ -79,6 +84,10 @@ impl Backend for Words {
 
     fn load(&self, offset: u64) -> u64 {
         self.word(offset).load(Ordering::Acquire)
+    }
+
+    fn view(&self, offset: u64, length: u64) -> Loads<'_, Self> {
+        Loads::new(self, offset, length)
     }
 
     fn store(&self, offset: u64, value: u64) {
