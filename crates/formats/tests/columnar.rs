@@ -334,6 +334,33 @@ fn coordinates_that_are_no_finite_numbers_are_refused_by_row_and_column() {
     }
 }
 
+/// Decimal text of a coordinate is rounded as any parser of numbers does it; a binary integer means
+/// itself.
+#[test]
+fn coordinates_are_rounded_from_text_and_never_from_binary_integers() {
+    let (beyond, nearest) = ((1_i64 << 53) + 1, (1_i64 << 53) as f64);
+    let csv = read_text("a.csv", format!("x,y\n{beyond},1\n")).expect("valid");
+    let json = read_text("a.ndjson", format!("{{\"x\":{beyond},\"y\":1}}\n")).expect("valid");
+    for whole in [csv, json] {
+        assert_eq!(floats(&whole, "x"), [Some(nearest)], "{:?}", whole.source.format);
+    }
+    let position = format!("{{\"type\":\"Point\",\"coordinates\":[{beyond},1]}}");
+    let feature = format!("{{\"type\":\"Feature\",\"properties\":{{}},\"geometry\":{position}}}");
+    let whole = read_text("a.geojson", feature).expect("valid");
+    assert_eq!(wkt(&whole), [Some(format!("POINT ({nearest} 1)"))]);
+    let numbers = |x: i64| Arc::new(arrow_array::Int64Array::from(vec![x]));
+    for (x, fits) in [(beyond, false), (beyond - 1, true)] {
+        let batch = table(vec![("x", numbers(x)), ("y", numbers(1))]);
+        for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
+            let whole = read_text(name, bytes).expect("valid");
+            let reasons: Vec<_> = whole.rejected.iter().map(|bad| bad.reason.as_str()).collect();
+            let wanted = format!("column \"x\": no float64 is {x}; write it as float64");
+            assert_eq!((whole.rows.len() == 1, reasons.is_empty()), (fits, fits), "{x} in {name}: {reasons:?}");
+            assert!(fits || reasons == [wanted], "{reasons:?}");
+        }
+    }
+}
+
 #[test]
 fn geometry_that_parquet_itself_declares_makes_no_geoparquet() {
     let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])]);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
+use arrow_array::types::{Decimal128Type, Float64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
@@ -308,6 +309,10 @@ impl ColumnarReader {
             });
         }
         if let Some(columns) = self.coordinates {
+            for column in columns {
+                let name = self.schema.field(column).name();
+                inexact_coordinates(name, &piece.columns()[self.columns[column].0], &arrays[column], &mut faults);
+            }
             self.check_coordinates(columns, &arrays, &mut faults);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
@@ -402,6 +407,24 @@ impl ColumnarReader {
             }
         }
         Ok(Arc::new(builder.finish()))
+    }
+}
+
+/// Integers that no float64 is are faults: what is binary means itself, as a coordinate too.
+fn inexact_coordinates(name: &str, stored: &ArrayRef, converted: &ArrayRef, faults: &mut [Option<String>]) {
+    let value_type = match stored.data_type() {
+        DataType::Dictionary(_, values) => values,
+        other => other,
+    };
+    if !matches!(value_type, DataType::Int64 | DataType::UInt64) {
+        return;
+    }
+    let Ok(integers) = cast(stored, &DataType::Decimal128(20, 0)) else { return };
+    let (integers, floats) = (integers.as_primitive::<Decimal128Type>(), converted.as_primitive::<Float64Type>());
+    for ((integer, float), fault) in integers.iter().zip(floats).zip(faults) {
+        if let Some((integer, _)) = integer.zip(float).filter(|(integer, float)| *float as i128 != *integer) {
+            fault.get_or_insert_with(|| format!("column {name:?}: no float64 is {integer}; write it as float64"));
+        }
     }
 }
 
