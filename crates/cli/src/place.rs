@@ -43,11 +43,12 @@ pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Resul
     Ok(store)
 }
 
-/// Closes a store. A merge that could not be done leaves every record where it is, so that it does not
-/// decide how a command ends that did what it was to do; what is not durable does.
+/// Closes a store. A merge that could not be done leaves every record where it is, as files of the log do
+/// that could not be given up, so neither decides how a command ends that did what it was to do; what
+/// is not durable does.
 pub fn close(store: Store, messages: &Messages) -> Result<(), Failure> {
     match store.close() {
-        Err(unmerged @ terrane::Error::Unmerged { .. }) => messages.warn(unmerged),
+        Err(kept @ (terrane::Error::Unmerged { .. } | terrane::Error::Unreclaimed { .. })) => messages.warn(kept),
         outcome => outcome?,
     }
     Ok(())

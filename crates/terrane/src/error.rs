@@ -114,6 +114,17 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
+    /// Everything that was written is kept, but files of the log that are needed no more could not be
+    /// given up: they take space until the store is opened to write again.
+    #[error(
+        "everything that was written is kept, but files of the log that are needed no more could not be given \
+         up: {cause}; they are when the store is opened to write again"
+    )]
+    Unreclaimed {
+        /// Why the log could not give them up.
+        #[source]
+        cause: Box<Error>,
+    },
     /// A file was written by a later version of the program.
     #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
     UnknownVersion {
@@ -220,7 +231,7 @@ impl Error {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => true,
-            Self::Unmerged { cause, .. } => cause.is_damage(),
+            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } => cause.is_damage(),
             _ => false,
         }
     }
@@ -248,7 +259,7 @@ impl Error {
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => Self::CORRUPTION,
-            Self::Unmerged { cause, .. } => cause.exit_code(),
+            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } => cause.exit_code(),
             Self::UnknownVersion { .. }
             | Self::Storage(_)
             | Self::Full { .. }

@@ -132,13 +132,13 @@ impl Store {
     ///
     /// # Errors
     /// Storage: what was not written stays in memory, and the call can be repeated. Also, once,
-    /// [`crate::Error::Unmerged`] if a merge failed that followed on a flush, this or an earlier one; everything
-    /// is on disk then.
+    /// [`crate::Error::Unmerged`] if a merge failed that followed on a flush, this or an earlier one, or
+    /// [`crate::Error::Unreclaimed`] if the log could not give up what a flush freed; everything is on disk then.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.flush_all()?;
         self.engine.after_flush();
-        self.engine.tell_failed_merge()
+        self.engine.tell_failed_aftermath()
     }
 
     /// Ends a store that is to be taken away again, and names its own files and directories, in an order in
@@ -160,8 +160,8 @@ impl Store {
     /// open, and opening it again for writing is refused.
     ///
     /// # Errors
-    /// A failed sync. [`crate::Error::Unmerged`] if a merge in the background failed and nothing told yet:
-    /// everything is durable and the store closed then, as without an error.
+    /// A failed sync. [`crate::Error::Unmerged`] if a merge in the background failed and nothing told yet, or
+    /// so [`crate::Error::Unreclaimed`]: everything is durable and the store closed then, as without an error.
     /// Without a log ([`Durability::None`]), a failed flush, such as for want of space: what was not
     /// flushed is then in memory only. [`Dataset::flush`] can be repeated as long as a dataset is
     /// held; with the last of them it is lost, as in a crash. Who wants to be able to try again

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use support::small_options;
 use support::workload::first_schema;
-use terrane::{Dataset, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane::{Dataset, Error, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, Operation, Storage};
 
 const WRITES: i64 = 12_000;
 const RECORD_BYTES: usize = 2000;
@@ -78,4 +78,39 @@ fn datasets_are_not_flushed_for_less_than_a_segment_of_the_log() {
     let (alone, _) = run(false, 0, log);
     let (flushes, _) = run(false, QUIET, log);
     assert_eq!(flushes, alone);
+}
+
+/// What a flush wrote is on disk, whether or not the log can then remove the files that it needs no more.
+#[test]
+fn a_flush_whose_freed_log_cannot_be_removed_has_succeeded() {
+    let storage = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));
+    let log = LogOptions { segment_size: 8 << 10, first_segment_size: 8 << 10, spare_segments: 0 };
+    let options = Options { background: false, log, ..small_options() };
+    let open = || Store::open_on(storage.clone() as Arc<dyn Storage>, options.clone()).unwrap();
+    let fill = |store: &Store, keys: std::ops::Range<i64>| {
+        let dataset = store.dataset("main").unwrap();
+        keys.for_each(|key| dataset.insert(&at(key, 10)).unwrap());
+    };
+    let store = open();
+    store.create_dataset("main", first_schema()).unwrap();
+    fill(&store, 0..300);
+    // A flush as the next one, to learn which of its calls removes the first file of the log.
+    storage.record_calls();
+    store.flush().unwrap();
+    let calls = storage.recorded_calls();
+    let first = calls.iter().position(|call| call.operation == Operation::Remove && call.name.starts_with("log/"));
+    let at = 1 + first.expect("a flush that gives up a file of the log") as u64;
+    fill(&store, 300..600);
+    let freed = storage.list("log").unwrap().remove(0);
+    storage.arm(FaultPlan { at, fault: Fault::Eio, persistent: false });
+    let told = store.flush();
+    assert!(matches!(told, Err(Error::Unreclaimed { .. })), "{told:?}");
+    assert_eq!(storage.faults(), 1);
+    assert!(storage.list("log").unwrap().contains(&freed));
+    store.flush().unwrap();
+    store.close().unwrap();
+    let store = open();
+    assert_eq!(store.dataset("main").unwrap().snapshot().count(&Query::new()).unwrap(), 600);
+    let left = storage.list("log").unwrap();
+    assert!(!left.contains(&freed), "a file of the log that is needed no more is left: {left:?}");
 }

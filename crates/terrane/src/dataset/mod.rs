@@ -76,6 +76,6 @@ impl Dataset {
         self.engine.seal(&self.handle)?;
         while self.engine.flush_oldest(&self.handle)? {}
         self.engine.after_flush();
-        self.engine.tell_failed_merge()
+        self.engine.tell_failed_aftermath()
     }
 }

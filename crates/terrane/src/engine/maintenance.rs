@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use terrane_lsm::index::Cancellation;
-use terrane_lsm::log::Log;
+use terrane_lsm::log::{Log, LogPosition};
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -52,6 +52,8 @@ struct State {
     /// Why a merge failed, until that is told or the policy is content; the next flush that is
     /// asked for, or the close, tells.
     merge_failed: Option<Error>,
+    /// Why the log could not give up what a flush freed, until that is told in the same way.
+    reclaiming_failed: Option<Error>,
     /// Counts the rounds of flushing, so that waiters see whether one passed since.
     rounds: u64,
 }
@@ -116,7 +118,7 @@ impl Maintenance {
 
 impl Engine {
     /// Has the merge policy asked, in the background if there is one. What was flushed or opened is
-    /// in the store however that ends, so a failure is kept for [`Self::tell_failed_merge`].
+    /// in the store however that ends, so a failure is kept for [`Self::tell_failed_aftermath`].
     pub fn after_flush(&self) {
         if self.options.background {
             self.maintenance.state.lock().merge_wanted = true;
@@ -144,9 +146,22 @@ impl Engine {
         }
     }
 
-    /// Returns why a merge failed, if none of its kind has succeeded since, once.
-    pub fn tell_failed_merge(&self) -> Result<()> {
-        self.maintenance.state.lock().merge_failed.take().map_or(Ok(()), Err)
+    /// Returns why a merge failed, if none of its kind has succeeded since, or else why the log could
+    /// not give up what a flush freed. Tells of each once.
+    pub fn tell_failed_aftermath(&self) -> Result<()> {
+        let mut state = self.maintenance.state.lock();
+        let failed = state.merge_failed.take().or_else(|| state.reclaiming_failed.take());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Has the log give up what lies before a low-water mark that the manifest names. The flush that
+    /// raised it has succeeded however that ends.
+    fn reclaim_log(&self, low_water: LogPosition) {
+        let Some(log) = &self.log else { return };
+        if let Err(error) = log.set_low_water(low_water).map_err(Error::from) {
+            self.note_failure(&error);
+            self.maintenance.state.lock().reclaiming_failed = Some(Error::Unreclaimed { cause: Box::new(error) });
+        }
     }
 
     /// Starts the background threads, if the options ask for them. After an error none is left.
@@ -314,8 +329,8 @@ impl Engine {
         let Some(outcome) = outcome else { return Ok(false) };
         self.maintenance.count_flush(&outcome);
         self.note_components();
-        if let (Some(log), Some(position)) = (&self.log, low_water.get()) {
-            log.set_low_water(position)?;
+        if let Some(position) = low_water.get() {
+            self.reclaim_log(position);
         }
         Ok(true)
     }

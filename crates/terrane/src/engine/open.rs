@@ -209,7 +209,7 @@ impl Engine {
         }
         self.visibility.fail(&closed());
         let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
-        ended.and(log_closed).and_then(|()| self.tell_failed_merge())
+        ended.and(log_closed).and_then(|()| self.tell_failed_aftermath())
     }
 }
 
