@@ -3,6 +3,7 @@
 CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: help demo build test loom shuttle lint soak bench
 
@@ -29,13 +30,13 @@ test:
 	$(MAKE) loom
 	$(MAKE) shuttle
 
-# Another configuration of the whole graph, so it has a directory of its own.
+# Another configuration of the whole graph. With its target named, what runs while building is not built again.
 loom:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg loom' $(CARGO) test --target-dir $(TARGET)/loom -p terrane-lsm -p terrane -p terrane-pmem --lib loom_tests
+	RUSTFLAGS='$(RUSTFLAGS) --cfg loom' $(CARGO) test --target $(HOST) -p terrane-lsm -p terrane -p terrane-pmem --lib loom_tests
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target-dir $(TARGET)/shuttle -p terrane-pmem --test '*_shuttle' $(TEST)
+	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target $(HOST) -p terrane-pmem --test '*_shuttle' $(TEST)
 
 lint:
 	$(CARGO) fmt --all --check
