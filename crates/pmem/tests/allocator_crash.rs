@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use terrane_pmem::{Backend, Dropping, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
+use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 
 const NODE: Site = Site::new("test.node");
 const LINK: Site = Site::new("test.link");
@@ -289,18 +289,6 @@ fn a_power_loss_while_a_chunk_changes_its_block_length_loses_nothing() {
     }
 }
 
-/// The names under which the run flushes and fences, after the pool was created.
-fn sites(controller: &Controller) -> BTreeSet<(Instruction, &'static str)> {
-    let events = controller.log();
-    let first = events.iter().position(|event| *event == Event::Mark(0)).unwrap();
-    let site = |event: &Event| match event {
-        Event::Pool(PoolEvent::Flush { site, .. }) => Some((Instruction::Flush, *site)),
-        Event::Pool(PoolEvent::Fence { site, .. }) => Some((Instruction::Fence, *site)),
-        _ => None,
-    };
-    events[first..].iter().filter_map(site).collect()
-}
-
 /// Whether one of the images that a power loss leaves of a run does not recover as it should.
 fn is_caught(controller: &Controller, recovers: impl Fn(&dyn Storage, usize) -> Checked<()>) -> bool {
     // With less made durable, more may be lost than can be tried.
@@ -317,13 +305,16 @@ fn no_flush_and_no_fence_can_be_left_out() {
     let mut not_caught = BTreeSet::new();
     let mut caught = BTreeSet::new();
     for ending in ENDINGS {
-        for dropped in sites(&history(domain, ending, None).0) {
+        for dropped in Instruction::sites_after(&history(domain, ending, None).0, 0) {
             let (controller, models) = history(domain, ending, Some(dropped));
             let caught_now = is_caught(&controller, |storage, steps| recover(storage, domain, &models, steps));
             if caught_now { &mut caught } else { &mut not_caught }.insert(dropped);
         }
     }
-    for dropped in sites(&growth(domain, None)).into_iter().filter(|(_, site)| site.starts_with("allocator.page")) {
+    for dropped in Instruction::sites_after(&growth(domain, None), 0)
+        .into_iter()
+        .filter(|(_, site)| site.starts_with("allocator.page"))
+    {
         let controller = growth(domain, Some(dropped));
         let caught_now = is_caught(&controller, |storage, _| recover_growth(storage, domain));
         if caught_now { &mut caught } else { &mut not_caught }.insert(dropped);

@@ -1,17 +1,16 @@
 //! A process that is killed while its threads change a pool: what it acknowledged is there, and no block is lost.
 
+#[path = "support/killed.rs"]
+mod killed;
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site};
 use terrane_storage::RealStorage;
 
 const SITE: Site = Site::new("test");
-const PLACE: &str = "TERRANE_TEST_POOL_DIRECTORY";
 const THREADS: u64 = 4;
 
 fn options() -> Options {
@@ -62,8 +61,7 @@ fn change_until_killed(pool: &Pool<Native>, thread: u64) {
         };
         backend.persist(head..head + 8, SITE);
         intent.finish();
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{thread} {value}").and_then(|()| out.flush()).unwrap();
+        killed::acknowledge(thread, value);
     }
 }
 
@@ -76,30 +74,6 @@ fn change_pool(directory: &Path) {
             scope.spawn(move || change_until_killed(pool, thread));
         }
     });
-}
-
-/// Kills the process after so many changes; the last value that each thread acknowledged, if it did.
-fn run_and_kill(directory: &Path, changes: usize) -> Vec<Option<u64>> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged", "--exact", "--nocapture"])
-        .env(PLACE, directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut acknowledged = vec![None; THREADS as usize];
-    let mut seen = 0;
-    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        let Some((thread, value)) = line.split_once(' ') else { continue };
-        let (Ok(thread), Ok(value)) = (thread.parse::<usize>(), value.parse()) else { continue };
-        acknowledged[thread] = Some(value);
-        seen += 1;
-        if seen == changes {
-            child.kill().unwrap();
-        }
-    }
-    assert!(!child.wait().unwrap().success() && seen >= changes, "it ended by itself after {seen} changes");
-    acknowledged
 }
 
 /// The first value of each list, after a check that lists and blocks belong together.
@@ -127,13 +101,14 @@ fn check(pool: &Pool<Native>) -> Vec<u64> {
 #[test]
 fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
     // The test runs itself as that process.
-    if let Some(directory) = std::env::var_os(PLACE) {
-        return change_pool(Path::new(&directory));
+    if let Some(directory) = killed::place() {
+        return change_pool(&directory);
     }
     let directory = support::directory();
     drop(create(directory.path()));
     for changes in [1, 10, 100, 1000, 3000, 3001, 5000, 7000] {
-        let acknowledged = run_and_kill(directory.path(), changes);
+        let test = "a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged";
+        let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
         let pool = open(directory.path()).unwrap();
         for (found, acknowledged) in check(&pool).into_iter().zip(acknowledged) {
             // One change may have been made and not acknowledged any more.

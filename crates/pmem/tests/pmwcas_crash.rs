@@ -8,7 +8,7 @@ use std::sync::Arc;
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Dropping, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
+use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 
 const SETUP: Site = Site::new("test.setup");
 const NODE: Site = Site::new("test.node");
@@ -272,18 +272,6 @@ fn a_power_loss_inside_recovery_changes_nothing_of_it() {
     }
 }
 
-/// The names under which a run flushes and fences, after its first mark.
-fn sites(controller: &Controller) -> BTreeSet<(Instruction, &'static str)> {
-    let events = controller.log();
-    let first = events.iter().position(|event| *event == Event::Mark(0)).unwrap();
-    let site = |event: &Event| match event {
-        Event::Pool(PoolEvent::Flush { site, .. }) => Some((Instruction::Flush, *site)),
-        Event::Pool(PoolEvent::Fence { site, .. }) => Some((Instruction::Fence, *site)),
-        _ => None,
-    };
-    events[first..].iter().filter_map(site).collect()
-}
-
 /// What is left out is noticed: by a check, or by a panic over words that make no sense.
 fn is_caught(dropped: (Instruction, &str)) -> bool {
     let run = || {
@@ -298,7 +286,7 @@ fn is_caught(dropped: (Instruction, &str)) -> bool {
 
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
-    let sites = sites(&history(DOMAIN, None).0);
+    let sites = Instruction::sites_after(&history(DOMAIN, None).0, 0);
     let own = sites.iter().filter(|(_, site)| site.starts_with("pmwcas.")).count();
     assert!(own >= 13, "{sites:?}");
     let needless: Vec<_> = sites.into_iter().filter(|dropped| !is_caught(*dropped)).collect();

@@ -219,14 +219,7 @@ fn a_power_loss_inside_recovery_changes_nothing_of_it() {
 
 /// The names under which the tree flushes and fences, after it was created; those of the pool have tests of their own.
 fn sites(controller: &Controller) -> BTreeSet<(Instruction, &'static str)> {
-    let events = controller.log();
-    let first = events.iter().position(|event| *event == Event::Mark(0)).unwrap();
-    let site = |event: &Event| match event {
-        Event::Pool(PoolEvent::Flush { site, .. }) => Some((Instruction::Flush, *site)),
-        Event::Pool(PoolEvent::Fence { site, .. }) => Some((Instruction::Fence, *site)),
-        _ => None,
-    };
-    events[first..].iter().filter_map(site).filter(|(_, site)| site.starts_with("fbr.")).collect()
+    Instruction::sites_after(controller, 0).into_iter().filter(|(_, site)| site.starts_with("fbr.")).collect()
 }
 
 #[test]

@@ -1,17 +1,16 @@
 //! A process that is killed while its threads change a tree: what it acknowledged is there, and the tree is one.
 
+#[path = "../../pmem/tests/support/killed.rs"]
+mod killed;
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use support::{options, random, rect, window};
 use terrane_pmem::{Native, PersistenceDomain};
 use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::RealStorage;
 
-const PLACE: &str = "TERRANE_TEST_TREE_DIRECTORY";
 const THREADS: u64 = 4;
 /// A thread deletes the entry that it inserted so many insertions before.
 const LIFETIME: u64 = 300;
@@ -43,50 +42,26 @@ fn change_until_killed(tree: &FbrTree<2, Native>, thread: u64) {
         if let Some(old) = number.checked_sub(LIFETIME) {
             tree.delete(&rect_of(payload(thread, old)), payload(thread, old)).unwrap();
         }
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{thread} {number}").and_then(|()| out.flush()).unwrap();
+        killed::acknowledge(thread, number);
     }
-}
-
-/// Kills the process after so many changes; the last number that each thread acknowledged, if it did.
-fn run_and_kill(directory: &Path, changes: usize) -> Vec<Option<u64>> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged", "--exact", "--nocapture"])
-        .env(PLACE, directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut acknowledged = vec![None; THREADS as usize];
-    let mut seen = 0;
-    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        let Some((thread, number)) = line.split_once(' ') else { continue };
-        let (Ok(thread), Ok(number)) = (thread.parse::<usize>(), number.parse()) else { continue };
-        acknowledged[thread] = Some(number);
-        seen += 1;
-        if seen == changes {
-            child.kill().unwrap();
-        }
-    }
-    assert!(!child.wait().unwrap().success() && seen >= changes, "it ended by itself after {seen} changes");
-    acknowledged
 }
 
 #[test]
 fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
     // The test runs itself as that process.
-    if let Some(directory) = std::env::var_os(PLACE) {
-        let tree = open(Path::new(&directory), Rebalancing::default());
+    if let Some(directory) = killed::place() {
+        let tree = open(&directory, Rebalancing::default());
         let tree = &tree;
         std::thread::scope(|scope| {
             (0..THREADS).for_each(|thread| drop(scope.spawn(move || change_until_killed(tree, thread))))
         });
         return;
     }
-    let directory = support::directory();
+    let directory = support::places::directory();
     drop(FbrTree::<2, Native>::create(&RealStorage::new(directory.path()), "tree", &small()).unwrap());
     for (round, changes) in [1, 10, 100, 1000, 3000, 3001, 5000].into_iter().enumerate() {
-        let acknowledged = run_and_kill(directory.path(), changes);
+        let test = "a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged";
+        let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
         let rebalancing = support::BOTH[round % 2];
         let mut tree = open(directory.path(), rebalancing);
         tree.check().unwrap();

@@ -18,7 +18,7 @@ const PERMANENT: u64 = 400;
 const PASSING: u64 = 1 << 32;
 
 fn with_tree(fan_out: usize, rebalancing: Rebalancing, run: impl FnOnce(&mut FbrTree<2, Native>)) {
-    let directory = support::directory();
+    let directory = support::places::directory();
     let storage = RealStorage::new(directory.path());
     let options = options(PersistenceDomain::PageCache, fan_out, rebalancing);
     run(&mut FbrTree::create(&storage, "tree", &options).unwrap());

@@ -1,8 +1,10 @@
 //! Leaving out flushes and fences by their name.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use terrane_storage::File;
+use terrane_storage::crash::{Controller, Event, PoolEvent};
 use terrane_storage::sync::RwLock;
 
 use super::{Backend, Loads, Site};
@@ -15,6 +17,18 @@ pub enum Instruction {
     Flush,
     /// The wait for write-backs.
     Fence,
+}
+
+impl Instruction {
+    /// The names under which a run has instructions after it set this mark; none if it did not.
+    pub fn sites_after(controller: &Controller, mark: u64) -> BTreeSet<(Self, &'static str)> {
+        let site = |event: &Event| match event {
+            Event::Pool(PoolEvent::Flush { site, .. }) => Some((Self::Flush, *site)),
+            Event::Pool(PoolEvent::Fence { site, .. }) => Some((Self::Fence, *site)),
+            _ => None,
+        };
+        controller.log().iter().skip_while(|event| **event != Event::Mark(mark)).filter_map(site).collect()
+    }
 }
 
 /// A back-end that leaves out the instructions of one [`Site`]: what runs on it is wrong on purpose, and

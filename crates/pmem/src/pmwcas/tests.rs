@@ -110,6 +110,15 @@ fn a_reader_returns_nothing_that_a_power_loss_takes_back() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [7], "{image:?}"));
 }
 
+/// An operation that is stopped before it is decided, after another thread asked to install it in the first word and
+/// this one saw that; its answer is not given yet.
+fn asked<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64]) -> (u64, Answer) {
+    let stopped = prepared(pool, guard, words, 10);
+    let asking = conditional(stopped, 0, OTHERS[0]);
+    pool.backend().compare_exchange(words[0], 1, asking).unwrap();
+    (stopped, Answer::find(pool.backend(), asking).unwrap())
+}
+
 /// Thread 1 sees that thread 2 asks, and that the operation is undecided. Then that succeeds, others bring the old value
 /// back, and thread 3, which was late, asks too.
 #[test]
@@ -117,10 +126,7 @@ fn an_answer_from_before_the_decision_does_not_install_after_it() {
     let (controller, pool, words) = create(2);
     let backend = pool.backend();
     let guard = pool.pin();
-    let stopped = prepared(&pool, &guard, &words, 10);
-    let asking = conditional(stopped, 0, OTHERS[0]);
-    backend.compare_exchange(words[0], 1, asking).unwrap();
-    let answer = Answer::find(backend, asking).unwrap();
+    let (stopped, answer) = asked(&pool, &guard, &words);
     assert_eq!(values(&pool, &words), [11, 12]);
     compare_exchange(&pool, words[0], 11, 1, &guard).unwrap();
     let asking_late = conditional(stopped, 0, OTHERS[1]);
@@ -138,10 +144,7 @@ fn an_answer_that_installs_after_a_failure_is_taken_back() {
     let (controller, pool, words) = create(2);
     let backend = pool.backend();
     let guard = pool.pin();
-    let stopped = prepared(&pool, &guard, &words, 10);
-    let asking = conditional(stopped, 0, OTHERS[0]);
-    backend.compare_exchange(words[0], 1, asking).unwrap();
-    let answer = Answer::find(backend, asking).unwrap();
+    let (stopped, answer) = asked(&pool, &guard, &words);
     let undecided = Status::load(backend, stopped);
     backend
         .compare_exchange(stopped, undecided.encode(), Status { state: State::Failed, ..undecided }.encode())

@@ -2,13 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::os::fd::AsFd;
-
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tempfile::TempDir;
-use terrane_pmem::{Backend, PersistenceDomain, probe};
+use terrane_pmem::{Backend, PersistenceDomain};
 use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
+
+#[path = "../../../pmem/tests/support/mod.rs"]
+pub mod places;
 
 pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWrite];
 
@@ -61,15 +61,4 @@ pub fn window<const D: usize, B: Backend>(tree: &FbrTree<D, B>, window: &Rect<D>
     tree.window(window, mode, |_, payload| hits.push(payload)).unwrap();
     hits.sort_unstable();
     hits
-}
-
-/// A directory that is removed at the end, on a file system that keeps pools in the page cache. In a container that is
-/// often not the usual place.
-pub fn directory() -> TempDir {
-    let places = [std::env::temp_dir(), "/dev/shm".into(), "/var/tmp".into()];
-    let mut directories = places.iter().filter_map(|place| TempDir::new_in(place).ok());
-    let is_accepted = |directory: &TempDir| {
-        tempfile::tempfile_in(directory.path()).is_ok_and(|file| probe::page_cache(file.as_fd()).is_ok())
-    };
-    directories.find(is_accepted).unwrap_or_else(|| panic!("no file system for a pool among {places:?}"))
 }

@@ -12,6 +12,16 @@ use crate::{Rect, Result};
 
 const ENTRIES: Site = Site::new("fbr.merge.entries");
 
+/// A node, what it holds, and where its parent links it. Its lock is held.
+struct Child<'a, 't, const D: usize, B: Backend> {
+    node: &'a Node<'t, D, B>,
+    metadata: Metadata,
+    slot: usize,
+}
+
+/// The one with fewer entries first.
+type Siblings<'a, 't, const D: usize, B> = [&'a Child<'a, 't, D, B>; 2];
+
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Mends a node with fewer entries than it should have, by way of the sibling that it lies closest to. The locks
     /// of it and its parent are held.
@@ -27,54 +37,39 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let sibling = self.child(parent.level(), parent.target(slot))?;
         let _lock = self.locks.of(sibling.offset).write();
         self.check_settled(&sibling)?;
-        let (few, more) = (self.locked_metadata(node)?, self.locked_metadata(&sibling)?);
-        if few.count() + more.count() >= 2 * self.layout.fill_min() {
-            return self.redistribute(parent, own, (node, few), (&sibling, more));
+        let few = Child { node, metadata: self.locked_metadata(node)?, slot: own };
+        let more = Child { node: &sibling, metadata: self.locked_metadata(&sibling)?, slot };
+        if few.metadata.count() + more.metadata.count() >= 2 * self.layout.fill_min() {
+            return self.redistribute(parent, [&few, &more]);
         }
         match self.rebalancing {
             // A deletion needs no space: where there is none for a copy, the nodes are merged in place.
             Rebalancing::CopyOnWrite
-                if metadata.count() < self.layout.fan_out
-                    && self.merge_by_copy(parent, metadata, [(node, few, own), (&sibling, more, slot)])? =>
+                if metadata.count() < self.layout.fan_out && self.merge_by_copy(parent, metadata, [&few, &more])? =>
             {
                 Ok(())
             }
-            Rebalancing::CopyOnWrite | Rebalancing::InPlace => {
-                self.merge_in_place(parent, own, (node, few), (&sibling, more))
-            }
+            Rebalancing::CopyOnWrite | Rebalancing::InPlace => self.merge_in_place(parent, [&few, &more]),
         }
     }
 
     /// Moves entries until both nodes have half of them, those first that enlarge the node least.
-    fn redistribute(
-        &self,
-        parent: &Node<'_, D, B>,
-        own: usize,
-        (node, few): (&Node<'_, D, B>, Metadata),
-        (sibling, more): (&Node<'_, D, B>, Metadata),
-    ) -> Result<()> {
-        let bounds = parent.rect(own);
-        let growth = |slot: usize| choose::growth(bounds.area(), bounds.union(&sibling.rect(slot)).area());
-        let mut nearest: Vec<(f64, usize)> = more.slots().map(|slot| (growth(slot), slot)).collect();
+    fn redistribute(&self, parent: &Node<'_, D, B>, [few, more]: Siblings<'_, '_, D, B>) -> Result<()> {
+        let bounds = parent.rect(few.slot);
+        let growth = |slot: usize| choose::growth(bounds.area(), bounds.union(&more.node.rect(slot)).area());
+        let mut nearest: Vec<(f64, usize)> = more.metadata.slots().map(|slot| (growth(slot), slot)).collect();
         nearest.sort_by(|left, right| left.0.total_cmp(&right.0));
-        let moved = &nearest[..more.count().saturating_sub(few.count()) / 2];
-        let mut keeps = more;
+        let moved = &nearest[..more.metadata.count().saturating_sub(few.metadata.count()) / 2];
+        let mut keeps = more.metadata;
         moved.iter().for_each(|&(_, slot)| keeps.set(slot, false));
-        let moved = moved.iter().map(|&(_, slot)| slot);
-        let takes = self.take_in(parent, own, (node, few), sibling, moved);
-        self.change(parent, Kind::Redistribute, [node.offset, sibling.offset], [takes, keeps])
+        let takes = self.take_in(parent, few, more.node, moved.iter().map(|&(_, slot)| slot));
+        self.change(parent, Kind::Redistribute, [few, more], [takes, keeps])
     }
 
-    fn merge_in_place(
-        &self,
-        parent: &Node<'_, D, B>,
-        own: usize,
-        (node, few): (&Node<'_, D, B>, Metadata),
-        (sibling, more): (&Node<'_, D, B>, Metadata),
-    ) -> Result<()> {
-        let takes = self.take_in(parent, own, (node, few), sibling, more.slots());
-        let empty = Metadata::empty(more.is_leaf(), self.layout.words);
-        self.change(parent, Kind::Merge, [node.offset, sibling.offset], [takes, empty])
+    fn merge_in_place(&self, parent: &Node<'_, D, B>, [few, more]: Siblings<'_, '_, D, B>) -> Result<()> {
+        let takes = self.take_in(parent, few, more.node, more.metadata.slots());
+        let empty = Metadata::empty(more.metadata.is_leaf(), self.layout.words);
+        self.change(parent, Kind::Merge, [few, more], [takes, empty])
     }
 
     /// Copies entries of the sibling to where the node has none, and makes the node's box contain them; the bitmap
@@ -82,8 +77,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn take_in(
         &self,
         parent: &Node<'_, D, B>,
-        own: usize,
-        (node, mut metadata): (&Node<'_, D, B>, Metadata),
+        &Child { node, mut metadata, slot: own }: &Child<'_, '_, D, B>,
         sibling: &Node<'_, D, B>,
         moved: impl Iterator<Item = usize>,
     ) -> Metadata {
@@ -104,9 +98,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Exchanges the bitmaps of two siblings at once.
-    fn change(&self, parent: &Node<'_, D, B>, kind: Kind, siblings: [u64; 2], bitmaps: [Metadata; 2]) -> Result<()> {
+    fn change(
+        &self,
+        parent: &Node<'_, D, B>,
+        kind: Kind,
+        [first, second]: Siblings<'_, '_, D, B>,
+        bitmaps: [Metadata; 2],
+    ) -> Result<()> {
         let entry = self.take_log_entry();
-        let change = Change { kind, nodes: [parent.offset, siblings[0], siblings[1], 0, 0], bitmaps };
+        let change = Change { kind, nodes: [parent.offset, first.node.offset, second.node.offset, 0, 0], bitmaps };
         self.make(entry, &change, self.pool.intent(), ENTRIES)
     }
 
@@ -115,7 +115,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         &self,
         parent: &Node<'_, D, B>,
         mut metadata: Metadata,
-        [first, second]: [(&Node<'_, D, B>, Metadata, usize); 2],
+        [first, second]: Siblings<'_, '_, D, B>,
     ) -> Result<bool> {
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {
             return Err(self.damaged(parent.offset, "it has no room for a merged child"));
@@ -126,15 +126,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(false);
         };
         let merged = self.node(merged)?;
-        let bounds: Rect<D> =
-            self.fill(&merged, first.0.level(), &[(first.0, &first.1), (second.0, &second.1)], ENTRIES);
+        let sources = [(first.node, &first.metadata), (second.node, &second.metadata)];
+        let bounds: Rect<D> = self.fill(&merged, first.node.level(), &sources, ENTRIES);
         self.write_entry(parent, slot, &bounds, merged.offset);
         self.flush_entry(parent, slot, ENTRIES);
-        for (slot, is_valid) in [(slot, true), (first.2, false), (second.2, false)] {
+        for (slot, is_valid) in [(slot, true), (first.slot, false), (second.slot, false)] {
             metadata.set(slot, is_valid);
         }
         metadata.set_dirty(false);
-        let nodes = [parent.offset, first.0.offset, second.0.offset, merged.offset, 0];
+        let nodes = [parent.offset, first.node.offset, second.node.offset, merged.offset, 0];
         let change = Change { kind: Kind::CopyMerge, nodes, bitmaps: [metadata; 2] };
         self.make(entry, &change, acquired, ENTRIES)?;
         Ok(true)

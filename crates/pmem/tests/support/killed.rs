@@ -1,0 +1,43 @@
+//! A test that runs itself as another process, and kills it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const PLACE: &str = "TERRANE_TEST_DIRECTORY";
+
+/// Where the process that is to be killed works; none in the process that kills.
+pub fn place() -> Option<PathBuf> {
+    std::env::var_os(PLACE).map(PathBuf::from)
+}
+
+/// Called by a thread of the process that is to be killed, after each of its changes.
+pub fn acknowledge(thread: u64, number: u64) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{thread} {number}").and_then(|()| out.flush()).unwrap();
+}
+
+/// Runs this test in another process, which finds the directory by [`place`], and kills it after so many changes of
+/// its threads; the last number that each of them acknowledged, if it did.
+pub fn run_and_kill(test: &str, directory: &Path, threads: u64, changes: usize) -> Vec<Option<u64>> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(PLACE, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut acknowledged = vec![None; threads as usize];
+    let mut seen = 0;
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let Some((thread, number)) = line.split_once(' ') else { continue };
+        let (Ok(thread), Ok(number)) = (thread.parse::<usize>(), number.parse()) else { continue };
+        acknowledged[thread] = Some(number);
+        seen += 1;
+        if seen == changes {
+            child.kill().unwrap();
+        }
+    }
+    assert!(!child.wait().unwrap().success() && seen >= changes, "it ended by itself after {seen} changes");
+    acknowledged
+}
