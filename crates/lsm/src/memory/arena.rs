@@ -14,6 +14,11 @@ use terrane_storage::sync::{AtomicUsize, Ordering};
 /// The first chunk is small, as many datasets with few entries each may be written at a time.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 256 << 10;
+/// A chunk is at most so large a part of the arena, once that is large enough: what is taken and not yet
+/// used counts as memory, against a limit that can be small.
+const CHUNK_PART: usize = 8;
+/// A piece larger than this part of a chunk gets one of its own.
+const PIECE_PART: usize = 4;
 /// Alignment of every chunk, and the largest one that can be asked for.
 const CHUNK_ALIGN: usize = 64;
 
@@ -35,7 +40,6 @@ pub(super) struct Arena {
     /// Start of the free part of the current chunk; dangling when `free` is 0.
     next: NonNull<u8>,
     free: usize,
-    chunk_bytes_next: usize,
     bytes: ArenaBytes,
 }
 
@@ -49,7 +53,6 @@ impl Arena {
             chunks: Vec::new(),
             next: NonNull::dangling(),
             free: 0,
-            chunk_bytes_next: CHUNK_BYTES_MIN,
             bytes: ArenaBytes(Arc::new(AtomicUsize::new(0))),
         }
     }
@@ -74,14 +77,14 @@ impl Arena {
         if let Some(place) = self.take(layout) {
             return Ok(place);
         }
-        if layout.size() > CHUNK_BYTES_MAX / 4 {
+        let part = self.bytes.get() / CHUNK_PART;
+        let size = part.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX).next_multiple_of(CHUNK_BYTES_MIN);
+        if layout.size() > size / PIECE_PART {
             // A chunk of its own: the free part of the current one stays in use.
             return self.chunk(layout.size());
         }
-        let size = self.chunk_bytes_next.max(layout.size().next_power_of_two());
         self.next = self.chunk(size)?;
         self.free = size;
-        self.chunk_bytes_next = (size * 2).min(CHUNK_BYTES_MAX);
         self.take(layout)
             .ok_or_else(|| Error::Invalid(format!("{} bytes do not fit into a new chunk of {size}", layout.size())))
     }
@@ -180,6 +183,21 @@ mod tests {
         arena.copy(&vec![2; 5 << 20]).expect("memory");
         arena.copy(&[3; 100]).expect("memory");
         assert_eq!(bytes.get(), CHUNK_BYTES_MIN + (5 << 20));
+    }
+
+    #[test]
+    fn what_is_taken_is_little_more_than_what_is_used() {
+        for piece in [1, 40, 900, 1100, 5_000, 70_000] {
+            let mut arena = Arena::new();
+            let mut used = 0;
+            while used < 8 << 20 {
+                arena.copy(&vec![0; piece]).unwrap();
+                used += piece;
+                // A piece may leave a quarter of a chunk unused, and the newest chunk may be empty.
+                let most = used / 3 * 4 / 8 * 9 + CHUNK_BYTES_MIN + piece;
+                assert!(arena.bytes().get() <= most, "{} for {used} in pieces of {piece}", arena.bytes().get());
+            }
+        }
     }
 
     #[test]
