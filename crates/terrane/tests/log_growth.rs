@@ -114,3 +114,33 @@ fn a_flush_whose_freed_log_cannot_be_removed_has_succeeded() {
     let left = storage.list("log").unwrap();
     assert!(!left.contains(&freed), "a file of the log that is needed no more is left: {left:?}");
 }
+
+/// Each opening to write begins a segment, so those that no flush gives up are given up by an opening.
+#[test]
+fn sessions_that_leave_nothing_in_memory_do_not_keep_the_log() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let open = || Store::open_on(storage.clone(), small_options()).unwrap();
+    let store = open();
+    store.create_dataset("main", first_schema()).unwrap().insert(&at(1, 10)).unwrap();
+    store.flush().unwrap();
+    store.close().unwrap();
+    for session in 0..30 {
+        let store = open();
+        let dataset = store.dataset("main").unwrap();
+        match session % 3 {
+            0 => assert!(matches!(dataset.insert(&at(1, 10)), Err(Error::DuplicateKey { .. }))),
+            1 => dataset.compact().unwrap(),
+            _ => {}
+        }
+        assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 1);
+        drop(dataset);
+        store.close().unwrap();
+        let files = storage.list("log").unwrap();
+        assert!(files.len() <= 6, "{files:?} after {session} sessions");
+    }
+    // Numbers given out before go on.
+    let store = open();
+    store.dataset("main").unwrap().upsert(&at(1, 20)).unwrap();
+    let found = store.dataset("main").unwrap().get(&1.into()).unwrap().unwrap();
+    assert_eq!(found, at(1, 20));
+}

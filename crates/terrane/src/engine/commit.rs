@@ -133,16 +133,16 @@ impl Engine {
     }
 
     /// The first position of the log that is still needed when the oldest sealed generation of
-    /// `flushed` is on disk.
-    pub fn low_water(&self, flushed: &DatasetHandle) -> Option<u64> {
+    /// `flushed`, if there is such a flush, is on disk.
+    pub fn low_water(&self, flushed: Option<&DatasetHandle>) -> Option<u64> {
         let log = self.log.as_ref()?;
         // Under the latch every entry up to the end of the log is noted by its generation.
         let _latch = self.latch.lock();
         let mut low = log.durable_lsn();
         for dataset in self.datasets.load().values() {
             let version = dataset.partition.version();
-            let kept =
-                version.generations.len() - usize::from(dataset.id == flushed.id && version.generations.len() > 1);
+            let is_flushed = flushed.is_some_and(|flushed| flushed.id == dataset.id);
+            let kept = version.generations.len() - usize::from(is_flushed && version.generations.len() > 1);
             for generation in &version.generations[..kept] {
                 low = low.min(generation.first_lsn().unwrap_or(u64::MAX));
             }

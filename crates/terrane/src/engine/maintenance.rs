@@ -318,7 +318,7 @@ impl Engine {
                 self.visibility.wait(cut).map_err(lsm_error)
             },
             &|manifest| {
-                if let (Some(log), Some(lsn)) = (&self.log, self.low_water(dataset))
+                if let (Some(log), Some(lsn)) = (&self.log, self.low_water(Some(dataset)))
                     && let Ok(position) = log.position_of(lsn)
                 {
                     low_water.set(Some(manifest.raise_low_water(position)));
@@ -336,6 +336,22 @@ impl Engine {
     }
 
     /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
+    /// Gives up what of the log is needed no more, where no flush has done so: for want of anything to flush.
+    pub fn give_up_log(&self) -> Result<()> {
+        let (Some(log), Some(lsn)) = (&self.log, self.low_water(None)) else { return Ok(()) };
+        let position = log.position_of(lsn).map_err(Error::from)?;
+        if position.segment <= self.workshop.manifest.current().low_water.segment {
+            return Ok(());
+        }
+        let low_water = self.step(|manifest| {
+            // Numbers that were given out are not given out again, though nothing of them is left.
+            manifest.last_sequence = manifest.last_sequence.max(self.visibility.visible());
+            Ok(manifest.raise_low_water(position))
+        })?;
+        self.reclaim_log(low_water);
+        Ok(())
+    }
+
     /// returns why the first failed: [`Error::Unmerged`] unless the failure is one of durability.
     pub fn merge_all(&self) -> Result<()> {
         let mut unmerged: Vec<_> = self.datasets.load().values().cloned().collect();

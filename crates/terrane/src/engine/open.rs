@@ -26,8 +26,8 @@ use crate::{Error, Result};
 const READER_ATTEMPTS: usize = 100;
 /// A writer whose lock file is removed as it locks it begins again, so many times at most.
 const LOCK_ATTEMPTS: usize = 100;
-/// Segments of the log above which opening flushes what it replayed, so that many short
-/// sessions do not leave many files.
+/// Segments of the log above which opening flushes what it replayed, if anything, and gives them up, so
+/// that many short sessions do not leave many files: each of them begins a segment, even without a write.
 const SEGMENTS_KEPT: u64 = 4;
 
 impl Engine {
@@ -87,6 +87,7 @@ impl Engine {
         if tail > SEGMENTS_KEPT {
             engine.flush_all()?;
         }
+            engine.give_up_log()?;
         // Earlier sessions may have been too short for the merges that they made necessary.
         if !engine.options.lenient {
             engine.after_flush();
