@@ -236,3 +236,14 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
     recover(&image, image.storage(), &plan, Durability::Power, plan.steps.len());
     assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);
 }
+
+/// An opening that finds many segments and nothing to flush gives them up by a manifest step of its own.
+#[test]
+fn openings_that_give_up_the_log_survive_crashes() {
+    let mut steps = vec![Step::Insert(at(1, 1)), Step::Flush];
+    steps.extend(std::iter::repeat_n(Step::Reopen, 7));
+    steps.push(Step::Insert(at(2, 1)));
+    steps.extend(std::iter::repeat_n(Step::Reopen, 7));
+    steps.extend([Step::Delete(Key::Int(1)), Step::Reopen]);
+    explore(&Plan::of(steps), Durability::Power, 64, Effort { exhaustive_pending: 6, ..Effort::sampled(1, 20) });
+}
