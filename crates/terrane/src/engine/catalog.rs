@@ -9,7 +9,7 @@ use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::{NumberedIndex, Partition};
 use terrane_storage::Storage;
-use terrane_storage::sync::{AtomicU64, Ordering, RwLock};
+use terrane_storage::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
 use super::row_numbers::RowNumbers;
@@ -92,6 +92,9 @@ pub(crate) struct DatasetHandle {
     pub gate: RwLock<()>,
     /// Imports that were installed since the dataset was opened. Changes under the gate held alone.
     pub imports: AtomicU64,
+    /// Bytes of its memory components that the engine counts. Changes under `memory_noting`.
+    pub memory_noted: AtomicUsize,
+    pub memory_noting: Mutex<()>,
     /// Keys for records that have none.
     pub row_numbers: RowNumbers,
     /// Places of indexes that could not be opened, when opened leniently.
@@ -130,6 +133,8 @@ impl DatasetHandle {
             definitions: catalog.indexes,
             gate: RwLock::new(()),
             imports: AtomicU64::new(0),
+            memory_noted: AtomicUsize::new(0),
+            memory_noting: Mutex::new(()),
             row_numbers: RowNumbers::new(),
             damage,
         })

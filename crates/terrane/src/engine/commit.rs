@@ -62,6 +62,7 @@ impl Engine {
         }
         self.visibility.applied(sequence);
         // Its changes count as memory components now.
+        self.note_memory(dataset);
         drop(admitted);
         self.note_write(dataset, end_lsn);
         Ok(Committed { sequence, end_lsn })

@@ -252,7 +252,7 @@ impl Engine {
     /// enough for one, be it in another dataset.
     pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64) {
         let full = dataset.partition.active_memory_used() >= self.seal_threshold() || self.log_is_kept(end_lsn);
-        let crowded = self.memory_used() + self.claimed() >= self.shares.components / 4 * 3;
+        let crowded = self.memory_noted() + self.claimed() >= self.shares.components / 4 * 3;
         if full || crowded || self.log.as_ref().is_some_and(|log| log.needs_preparation()) {
             if self.options.background {
                 self.maintenance.want_flush();
@@ -327,6 +327,7 @@ impl Engine {
         );
         let outcome = outcome.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
         let Some(outcome) = outcome else { return Ok(false) };
+        self.note_memory(dataset);
         self.maintenance.count_flush(&outcome);
         self.note_components();
         if let Some(position) = low_water.get() {
@@ -335,7 +336,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
     /// Gives up what of the log is needed no more, where no flush has done so: for want of anything to flush.
     pub fn give_up_log(&self) -> Result<()> {
         let (Some(log), Some(lsn)) = (&self.log, self.low_water(None)) else { return Ok(()) };
@@ -352,6 +352,7 @@ impl Engine {
         Ok(())
     }
 
+    /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
     /// returns why the first failed: [`Error::Unmerged`] unless the failure is one of durability.
     pub fn merge_all(&self) -> Result<()> {
         let mut unmerged: Vec<_> = self.datasets.load().values().cloned().collect();

@@ -25,7 +25,7 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::log::{Log, ReadOnlyTail, RecoveryReport};
 use terrane_lsm::manifest::Manifest;
 use terrane_lsm::partition::Workshop;
-use terrane_storage::sync::{AtomicU32, Mutex};
+use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 use terrane_storage::{File, Storage};
 
 pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     /// Held while datasets are created or changed.
     pub catalog_changes: Mutex<()>,
     pub maintenance: Maintenance,
+    /// Bytes of all memory components: the sum of what is noted of each dataset.
+    memory_noted: AtomicUsize,
     /// What opening found in the log.
     pub recovery: Option<RecoveryReport>,
     /// How long opening the log and replaying it took.
@@ -110,5 +112,29 @@ impl Engine {
     /// Bytes of all memory components.
     pub fn memory_used(&self) -> usize {
         self.datasets.load().values().map(|dataset| dataset.partition.memory_used()).sum()
+    }
+
+    /// Bytes of all memory components as [`Self::note_memory`] last counted them: for what every write
+    /// asks, however many datasets there are. Short of what is being written, and still with what a
+    /// flush is about to let go.
+    pub fn memory_noted(&self) -> usize {
+        self.memory_noted.load(Ordering::Relaxed)
+    }
+
+    /// To be called when memory components of a dataset have grown or gone, by whoever changed them.
+    pub fn note_memory(&self, dataset: &DatasetHandle) {
+        // Mostly an entry has room in what was taken from the allocator before.
+        if dataset.partition.memory_used() == dataset.memory_noted.load(Ordering::Relaxed) {
+            return;
+        }
+        let _changing = dataset.memory_noting.lock();
+        // Asked again under the lock, so that the last one to note knows of all changes before.
+        let used = dataset.partition.memory_used();
+        let noted = dataset.memory_noted.swap(used, Ordering::Relaxed);
+        if used >= noted {
+            self.memory_noted.fetch_add(used - noted, Ordering::Relaxed);
+        } else {
+            self.memory_noted.fetch_sub(noted - used, Ordering::Relaxed);
+        }
     }
 }

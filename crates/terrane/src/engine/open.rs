@@ -1,7 +1,7 @@
 //! Opening a store: the lock, the manifest, components, the log's replay, and strays.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use terrane_lsm::log::{Log, LogPosition, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
-use terrane_storage::sync::{AtomicU32, AtomicU64, Mutex};
+use terrane_storage::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
 use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
 
 use super::commit::{Latch, closed};
@@ -82,12 +82,13 @@ impl Engine {
             replay_time,
             ..Self::base(storage, options, durability, shares, workshop, log, report)
         });
+        engine.datasets.load().values().for_each(|dataset| engine.note_memory(dataset));
         let tail =
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
         if tail > SEGMENTS_KEPT {
             engine.flush_all()?;
-        }
             engine.give_up_log()?;
+        }
         // Earlier sessions may have been too short for the merges that they made necessary.
         if !engine.options.lenient {
             engine.after_flush();
@@ -144,7 +145,7 @@ impl Engine {
         let tail = match durability {
             Durability::None => None,
             _ => Some(replay_read_only(&**storage, store_id(manifest)?, manifest.low_water, &mut |lsn, entry| {
-                if replay.is_full() {
+                if replay.memory_used >= replay.limit {
                     spill.create()?;
                 }
                 replay.entry(lsn, entry)
@@ -184,6 +185,7 @@ impl Engine {
             datasets: ArcSwap::default(),
             catalog_changes: Mutex::new(()),
             maintenance: Maintenance::default(),
+            memory_noted: AtomicUsize::new(0),
             recovery,
             replay_time: Duration::ZERO,
             writable: false,
@@ -292,8 +294,11 @@ impl Recovery<'_> {
 struct Replay<'a> {
     datasets: &'a Datasets,
     workshop: &'a Workshop,
+    by_id: HashMap<u32, &'a DatasetHandle>,
     /// Bytes of memory components above which they are flushed.
     limit: usize,
+    /// Bytes of all memory components.
+    memory_used: usize,
     /// The last number of all; those after it are free.
     last_sequence: u64,
     /// The last number redone in the active generation of each dataset that has one.
@@ -303,15 +308,8 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(datasets: &'a Datasets, workshop: &'a Workshop, limit: usize) -> Self {
         let last_sequence = workshop.manifest.current().last_sequence;
-        Self { datasets, workshop, limit, last_sequence, redone: BTreeMap::new() }
-    }
-
-    fn memory_used(&self) -> usize {
-        self.datasets.values().map(|dataset| dataset.partition.memory_used()).sum()
-    }
-
-    fn is_full(&self) -> bool {
-        self.memory_used() >= self.limit
+        let by_id = datasets.values().map(|dataset| (dataset.id, &**dataset)).collect();
+        Self { datasets, workshop, by_id, limit, memory_used: 0, last_sequence, redone: BTreeMap::new() }
     }
 
     fn entry(&mut self, lsn: u64, entry: &[u8]) -> terrane_lsm::Result<()> {
@@ -321,14 +319,15 @@ impl<'a> Replay<'a> {
         }
         self.last_sequence = self.last_sequence.max(header.sequence);
         // Entries of datasets that are gone, and what is in disk components, are passed over.
-        let Some(dataset) = self.datasets.values().find(|dataset| dataset.id == header.dataset) else { return Ok(()) };
+        let Some(&dataset) = self.by_id.get(&header.dataset) else { return Ok(()) };
         if header.sequence <= dataset.partition.version().flushed_sequence {
             return Ok(());
         }
-        if self.is_full() {
+        if self.memory_used >= self.limit {
             self.make_room()?;
         }
         let generation = dataset.partition.active();
+        let before = generation.memory_used();
         generation.note_lsn(lsn);
         for operation in operations {
             let applied = generation.apply(dataset.partition.indexes(), &operation?, header.sequence);
@@ -337,6 +336,7 @@ impl<'a> Replay<'a> {
                 other => other,
             })?;
         }
+        self.memory_used += generation.memory_used() - before;
         self.redone.insert(dataset.id, header.sequence);
         Ok(())
     }
@@ -346,14 +346,16 @@ impl<'a> Replay<'a> {
         let mut largest: Vec<_> = self.datasets.values().collect();
         largest.sort_by_key(|dataset| Reverse(dataset.partition.memory_used()));
         for dataset in largest {
-            if self.memory_used() < self.limit / 2 {
+            if self.memory_used < self.limit / 2 {
                 break;
             }
             if let Some(cut) = self.redone.remove(&dataset.id) {
+                let before = dataset.partition.memory_used();
                 dataset.partition.seal(cut)?;
                 // All that is replayed is applied and durable. The low-water mark stays: the
                 // entries are passed over by their sequence numbers if they are met again.
                 while dataset.partition.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
+                self.memory_used -= before - dataset.partition.memory_used();
             }
         }
         Ok(())

@@ -47,7 +47,11 @@ impl Engine {
         if bytes > self.shares.components / SMALL_PART {
             return self.admit_in_turn(bytes.min(self.shares.components));
         }
-        if self.has_room(0) { Ok(Admitted { engine: self, claimed: 0 }) } else { self.admit_in_turn(0) }
+        if self.fits(self.memory_noted() + self.claimed(), 0) {
+            Ok(Admitted { engine: self, claimed: 0 })
+        } else {
+            self.admit_in_turn(0)
+        }
     }
 
     /// Bytes for large writes that are not applied yet.

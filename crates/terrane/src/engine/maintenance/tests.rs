@@ -114,6 +114,10 @@ fn batches_that_come_at_once_stay_within_the_share() {
         });
         let records = dataset.snapshot().count(&crate::Query::new()).unwrap();
         assert_eq!(records, 4 * (share / 10 * 9 / 1000) as u64 + 4, "background {background}");
+        engine.stop_maintenance();
+        assert_eq!(engine.memory_noted(), engine.memory_used(), "background {background}");
+        engine.flush_all().unwrap();
+        assert_eq!(engine.memory_noted(), 0, "background {background}");
         engine.close().unwrap();
     }
 }
