@@ -5,9 +5,10 @@ mod log_support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use log_support::hook::HookedStorage;
 use log_support::*;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{FaultyStorage, Operation, Storage};
+use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
 
 #[test]
 fn a_reader_sees_what_is_written_and_changes_nothing() {
@@ -95,6 +96,42 @@ fn a_reader_with_an_old_manifest_is_told_so() {
             log.position().segment == old.segment || read_only(&storage, old).is_err(),
             "segments are gone and the reader did not notice"
         );
+    }
+}
+
+/// A prepared segment that is too small for an entry is passed over and becomes a later one, without any
+/// change of the manifest that would have the reader begin again.
+#[test]
+fn a_file_that_gets_another_number_between_its_opening_and_its_locking_is_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let places: [Arc<dyn Storage>; 2] = [Arc::new(MemoryStorage::new()), Arc::new(RealStorage::new(directory.path()))];
+    for storage in places {
+        let passed_over = "log/000000000002.log";
+        let log = Arc::new(open(&storage, LogPosition::START).unwrap().log);
+        for number in 0..5 {
+            commit(&log, &entry(number, 300)).unwrap();
+        }
+        log.prepare_next().unwrap();
+        assert!(files(storage.as_ref()).contains(&passed_over.to_string()));
+        let hooked = HookedStorage::new(storage.clone());
+        let (writer, mut number) = (log.clone(), 5);
+        hooked.on_opened(move |name| {
+            if name == passed_over && number == 5 {
+                commit(&writer, &entry(number, 2 * SEGMENT_SIZE as usize)).unwrap();
+                while number < 200 {
+                    number += 1;
+                    commit(&writer, &entry(number, 300)).unwrap();
+                }
+            }
+        });
+        let hooked: Arc<dyn Storage> = Arc::new(hooked);
+        let (_tail, entries) = read_only(&hooked, LogPosition::START).unwrap();
+        assert!(!files(storage.as_ref()).contains(&passed_over.to_string()), "the file was to get another number");
+        let seen = numbers(&entries);
+        assert!(seen.len() >= 5, "what was acknowledged before is missing");
+        assert_eq!(seen, (0..seen.len() as u64).collect::<Vec<_>>());
+        let (_, entries) = read_only(&storage, LogPosition::START).unwrap();
+        assert_eq!(numbers(&entries), (0..=200).collect::<Vec<_>>());
     }
 }
 

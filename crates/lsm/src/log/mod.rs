@@ -35,7 +35,8 @@
 //     position is durable.
 //     Crash before the file is reused or removed: it is found before the mark and retired.
 // I7  A file is recycled only under its exclusive lock, which is held until the new header is
-//     durable. A reader holds shared locks on what it reads, so nothing it sees is overwritten.
+//     durable. A reader holds shared locks on what it reads, so nothing it sees is overwritten, and
+//     leaves what has lost its name by the time it is locked.
 // I8  Before the first segment of a new writer begins, the replayed part of the last segment that
 //     is not proven durable is written anew and synced: after a failed sync it may have been
 //     in the page cache only, marked as clean.

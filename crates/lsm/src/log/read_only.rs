@@ -80,6 +80,12 @@ pub fn replay_read_only(
         if !file.try_lock(LockKind::Shared)? {
             continue;
         }
+        // Between its opening and its locking the writer may have removed the file, or begun it under a later number,
+        // which takes no step of the manifest where an entry was too long for it. Of what was acknowledged
+        // before the call, that segment has nothing; under the lock the file stays what it is.
+        if !file.has_name()? {
+            continue;
+        }
         if let Classified::Begun(segment) = classify(number, &file, store_id, segments.is_empty())? {
             segments.push(segment);
         }

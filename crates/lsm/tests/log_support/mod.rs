@@ -1,6 +1,8 @@
 //! What the tests of the log share.
 #![allow(dead_code, reason = "every test file uses its part")]
 
+pub mod hook;
+
 use std::sync::Arc;
 
 use terrane_lsm::Result;

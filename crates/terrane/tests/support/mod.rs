@@ -3,6 +3,7 @@
 
 pub mod crash;
 pub mod files;
+#[path = "../../../lsm/tests/log_support/hook.rs"]
 pub mod hook;
 pub mod oracle;
 pub mod shapes;
