@@ -29,11 +29,13 @@ pub fn run(arguments: &CheckArguments, common: &Common, messages: &Messages) -> 
     let format = environment::report_format(arguments.report.format)?;
     let store = place::open_to_check(&arguments.report.store, common, arguments.repair)?;
     let report = Report { check: store.check(arguments.repair)?, torn_tail: store.info()?.torn_tail };
-    place::close(store, messages)?;
-    output::print_report(format, &report)?;
-    match report.check.is_clean() {
-        true => Ok(()),
+    // Neither a failure to close the store nor one to tell of what was found changes what that is.
+    let closed = place::close(store, messages);
+    let told = closed.and(output::print_report(format, &report));
+    match (report.check.is_clean(), told) {
+        (true, told) => told,
+        (false, Err(failure)) => Err(failure.with_exit_code(Failure::CORRUPTION)),
         // The report has said it all.
-        false => Err(Failure::silent(Failure::CORRUPTION)),
+        (false, Ok(())) => Err(Failure::silent(Failure::CORRUPTION)),
     }
 }

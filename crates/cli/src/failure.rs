@@ -59,6 +59,11 @@ impl Failure {
         }
     }
 
+    /// The same failure where something else decides how the command ends.
+    pub fn with_exit_code(self, exit_code: u8) -> Self {
+        Self { exit_code, ..self }
+    }
+
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         self.exit_code
