@@ -146,7 +146,8 @@ pub struct ImportArguments {
 Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or
 geometry) or as GeoJSON features. The key is the member of the key column's name (of a new dataset:
 key or id), else a row number. Members that the dataset has no column for become columns, and a
-column of integers becomes float64 when a fraction comes. Keys are printed as JSON, one a line, once
+column of integers becomes float64 when a fraction comes. Of features, the properties count as
+members; what is beside them is not taken, with a warning. Keys are printed as JSON, one a line, once
 durable. Refused records are reported with their line number on standard error; the others are
 inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close the store.
 

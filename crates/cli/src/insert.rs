@@ -15,7 +15,7 @@ use std::sync::Arc;
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
 use terrane::{BatchOutcome, CoordinateSystem, Dataset, OnConflict, Store, counted};
-use terrane_formats::parse_record;
+use terrane_formats::{ForeignMembers, parse_record};
 
 use crate::args::{Common, InsertArguments};
 use crate::failure::Failure;
@@ -65,6 +65,7 @@ struct Insertion<'a> {
     dataset: Option<Dataset>,
     /// Rows of the dataset's schema that are not written yet.
     pending: Vec<Row>,
+    foreign: ForeignMembers,
     inserted: u64,
     refused: u64,
 }
@@ -85,7 +86,16 @@ impl<'a> Insertion<'a> {
                 arguments.dataset
             )));
         }
-        Ok(Self { arguments, messages, store, dataset, pending: Vec::new(), inserted: 0, refused: 0 })
+        Ok(Self {
+            arguments,
+            messages,
+            store,
+            dataset,
+            pending: Vec::new(),
+            foreign: ForeignMembers::default(),
+            inserted: 0,
+            refused: 0,
+        })
     }
 
     /// Inserts what arrives, until the input ends or somebody asks to stop.
@@ -120,6 +130,9 @@ impl<'a> Insertion<'a> {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };
+        if self.foreign.note(&record.foreign) {
+            self.messages.warn(format_args!("line {}: {}", line.number, self.foreign));
+        }
         let schema = match &self.dataset {
             Some(dataset) => dataset.schema(),
             None => match first::schema_of(&record, &text, self.arguments.planar) {

@@ -5,12 +5,14 @@
 //! nesting beyond a fixed depth are errors that name their place.
 
 mod document;
+mod foreign;
 mod lines;
 pub(crate) mod probe;
 mod reader;
 mod record;
 mod strict;
 
+pub use foreign::ForeignMembers;
 pub(crate) use reader::open;
 pub use record::{JsonRecord, parse_record};
 pub use strict::{JsonError, JsonErrorKind, JsonValue, parse_strict};

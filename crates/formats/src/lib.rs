@@ -37,7 +37,7 @@ pub use error::{FormatError, Location, SUPPORTED_FORMATS};
 pub use format::{Format, detect};
 pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
-pub use json::{JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};
+pub use json::{ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};
 pub use source::{
     BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, ReadOptions, RejectedRow,
     Source,

@@ -17,6 +17,17 @@ fn collection(features: &[String]) -> String {
     format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","))
 }
 
+/// The warning of members that no column takes.
+fn foreign_warning(name: &str, text: &str) -> Option<String> {
+    let whole = read_text(name, text).expect("valid");
+    assert_eq!(whole.rejected, []);
+    assert!(columns(&whole).iter().all(|column| !column.contains("time")), "{:?}", columns(&whole));
+    let mut warnings = whole.source.warnings.into_iter();
+    let warning = warnings.next();
+    assert_eq!(warnings.next(), None, "one warning a file");
+    warning
+}
+
 const POINT: &str = r#"{"type":"Point","coordinates":[1,2]}"#;
 
 #[test]
@@ -306,4 +317,45 @@ fn integers_beyond_64_bits_are_refused_and_nothing_that_looks_like_them() {
     ] {
         assert!(parse_strict(text.as_bytes()).is_ok(), "{text}");
     }
+}
+
+#[test]
+fn members_that_geojson_does_not_define_are_told_of() {
+    let plain = r#"{"type":"Feature","id":1,"bbox":[1,2,1,2],"properties":{"a":1},"geometry":null}"#;
+    let foreign = r#"{"type":"Feature","properties":{"a":1},"time":"now","geometry":null,"speed":[1],"id":2}"#;
+    let later = r#"{"type":"Feature","properties":null,"speed":3,"\u001b":4,"geometry":null}"#;
+    let geometry = r#"{"type":"Point","coordinates":[1,2],"time":5}"#;
+    let all = collection(&[plain.into(), foreign.into(), later.into()]);
+    let named = collection(&[plain.into()]).replacen("{", r#"{"name":"of the collection","#, 1);
+    let cases = [
+        ("a.geojson", all, Some(r#""time", "speed", "\u{1b}""#)),
+        ("a.geojson", named, None),
+        ("a.geojson", foreign.to_string(), Some(r#""time", "speed""#)),
+        ("a.geojson", geometry.to_string(), Some(r#""time""#)),
+        ("a.ndjson", format!("{plain}\n{later}\n{foreign}\n"), Some(r#""speed", "\u{1b}", "time""#)),
+        ("a.ndjson", format!("{geometry}\n{plain}\n"), Some(r#""time""#)),
+        ("a.ndjson", format!("{plain}\n{POINT}\n"), None),
+    ];
+    for (name, text, names) in cases {
+        let warning = foreign_warning(name, &text);
+        let wanted = names.map(|names| {
+            format!(
+                "members that mean nothing in GeoJSON are not taken: {names}; move them into the features' properties"
+            )
+        });
+        assert_eq!(warning, wanted, "{text}");
+    }
+    let record = parse_record(foreign).expect("valid");
+    assert_eq!(record.foreign, ["time", "speed"]);
+}
+
+#[test]
+fn ever_new_members_beside_properties_take_no_memory_and_fill_no_screen() {
+    let long = "long".repeat(1000);
+    let features: Vec<String> = (0..10_000)
+        .map(|number| format!(r#"{{"type":"Feature","geometry":null,"properties":{{}},"time {number}{long}":0}}"#))
+        .collect();
+    let warning = foreign_warning("a.geojson", &collection(&features)).expect("a warning");
+    assert!(warning.contains("\"time 9long") && !warning.contains("\"time 10"), "{warning}");
+    assert!(warning.contains(" and others") && warning.len() < 1000, "{warning}");
 }

@@ -147,3 +147,29 @@ fn coordinates_that_are_no_numbers_are_refused_in_columnar_files_too() {
         assert_eq!(ids, [json!(2)]);
     }
 }
+
+#[test]
+fn members_beside_the_properties_of_features_are_not_dropped_silently() {
+    let sandbox = Sandbox::new();
+    let feature = |key: u32, others: &str| {
+        let point = r#""geometry":{"type":"Point","coordinates":[1,2]}"#;
+        format!(r#"{{"type":"Feature","id":{key},"properties":{{"a":1}},{point}{others}}}"#)
+    };
+    let lines = [feature(1, ""), feature(2, r#","time":5"#), feature(3, r#","time":6"#), feature(4, r#","speed":7"#)];
+    let file = sandbox.write("a.geojsonl", lines.join("\n"));
+    let what = "members that mean nothing in GeoJSON are not taken";
+    let answer = import(&sandbox.store(), "imported", &file, &[]).exits(0);
+    answer.says(&format!("a.geojsonl: {what}: \"time\", \"speed\"; move them into the features' properties"));
+    let answer = insert(&sandbox.store(), "inserted", lines.join("\n"), &[]).exits(0);
+    let warnings: Vec<&str> = answer.stderr.lines().filter(|line| line.contains(what)).collect();
+    let advice = "move them into the features' properties";
+    let wanted = [
+        format!("warning: line 2: {what}: \"time\"; {advice}"),
+        format!("warning: line 4: {what}: \"time\", \"speed\"; {advice}"),
+    ];
+    assert_eq!(warnings, wanted);
+    for dataset in ["imported", "inserted"] {
+        let stored = rows(&sandbox.store(), dataset, "id");
+        assert_eq!((stored.len(), &stored[1]["a"], stored[1].get("time")), (4, &json!(1), None));
+    }
+}

@@ -238,6 +238,8 @@ impl DocumentReader {
     fn own_record(&self) -> RecordText {
         let mut members = self.members.clone();
         members.shift_remove("crs");
+        // By their names alone, as no column takes them.
+        members.extend(self.foreign.clone());
         RecordText {
             line: 1,
             offset: 0,

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use arrow_schema::ArrowError;
 
 use super::document::DocumentReader;
+use super::foreign::ForeignMembers;
 use super::lines::LineReader;
 use super::record::{RawGeometry, RawRecord};
 use super::strict::{JsonErrorKind, JsonValue, parse_strict};
@@ -93,6 +94,7 @@ struct Survey {
     id: Observed,
     has_id: bool,
     has_geometry: bool,
+    foreign: ForeignMembers,
     row_count: u64,
     good_count: u64,
 }
@@ -101,6 +103,7 @@ impl Survey {
     fn take(&mut self, input: &Input, row: u64, record: &RawRecord) -> Result<(), FormatError> {
         self.good_count += 1;
         self.has_geometry |= record.geometry != RawGeometry::Absent;
+        self.foreign.note(&record.foreign);
         if let Some(id) = &record.id {
             self.has_id = true;
             self.id.json(row, id);
@@ -173,6 +176,9 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         }
         layout.columns.push(ColumnPlan { name, role: Role::Geometry });
         origins.push(Origin::Geometry);
+    }
+    if !survey.foreign.is_empty() {
+        layout.warnings.push(survey.foreign.to_string());
     }
     let geometry_reader = GeometryReader::new(&input.path, &records.crs(), options.planar, &mut layout.warnings)?;
     let reader = JsonReader {

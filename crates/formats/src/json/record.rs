@@ -14,7 +14,15 @@ pub struct JsonRecord {
     pub geometry: Option<Vec<u8>>,
     /// The identifier that a feature carries beside its properties.
     pub id: Option<JsonValue>,
+    /// Names of members of a feature, or of a bare geometry, that GeoJSON does not define; their values are no
+    /// fields.
+    pub foreign: Vec<String>,
 }
+
+/// Members of a feature that mean something.
+const FEATURE_MEMBERS: [&str; 5] = ["type", "geometry", "properties", "id", "bbox"];
+/// Members of a geometry that mean something.
+const GEOMETRY_MEMBERS: [&str; 4] = ["type", "coordinates", "geometries", "bbox"];
 
 /// Parses one object: a GeoJSON feature, whose properties become the fields,
 /// a bare GeoJSON geometry, or any other object, of which a member `geometry`
@@ -27,7 +35,7 @@ pub fn parse_record(line: &str) -> Result<JsonRecord, JsonError> {
     let text = text.trim_start_matches('\u{1e}');
     let raw = RawRecord::from_value(parse_strict(text.as_bytes())?).map_err(JsonError::content)?;
     let geometry = raw.geometry.convert(&GeometryReader::default()).map_err(JsonError::content)?;
-    Ok(JsonRecord { fields: raw.fields.into_iter().collect(), geometry, id: raw.id })
+    Ok(JsonRecord { fields: raw.fields.into_iter().collect(), geometry, id: raw.id, foreign: raw.foreign })
 }
 
 /// The geometry of a record before it is converted.
@@ -58,6 +66,12 @@ pub(crate) struct RawRecord {
     pub fields: Map<String, JsonValue>,
     pub geometry: RawGeometry,
     pub id: Option<JsonValue>,
+    pub foreign: Vec<String>,
+}
+
+/// The names of members other than those known.
+fn other_names(members: &Map<String, JsonValue>, known: &[&str]) -> Vec<String> {
+    members.keys().filter(|name| !known.contains(&name.as_str())).cloned().collect()
 }
 
 /// Whether `kind` names a GeoJSON geometry.
@@ -84,18 +98,20 @@ impl RawRecord {
             {
                 Ok(RawRecord {
                     fields: Map::new(),
+                    foreign: other_names(&members, &GEOMETRY_MEMBERS),
                     geometry: RawGeometry::GeoJson(JsonValue::Object(members)),
                     id: None,
                 })
             }
             _ => {
                 let geometry = plain_geometry(&mut members);
-                Ok(RawRecord { fields: members, geometry, id: None })
+                Ok(RawRecord { fields: members, geometry, id: None, foreign: Vec::new() })
             }
         }
     }
 
     fn from_feature(mut members: Map<String, JsonValue>) -> Result<RawRecord, String> {
+        let foreign = other_names(&members, &FEATURE_MEMBERS);
         let fields = match members.remove("properties") {
             None | Some(JsonValue::Null) => Map::new(),
             Some(JsonValue::Object(properties)) => properties,
@@ -114,7 +130,7 @@ impl RawRecord {
                 return Err(format!("the id of a feature must be a string or a number, not {}", kind_of(&other)));
             }
         };
-        Ok(RawRecord { fields, geometry, id })
+        Ok(RawRecord { fields, geometry, id, foreign })
     }
 }
 
