@@ -123,6 +123,26 @@ fn a_failed_merge_is_told() {
     }
 }
 
+/// Without the thread that merges, nothing would be merged any more, and writers be slowed for that.
+#[test]
+fn a_merge_that_panics_is_a_failed_one() {
+    let hooked = Arc::new(HookedStorage::new(Arc::new(unmerged())));
+    hooked.on_create(|name| {
+        let is_merging = std::thread::current().name() == Some("terrane-merge");
+        assert!(!(is_merging && name.starts_with("components/")), "a merge that panics on purpose");
+    });
+    let told = Store::open_on(hooked.clone(), options(COMPONENTS_MAX, true)).unwrap().close();
+    let Err(Error::Unmerged { dataset, cause }) = &told else { panic!("{told:?}") };
+    assert_eq!(
+        (dataset.as_str(), cause.to_string().as_str()),
+        (MAIN, "the merge panicked: a merge that panics on purpose")
+    );
+    let storage: Arc<dyn Storage> = hooked;
+    assert_eq!(components(&storage), [5, 5]);
+    Store::open_on(storage.clone(), options(COMPONENTS_MAX, false)).unwrap().close().unwrap();
+    assert!(components(&storage).iter().all(|count| *count < COMPONENTS_MAX));
+}
+
 /// Damage in one dataset keeps no other from being merged.
 #[test]
 fn datasets_are_merged_beside_one_whose_merge_fails() {

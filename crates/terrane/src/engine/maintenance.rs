@@ -1,6 +1,8 @@
 //! Flush and merge in the background.
 
+use std::any::Any;
 use std::cmp::Reverse;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -359,7 +361,7 @@ impl Engine {
         let mut failed = Ok(());
         // One merge of each in turn, so that no dataset waits for all merges of another.
         while !unmerged.is_empty() {
-            unmerged.retain(|dataset| match self.merge_once(dataset) {
+            unmerged.retain(|dataset| match self.merge_guarded(dataset) {
                 Ok(merged) => merged,
                 Err(error) => {
                     self.note_failure(&error);
@@ -377,6 +379,17 @@ impl Engine {
             self.note_components();
         }
         failed
+    }
+
+    /// As [`Self::merge_once`]. In the background, a panic is a failure of this merge alone: the thread goes on, so
+    /// that writers are not slowed for merges that never come. What the panic left is sound, as a
+    /// merge changes nothing until the manifest's step, and later steps fail where they do not fit it.
+    fn merge_guarded(&self, dataset: &DatasetHandle) -> Result<bool> {
+        if !self.options.background {
+            return self.merge_once(dataset);
+        }
+        catch_unwind(AssertUnwindSafe(|| self.merge_once(dataset)))
+            .unwrap_or_else(|panic| Err(Error::Failed(format!("the merge panicked{}", reason_of(&*panic)))))
     }
 
     /// Makes the merge that the policy wants first of a dataset; false if it wants none, or has to
@@ -420,6 +433,12 @@ fn lsm_error(error: Error) -> terrane_lsm::Error {
         other => other.to_string(),
     };
     terrane_lsm::Error::Poisoned { cause }
+}
+
+/// What a panic said.
+fn reason_of(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    message.map_or(String::new(), |message| format!(": {message}"))
 }
 
 fn flush_loop(engine: &Weak<Engine>) {
