@@ -3,6 +3,7 @@
 //! Batches are cut to a bounded size, column types brought to those of
 //! [`crate::ColumnType`], and the geometry column to checked WKB.
 
+mod decimal;
 mod gathered;
 pub(crate) mod geo_metadata;
 mod guard;

@@ -361,6 +361,25 @@ fn coordinates_are_rounded_from_text_and_never_from_binary_integers() {
     }
 }
 
+/// Decimal numbers are text by nature: as coordinates and attributes, and in a dictionary too.
+#[test]
+fn decimal_columns_are_rounded_to_the_nearest_float64() {
+    let number = || {
+        let digits = Decimal128Array::from(vec![900_719_925_474_099_300]);
+        Arc::new(digits.with_precision_and_scale(18, 2).expect("in range"))
+    };
+    let dictionary = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0]), number());
+    let batch = table(vec![("x", number()), ("y", number()), ("plain", number()), ("shared", Arc::new(dictionary))]);
+    for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
+        let whole = read_text(name, bytes).expect(name);
+        for column in ["x", "y", "plain", "shared"] {
+            assert_eq!(floats(&whole, column), [Some(9_007_199_254_740_992.0)], "{column} in {name}");
+        }
+        let warning = "column \"shared\": decimal numbers become float64, each the nearest".to_string();
+        assert!(whole.source.warnings.contains(&warning), "{:?}", whole.source.warnings);
+    }
+}
+
 #[test]
 fn geometry_that_parquet_itself_declares_makes_no_geoparquet() {
     let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])]);

@@ -6,6 +6,7 @@ use arrow_array::{Array, ArrayRef, StringArray};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 
+use super::decimal::{is_decimal, to_float64};
 use crate::arrow_json::json_of;
 use crate::types::ColumnType;
 
@@ -14,7 +15,7 @@ use crate::types::ColumnType;
 pub(crate) enum Conversion {
     /// It has its final type.
     Keep(ColumnType),
-    /// Arrow's cast does it, without loss or with an error.
+    /// Arrow's cast does it, without loss or with an error; decimal numbers become the nearest float64.
     Cast(ColumnType),
     /// Nested values become JSON text.
     JsonText,
@@ -30,12 +31,8 @@ impl Conversion {
             | DataType::UInt8
             | DataType::UInt16
             | DataType::UInt32 => ColumnType::Int64,
-            DataType::Float16
-            | DataType::Float32
-            | DataType::Decimal32(..)
-            | DataType::Decimal64(..)
-            | DataType::Decimal128(..)
-            | DataType::Decimal256(..) => ColumnType::Float64,
+            DataType::Float16 | DataType::Float32 => ColumnType::Float64,
+            decimal if is_decimal(decimal) => ColumnType::Float64,
             DataType::LargeUtf8
             | DataType::Utf8View
             | DataType::Null
@@ -77,7 +74,14 @@ impl Conversion {
             Conversion::Keep(_) => Ok(Arc::clone(array)),
             Conversion::Cast(target) => {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
-                cast_with_options(array, &target.data_type(), &options)
+                let cast = |target: &DataType| cast_with_options(array, target, &options);
+                match (array.data_type(), target) {
+                    (DataType::Dictionary(_, values), ColumnType::Float64) if is_decimal(values) => {
+                        Ok(Arc::new(to_float64(&cast(values)?)?))
+                    }
+                    (decimal, ColumnType::Float64) if is_decimal(decimal) => Ok(Arc::new(to_float64(array)?)),
+                    _ => cast(&target.data_type()),
+                }
             }
             Conversion::JsonText => {
                 let mut texts = Vec::with_capacity(array.len());
@@ -99,8 +103,8 @@ pub(crate) fn warning(name: &str, data_type: &DataType) -> Option<String> {
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
             Some(format!("column {name:?}: nanoseconds are cut to microseconds"))
         }
-        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
-            Some(format!("column {name:?}: decimal numbers become float64"))
+        decimal if is_decimal(decimal) => {
+            Some(format!("column {name:?}: decimal numbers become float64, each the nearest"))
         }
         DataType::Dictionary(_, values) => warning(name, values),
         other if Conversion::of(other) == Conversion::JsonText => {
