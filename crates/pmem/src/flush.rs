@@ -82,6 +82,23 @@ pub(crate) fn store_fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
+/// Asks the CPU to load the lines of these words into its caches.
+#[inline]
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(unsafe_code, reason = "the compiler offers the instruction for raw addresses alone")
+)]
+pub(crate) fn prefetch(words: &[AtomicU64]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in words.chunks((crate::LINE_LENGTH / crate::WORD_LENGTH) as usize) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every CPU of this kind has the instruction; it reads nothing that the program sees.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = words;
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;

@@ -77,6 +77,12 @@ pub trait Backend: Debug + Send + Sync + Sized {
     /// The words of `length` bytes from an offset on, checked once for all of them.
     fn view(&self, offset: u64, length: u64) -> Self::View<'_>;
 
+    /// Says that the words of `length` bytes from an offset on will be read soon. Nothing, where they are not mapped.
+    #[inline]
+    fn prefetch(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
     /// Stores a word.
     fn store(&self, offset: u64, value: u64);
 
@@ -125,6 +131,12 @@ pub trait Backend: Debug + Send + Sync + Sized {
 pub trait View: Copy {
     /// The word with this number. Beyond the last one it panics, as an index beyond a slice does.
     fn load(&self, index: usize) -> u64;
+
+    /// `N` words from this number on, checked once for all of them.
+    #[inline]
+    fn load_array<const N: usize>(&self, first: usize) -> [u64; N] {
+        std::array::from_fn(|index| self.load(first + index))
+    }
 }
 
 /// A view of a back-end that has to see each load.

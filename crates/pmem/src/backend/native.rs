@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use terrane_storage::{Backing, File};
 
 use super::{Backend, Site, View, outside};
-use crate::flush::{FlushInstruction, store_fence};
+use crate::flush::{self, FlushInstruction, store_fence};
 use crate::mapping::Mapping;
 use crate::{Error, PersistenceDomain, Result, probe};
 
@@ -28,6 +28,12 @@ impl View for Words<'_> {
     #[inline]
     fn load(&self, index: usize) -> u64 {
         u64::from_le(self.0[index].load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn load_array<const N: usize>(&self, first: usize) -> [u64; N] {
+        let words = &self.0[first..first + N];
+        std::array::from_fn(|index| u64::from_le(words[index].load(Ordering::Acquire)))
     }
 }
 
@@ -128,6 +134,13 @@ impl Backend for Native {
         match self.mapping.words(offset, length) {
             Some(words) => Words(words),
             None => outside(offset, self.length()),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, offset: u64, length: u64) {
+        if let Some(words) = self.mapping.words(offset, length) {
+            flush::prefetch(words);
         }
     }
 
