@@ -162,8 +162,17 @@ impl Metadata {
     }
 
     /// Whether bits are set that stand for no entry.
+    #[inline]
     pub(super) fn has_entries_beyond(&self, fan_out: usize) -> bool {
-        self.slots().any(|slot| slot >= fan_out)
+        let are_beyond = |bits: u64, first: usize| {
+            let sound = fan_out.saturating_sub(first);
+            sound < WORD_BITS && bits >> sound != 0
+        };
+        are_beyond(self.words[0] & FIRST_BITS, 0)
+            || self.words[1..self.length]
+                .iter()
+                .enumerate()
+                .any(|(number, &bits)| are_beyond(bits, FIRST_WORD_ENTRIES + number * WORD_BITS))
     }
 
     pub(super) fn count(&self) -> usize {

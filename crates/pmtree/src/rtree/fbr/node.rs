@@ -46,7 +46,7 @@ impl<const D: usize, B: Backend> Node<'_, D, B> {
     #[inline]
     pub(super) fn rect(&self, slot: usize) -> Rect<D> {
         let entry = self.layout.entry(slot);
-        let corner = |first: usize| std::array::from_fn(|axis| f64::from_bits(self.view.load(first + axis)));
+        let corner = |first: usize| self.view.load_array::<D>(first).map(f64::from_bits);
         Rect::raw(corner(entry), corner(entry + D))
     }
 

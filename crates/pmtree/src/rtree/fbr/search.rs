@@ -16,7 +16,7 @@
 mod nearest;
 
 use smallvec::SmallVec;
-use terrane_pmem::{Backend, Site};
+use terrane_pmem::{Backend, LINE_LENGTH, Site};
 
 use super::FbrTree;
 use super::delete::Path;
@@ -24,6 +24,9 @@ use super::layout::Metadata;
 use super::log::{Engagement, Kind, Progress, Role};
 use super::node::Node;
 use crate::{Rect, Result};
+
+/// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they are.
+const PREFETCHED: u64 = 8 * LINE_LENGTH;
 
 const PERSIST: Site = Site::new("fbr.search.persist");
 
@@ -53,6 +56,13 @@ struct Reading<'a, const D: usize, B: Backend + 'a> {
     partner: Option<u64>,
 }
 
+impl<const D: usize, B: Backend> Reading<'_, D, B> {
+    /// Whether one of the entries is this child, as long as the node has not changed.
+    fn links(&self, child: u64) -> bool {
+        self.node.slot_of(&self.metadata, child).is_some()
+    }
+}
+
 /// Something that was read has changed: what lies below the node where this is caught is read again.
 struct Changed;
 
@@ -64,9 +74,10 @@ trait Target<const D: usize> {
     /// Whether a child can hold some.
     fn enters(&self, bounds: &Rect<D>) -> bool;
 
-    /// Whether an entry is one.
-    fn takes(&self, rect: &Rect<D>, payload: u64) -> bool;
+    /// Whether an entry with this box can be one.
+    fn meets(&self, rect: &Rect<D>) -> bool;
 
+    /// Takes an entry whose box meets, if it is one.
     fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
 
     /// Number of those found.
@@ -89,7 +100,7 @@ impl<const D: usize> Target<D> for Window<'_, D> {
     }
 
     #[inline]
-    fn takes(&self, rect: &Rect<D>, _: u64) -> bool {
+    fn meets(&self, rect: &Rect<D>) -> bool {
         self.query.overlaps(rect)
     }
 
@@ -118,12 +129,14 @@ impl<const D: usize> Target<D> for Exact<'_, D> {
         bounds.contains(self.rect)
     }
 
-    fn takes(&self, rect: &Rect<D>, payload: u64) -> bool {
-        payload == self.payload && rect == self.rect
+    fn meets(&self, rect: &Rect<D>) -> bool {
+        rect == self.rect
     }
 
-    fn found(&mut self, path: &Path, _: Rect<D>, _: u64) {
-        self.paths.push(path.clone());
+    fn found(&mut self, path: &Path, _: Rect<D>, payload: u64) {
+        if payload == self.payload {
+            self.paths.push(path.clone());
+        }
     }
 
     fn count(&self) -> usize {
@@ -135,10 +148,9 @@ impl<const D: usize> Target<D> for Exact<'_, D> {
     }
 }
 
-/// Children of a node: all of them, those still to be read, and the log entries that were met below it.
+/// Children of a node: those to be read, how many have been begun, and the log entries that were met at them.
 #[derive(Default)]
 struct Children {
-    all: SmallVec<[u64; 64]>,
     to_read: SmallVec<[u64; 16]>,
     next: usize,
     engagements: SmallVec<[Engagement; 2]>,
@@ -151,8 +163,13 @@ impl Children {
         child
     }
 
-    /// Takes note of a log entry that changes a child. Fails if what was read of the children before does not go with it.
-    fn note<const D: usize, B: Backend>(&mut self, reading: &Reading<'_, D, B>) -> std::result::Result<(), Changed> {
+    /// Takes note of a log entry that changes a child of a node, or of the root word. Fails if what was read of the
+    /// children before does not go with it.
+    fn note<const D: usize, B: Backend>(
+        &mut self,
+        parent: Option<&Reading<'_, D, B>>,
+        reading: &Reading<'_, D, B>,
+    ) -> std::result::Result<(), Changed> {
         let Some(engagement) = reading.engagement else { return Ok(()) };
         if !self.engagements.contains(&engagement) {
             let is_read = |child: &u64| Some(*child) == reading.partner;
@@ -162,7 +179,8 @@ impl Children {
             }
             self.engagements.push(engagement);
         }
-        if let Some(sibling) = reading.sibling.filter(|sibling| !self.all.contains(sibling)) {
+        let is_linked = |sibling: &u64| parent.is_some_and(|parent| parent.links(*sibling));
+        if let Some(sibling) = reading.sibling.filter(|sibling| !is_linked(sibling)) {
             self.to_read.push(sibling);
         }
         Ok(())
@@ -216,7 +234,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         loop {
             let root = self.backend().load(self.root_word());
             let mut children = Children::default();
-            children.all.push(root);
             children.to_read.push(root);
             let outcome = self.search_children(&mut children, None, target, path)?;
             if outcome.is_ok() && self.backend().load(self.root_word()) == root && children.are_unchanged(self) {
@@ -226,37 +243,36 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Reads what is below some children of a node of a level; of the root word, if none is given.
+    /// Reads what is below some children of a node; of the root word, if none is given.
     fn search_children(
         &self,
         children: &mut Children,
-        level: Option<u64>,
+        parent: Option<&Reading<'_, D, B>>,
         target: &mut impl Target<D>,
         path: &mut Path,
     ) -> Outcome {
         while let Some(child) = children.next() {
-            let child = match level {
-                Some(level) => self.child(level, child)?,
+            let child = match parent {
+                Some(parent) => self.child(parent.node.level(), child)?,
                 None => self.node(child)?,
             };
             path.push(child.offset);
-            let outcome = self.search_node(&child, children, target, path)?;
+            let reading = self.search_node(&child, target, path)?;
             path.pop();
-            if outcome.is_err() {
-                return Ok(outcome);
+            if let Err(changed) = children.note(parent, &reading) {
+                return Ok(Err(changed));
             }
         }
         Ok(Ok(()))
     }
 
-    /// Reads a child and what is below it, until it has not changed meanwhile.
-    fn search_node(
-        &self,
-        node: &Node<'_, D, B>,
-        siblings: &mut Children,
+    /// Reads a node and what is below it, until it has not changed meanwhile; how it was read then.
+    fn search_node<'t>(
+        &'t self,
+        node: &Node<'t, D, B>,
         target: &mut impl Target<D>,
         path: &mut Path,
-    ) -> Outcome {
+    ) -> Result<Reading<'t, D, B>> {
         let count = target.count();
         loop {
             let reading = self.read(node)?;
@@ -266,20 +282,20 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             } else {
                 let mut children = Children::default();
                 for slot in reading.metadata.slots() {
-                    let child = node.target(slot);
-                    children.all.push(child);
                     if target.enters(&node.rect(slot)) {
+                        let child = node.target(slot);
+                        self.backend().prefetch(child, PREFETCHED);
                         children.to_read.push(child);
                     }
                 }
                 // Before anything is followed: a child that was read of an entry just reused may be none.
                 self.is_current(&reading)
-                    && self.search_children(&mut children, Some(node.level()), target, path)?.is_ok()
+                    && self.search_children(&mut children, Some(&reading), target, path)?.is_ok()
                     && self.is_current(&reading)
                     && children.are_unchanged(self)
             };
             if is_whole {
-                return Ok(siblings.note(&reading));
+                return Ok(reading);
             }
             target.truncate(count);
         }
@@ -287,9 +303,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     fn scan_leaf(&self, leaf: &Node<'_, D, B>, metadata: &Metadata, target: &mut impl Target<D>, path: &Path) {
         for slot in metadata.slots() {
-            let (rect, payload) = (leaf.rect(slot), leaf.target(slot));
-            if target.takes(&rect, payload) {
-                target.found(path, rect, payload);
+            let rect = leaf.rect(slot);
+            if target.meets(&rect) {
+                target.found(path, rect, leaf.target(slot));
             }
         }
     }

@@ -80,7 +80,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let is_validated = mode != SearchMode::ReadUncommitted;
         let root = self.backend().load(self.root_word());
         let mut opened = vec![Opened { reading: None, children: Children::default() }];
-        opened[0].children.all.push(root);
         let mut candidates = BinaryHeap::new();
         candidates.push(Candidate { distance_squared: 0.0, item: Item::Node(root, None, 0) });
         let mut found = Vec::new();
@@ -99,28 +98,23 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 None => self.node(offset)?,
             };
             let reading = self.read(&node)?;
-            let siblings = &mut opened[parent].children;
+            let Opened { reading: parent_reading, children: siblings } = &mut opened[parent];
             siblings.to_read.push(offset);
             siblings.next = siblings.to_read.len();
-            if is_validated && siblings.note(&reading).is_err() {
+            if is_validated && siblings.note(parent_reading.as_ref(), &reading).is_err() {
                 return Ok(None);
             }
             // A sibling that a split has just made, which is not linked yet.
             for sibling in siblings.to_read.drain(siblings.next..) {
-                siblings.all.push(sibling);
                 candidates.push(Candidate { distance_squared, item: Item::Node(sibling, level, parent) });
             }
             let place = opened.len();
-            let mut children = Children::default();
             for slot in reading.metadata.slots() {
                 let (rect, target) = (node.rect(slot), node.target(slot));
                 let distance_squared = rect.distance_squared(point);
                 let item = match node.level() {
                     0 => Item::Entry(rect, target),
-                    level => {
-                        children.all.push(target);
-                        Item::Node(target, Some(level), place)
-                    }
+                    level => Item::Node(target, Some(level), place),
                 };
                 candidates.push(Candidate { distance_squared, item });
             }
@@ -128,7 +122,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(None);
             }
             if node.level() > 0 {
-                opened.push(Opened { reading: Some(reading), children });
+                opened.push(Opened { reading: Some(reading), children: Children::default() });
             }
         }
         let is_whole = self.backend().load(self.root_word()) == root
