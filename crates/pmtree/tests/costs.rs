@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use support::{options, random};
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
-use terrane_pmtree::{FbrTree, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode, Split};
 use terrane_storage::MemoryStorage;
 
 type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
@@ -97,4 +97,32 @@ fn copies_flush_more_than_changes_in_place() {
     let copies = lines_per_insertion(Rebalancing::CopyOnWrite, 4000);
     assert!(in_place <= 4.7, "{in_place}");
     assert!(copies >= 1.1 * in_place, "{copies} to {in_place}");
+}
+
+/// Lines that windows of a few hits read in a tree of clustered points.
+fn lines_read_by_windows(split: Split) -> u64 {
+    let options = Options { split, ..options(PersistenceDomain::Adr, 55, Rebalancing::InPlace) };
+    let tree: Tree<2> = FbrTree::create(&MemoryStorage::new(), "tree", &options).unwrap();
+    let mut random = random(8);
+    let centres: Vec<[f64; 2]> = (0..40).map(|_| [0, 1].map(|_| random.random_range(0.0..100.0))).collect();
+    let mut point = |spread: f64| {
+        let centre = centres[random.random_range(0..centres.len())];
+        // The sum of several: about a bell.
+        centre.map(|at| at + (0..4).map(|_| random.random_range(-spread..spread)).sum::<f64>())
+    };
+    for number in 0..20_000 {
+        tree.insert(&Rect::point(point(1.0)).unwrap(), number).unwrap();
+    }
+    let windows: Vec<Rect<2>> =
+        (0..300).map(|_| point(1.0)).map(|at| Rect::new(at, at.map(|at| at + 0.1)).unwrap()).collect();
+    counted(&tree, |tree| {
+        windows.iter().for_each(|window| tree.window(window, SearchMode::Validated, |_, _| ()).unwrap());
+    })
+    .lines_read
+}
+
+#[test]
+fn windows_read_less_of_a_tree_that_is_divided_better() {
+    let [better, paper] = [Split::RStar, Split::Quadratic].map(lines_read_by_windows);
+    assert!(better * 5 < paper * 4, "{better} lines instead of {paper}");
 }

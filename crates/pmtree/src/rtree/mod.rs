@@ -6,3 +6,4 @@ mod rect;
 mod split;
 
 pub use rect::Rect;
+pub use split::Split;

@@ -43,7 +43,10 @@ impl<const D: usize> Rect<D> {
     /// Whether the two have a point in common.
     #[inline]
     pub fn overlaps(&self, other: &Self) -> bool {
-        (0..D).all(|axis| self.min[axis] <= other.max[axis] && self.max[axis] >= other.min[axis])
+        // All are compared: which one decides cannot be predicted.
+        (0..D).fold(true, |so_far, axis| {
+            so_far & (self.min[axis] <= other.max[axis]) & (self.max[axis] >= other.min[axis])
+        })
     }
 
     /// Whether the other one lies within this one.
@@ -67,6 +70,13 @@ impl<const D: usize> Rect<D> {
     #[inline]
     pub fn area(&self) -> f64 {
         (0..D).map(|axis| self.max[axis] - self.min[axis]).product()
+    }
+
+    /// Area that both have.
+    pub(crate) fn overlap(&self, other: &Self) -> f64 {
+        (0..D)
+            .map(|axis| (self.max[axis].min(other.max[axis]) - self.min[axis].max(other.min[axis])).max(0.0))
+            .product()
     }
 
     /// Sum of the extents.

@@ -5,7 +5,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, PersistenceDomain};
-use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode, Split};
 
 #[path = "../../../pmem/tests/support/mod.rs"]
 pub mod places;
@@ -14,7 +14,9 @@ pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWri
 
 /// Options of small chunks, so that tests grow pools and stay fast.
 pub fn options(domain: PersistenceDomain, fan_out: usize, rebalancing: Rebalancing) -> Options {
-    let mut options = Options { fan_out, rebalancing, ..Options::new(domain) };
+    // Each of the splits with one of them.
+    let split = if rebalancing == Rebalancing::InPlace { Split::RStar } else { Split::Quadratic };
+    let mut options = Options { fan_out, rebalancing, split, ..Options::new(domain) };
     options.pool.chunk_length = 1 << 16;
     options.pool.address_space = 1 << 28;
     options

@@ -33,7 +33,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 use self::layout::{FAN_OUT_MAX, FAN_OUT_MIN, FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
 use self::log::Log;
-use crate::{Error, Result};
+use crate::{Error, Result, Split};
 pub use check::Census;
 pub use search::SearchMode;
 
@@ -59,6 +59,8 @@ pub struct Options {
     pub fan_out: usize,
     /// How nodes are split and merged; may be another one each time the tree is opened.
     pub rebalancing: Rebalancing,
+    /// How the entries of a full node are divided; may be another one each time the tree is opened.
+    pub split: Split,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,
 }
@@ -69,6 +71,7 @@ impl Options {
         Self {
             fan_out: FIRST_WORD_ENTRIES,
             rebalancing: Rebalancing::default(),
+            split: Split::default(),
             pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
         }
     }
@@ -88,6 +91,7 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     pool: Pool<B>,
     layout: Layout<D>,
     rebalancing: Rebalancing,
+    split: Split,
     /// Offset of the block that holds the root word and the log.
     block: u64,
     /// Number of this use of the pool, which volatile words carry.
@@ -154,8 +158,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {
         let session = pool.open_counter();
         let locks = Locks::new(layout.node_length());
-        let rebalancing = options.rebalancing;
-        Self { pool, layout, rebalancing, block, session, locks, log: Log::new(), marks: AtomicU64::new(0) }
+        let &Options { rebalancing, split, .. } = options;
+        Self { pool, layout, rebalancing, split, block, session, locks, log: Log::new(), marks: AtomicU64::new(0) }
     }
 
     /// An empty leaf as the root. The tree is there when the pool's root word is.

@@ -6,7 +6,6 @@ use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
 use super::node::{Node, write_header};
 use super::{FbrTree, Rebalancing};
-use crate::rtree::split;
 use crate::{Rect, Result};
 
 const SIBLING: Site = Site::new("fbr.split.sibling");
@@ -28,7 +27,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let slots: Vec<usize> = metadata.slots().collect();
         let rects: Vec<Rect<D>> = slots.iter().map(|&slot| node.rect(slot)).collect();
         // Where copies need room in the parent, the smallest nodes are split before they have two full halves.
-        let is_second = split::quadratic(&rects, self.layout.fill_min().min(rects.len() / 2));
+        let is_second = self.split.divide(&rects, self.layout.fill_min().min(rects.len() / 2));
         let mut halves = [Metadata::empty(metadata.is_leaf(), self.layout.words); 2];
         for (&slot, is_second) in slots.iter().zip(is_second) {
             halves[usize::from(is_second)].set(slot, true);

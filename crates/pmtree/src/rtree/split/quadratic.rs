@@ -1,13 +1,10 @@
-//! How entries are divided into two nodes: the quadratic split (Guttman 1984, section 3.5.2).
+//! The quadratic split (Guttman 1984, section 3.5.2), which the FBR-tree's authors use.
 
-use super::Rect;
-use super::choose::growth;
+use crate::Rect;
+use crate::rtree::choose::growth;
 
-/// Says of each box whether it goes to the second node. Each node gets at least `least` of them.
-///
-/// There are at least two boxes, and `least` is at most half of them.
-pub(super) fn quadratic<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<bool> {
-    debug_assert!(rects.len() >= 2 && least * 2 <= rects.len(), "{least} of {}", rects.len());
+/// See [`Split::divide`](super::Split::divide).
+pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<bool> {
     let (first_seed, second_seed) = pick_seeds(rects);
     let mut is_second = vec![false; rects.len()];
     is_second[second_seed] = true;
@@ -92,39 +89,4 @@ fn pick_next<const D: usize>(rects: &[Rect<D>], rest: &[usize], groups: &[Group<
         (enlargements[group], groups[group].margin_growth(rect), groups[group].area, groups[group].count)
     };
     (chosen, usize::from(key(1) < key(0)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn points(positions: &[[f64; 2]]) -> Vec<Rect<2>> {
-        positions.iter().map(|&position| Rect::point(position).unwrap()).collect()
-    }
-
-    #[test]
-    fn two_clusters_are_divided() {
-        let rects = points(&[[0.0, 0.0], [9.0, 9.0], [1.0, 0.0], [9.0, 8.0], [0.0, 1.0], [8.0, 9.0]]);
-        let is_second = quadratic(&rects, 2);
-        assert!(
-            is_second == [false, true, false, true, false, true]
-                || is_second == [true, false, true, false, true, false]
-        );
-    }
-
-    #[test]
-    fn each_node_gets_its_least_share_whatever_the_boxes() {
-        let mut outlier = vec![[0.0, 0.0]; 9];
-        outlier.push([1e300, 1e300]);
-        let line: Vec<_> = (0..10).map(|x| [f64::from(x), 0.0]).collect();
-        let huge = vec![Rect::new([f64::MIN; 2], [f64::MAX; 2]).unwrap(); 10];
-        for rects in [points(&outlier), points(&line), points(&[[1.0, 1.0]; 10]), huge] {
-            for least in 1..=5 {
-                let second = quadratic(&rects, least).into_iter().filter(|&is_second| is_second).count();
-                assert!((least..=10 - least).contains(&second), "{second} of {rects:?}");
-            }
-        }
-        let halves = quadratic(&points(&line), 4);
-        assert!(halves.windows(2).filter(|pair| pair[0] != pair[1]).count() == 1, "a line is cut once: {halves:?}");
-    }
 }

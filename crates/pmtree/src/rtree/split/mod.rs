@@ -1,0 +1,80 @@
+//! How entries are divided into two nodes.
+
+mod quadratic;
+mod rstar;
+
+use super::Rect;
+
+/// By which rule the entries of a full node are divided into two. Any of them is as safe as the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Split {
+    /// Sorted along one axis and cut where the halves overlap least (R*-tree): the better tree to search.
+    #[default]
+    RStar,
+    /// From the two that would waste most together (Guttman's quadratic split), as the FBR-tree's authors measured.
+    Quadratic,
+}
+
+impl Split {
+    /// Says of each box whether it goes to the second node. Each node gets at least `least` of them, and one.
+    ///
+    /// There are at least two boxes, and `least` is at most half of them.
+    pub(super) fn divide<const D: usize>(self, rects: &[Rect<D>], least: usize) -> Vec<bool> {
+        debug_assert!(rects.len() >= 2 && least * 2 <= rects.len(), "{least} of {}", rects.len());
+        match self {
+            Self::RStar => rstar::divide(rects, least),
+            Self::Quadratic => quadratic::divide(rects, least),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [Split; 2] = [Split::RStar, Split::Quadratic];
+
+    fn points(positions: &[[f64; 2]]) -> Vec<Rect<2>> {
+        positions.iter().map(|&position| Rect::point(position).unwrap()).collect()
+    }
+
+    #[test]
+    fn two_clusters_are_divided() {
+        let rects = points(&[[0.0, 0.0], [9.0, 9.0], [1.0, 0.0], [9.0, 8.0], [0.0, 1.0], [8.0, 9.0]]);
+        for split in BOTH {
+            let is_second = split.divide(&rects, 2);
+            assert!(
+                is_second == [false, true, false, true, false, true]
+                    || is_second == [true, false, true, false, true, false],
+                "{split:?}: {is_second:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_node_gets_its_least_share_whatever_the_boxes() {
+        let mut outlier = vec![[0.0, 0.0]; 9];
+        outlier.push([1e300, 1e300]);
+        let line: Vec<_> = (0..10).map(|x| [f64::from(x), 0.0]).collect();
+        let huge = vec![Rect::new([f64::MIN; 2], [f64::MAX; 2]).unwrap(); 10];
+        for rects in [points(&outlier), points(&line), points(&[[1.0, 1.0]; 10]), huge] {
+            for (split, least) in BOTH.into_iter().flat_map(|split| (1..=5).map(move |least| (split, least))) {
+                let second = split.divide(&rects, least).into_iter().filter(|&is_second| is_second).count();
+                assert!((least..=10 - least).contains(&second), "{second} of {rects:?} by {split:?}");
+            }
+        }
+        for split in BOTH {
+            let halves = split.divide(&points(&line), 4);
+            assert!(halves.windows(2).filter(|pair| pair[0] != pair[1]).count() == 1, "a line is cut once: {halves:?}");
+        }
+    }
+
+    /// Long boxes in two rows: across the rows the quadratic split would do as well, the R*-tree's has to.
+    #[test]
+    fn halves_overlap_as_little_as_they_can() {
+        let rows = [0.0, 10.0].into_iter().flat_map(|y| (0..6).map(move |x| [f64::from(x) * 0.1, y]));
+        let rects: Vec<Rect<2>> = rows.map(|[x, y]| Rect::new([x, y], [x + 8.0, y + 1.0]).unwrap()).collect();
+        let is_second = Split::RStar.divide(&rects, 4);
+        assert!(rects.iter().zip(&is_second).all(|(rect, &second)| second == (rect.min()[1] > 5.0)), "{is_second:?}");
+    }
+}
