@@ -124,7 +124,8 @@ impl Scenario {
 
     /// Checks what a search found while some operations were made: what was there throughout, once, and nothing that was
     /// not there at any time.
-    fn check(&self, found: &[(Rect<2>, u64)], from: usize, to: usize, what: &str) {
+    fn check(&self, search: &Search, found: &[(Rect<2>, u64)], from: usize, to: usize, what: &str) {
+        let what = format!("{search:?}, {what}");
         let models: Vec<Model<2>> = (from..=to).map(|count| self.model(count)).collect();
         let mut times = BTreeMap::new();
         for (rect, payload) in found {
@@ -133,7 +134,10 @@ impl Scenario {
             assert!(was_there, "{}, {:?}, {what}: {payload} at {rect:?} never was", self.name, self.rebalancing);
         }
         assert!(times.values().all(|&times| times == 1), "{self:?}, {what}: found twice: {times:?}");
-        for entry in models[0].0.iter().filter(|entry| models.iter().all(|model| model.0.contains(entry))) {
+        let has_to_be_found = |entry: &&(Rect<2>, u64)| {
+            search.reaches(found, &entry.0) && models.iter().all(|model| model.0.contains(entry))
+        };
+        for entry in models[0].0.iter().filter(has_to_be_found) {
             assert!(
                 times.contains_key(&entry.1),
                 "{}, {:?}, {what}: {entry:?} is missing",
@@ -144,26 +148,63 @@ impl Scenario {
     }
 }
 
-fn everything(tree: &Tree) -> Vec<(Rect<2>, u64)> {
-    let mut found = Vec::new();
-    let all = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
-    tree.window(&all, SearchMode::Validated, |rect, payload| found.push((*rect, payload))).unwrap();
-    found
+/// What is looked for. Searches that leave out parts of the tree depend on boxes that change.
+#[derive(Clone, Copy, Debug)]
+enum Search {
+    Window([f64; 2], [f64; 2]),
+    Nearest(f64, usize),
+}
+
+const SEARCHES: [Search; 6] = [
+    Search::Window([-1e9; 2], [1e9; 2]),
+    Search::Window([0.0; 2], [7.0; 2]),
+    Search::Window([9.0; 2], [12.0; 2]),
+    Search::Nearest(10.0, usize::MAX),
+    Search::Nearest(10.0, 3),
+    Search::Nearest(0.0, 7),
+];
+
+impl Search {
+    fn run(&self, tree: &Tree) -> Vec<(Rect<2>, u64)> {
+        match *self {
+            Self::Window(min, max) => {
+                let mut found = Vec::new();
+                let window = Rect::new(min, max).unwrap();
+                tree.window(&window, SearchMode::Validated, |rect, payload| found.push((*rect, payload))).unwrap();
+                found
+            }
+            Self::Nearest(from, count) => {
+                let found = tree.nearest(&[from; 2], count, SearchMode::Validated).unwrap();
+                found.into_iter().map(|(_, rect, payload)| (rect, payload)).collect()
+            }
+        }
+    }
+
+    /// Whether a box has to be among what was found.
+    fn reaches(&self, found: &[(Rect<2>, u64)], rect: &Rect<2>) -> bool {
+        match *self {
+            Self::Window(min, max) => rect.overlaps(&Rect::new(min, max).unwrap()),
+            Self::Nearest(from, count) => {
+                let distance = |rect: &Rect<2>| rect.distance_squared(&[from; 2]);
+                found.len() < count || found.last().is_some_and(|(farthest, _)| distance(rect) < distance(farthest))
+            }
+        }
+    }
 }
 
 #[test]
 fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
-    for scenario in scenarios() {
+    for (scenario, search) in scenarios().iter().flat_map(|scenario| SEARCHES.map(|search| (scenario, search))) {
         let image = scenario.after(0);
         for number in 0.. {
             let tree = scenario.open(&*image.storage());
             let (writer, operations) = (tree.clone(), scenario.operations.clone());
             let write = move || Scenario::run(&writer, &operations);
-            let (found, was_interrupted) = interrupt(At::Load, number, write, || everything(&tree));
+            let (found, was_interrupted) = interrupt(At::Load, number, write, || search.run(&tree));
             if !was_interrupted {
                 break;
             }
-            scenario.check(&found, 0, scenario.operations.len(), &format!("after {number} loads"));
+            scenario.check(&search, &found, 0, scenario.operations.len(), &format!("after {number} loads"));
         }
     }
 }
@@ -177,66 +218,85 @@ fn searches_between_any_two_steps_of_operations_lose_and_repeat_nothing() {
                 let tree = scenario.open(&*image.storage());
                 let found = Arc::new(Mutex::new(Vec::new()));
                 let (reader, finds) = (tree.clone(), found.clone());
-                let search = move || {
-                    let nearest = reader.nearest(&[10.0, 10.0], usize::MAX, SearchMode::Validated).unwrap();
-                    let nearest = nearest.into_iter().map(|(_, rect, payload)| (rect, payload)).collect();
-                    *finds.lock().unwrap() = vec![everything(&reader), nearest];
-                };
+                let search = move || *finds.lock().unwrap() = SEARCHES.map(|search| search.run(&reader)).to_vec();
                 let write = || Scenario::run(&tree, std::slice::from_ref(operation));
                 let (_, was_interrupted) = interrupt(At::Change, number, search, write);
                 if !was_interrupted {
                     break;
                 }
-                for found in &*found.lock().unwrap() {
-                    scenario.check(found, done, done + 1, &format!("{operation:?} after {number} changes"));
+                for (search, found) in SEARCHES.iter().zip(&*found.lock().unwrap()) {
+                    scenario.check(search, found, done, done + 1, &format!("{operation:?} after {number} changes"));
                 }
             }
         }
     }
 }
 
-/// The operation is begun at some place of the search, and ended after it, or meanwhile if it has no more steps.
+/// Begins an operation at every few loads of a search, stops it at every few of its changes, and ends it after the search, or meanwhile if it has no more steps.
+fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, loads: usize, changes: usize) {
+    let operation = &scenario.operations[done];
+    for place in (0..).step_by(loads) {
+        for number in (place % changes..).step_by(changes) {
+            let tree = scenario.open(&*image.storage());
+            let (resume, resumed) = mpsc::channel::<()>();
+            let writer = Arc::new(Mutex::new(None));
+            let (begun, writing, operation_begun) = (tree.clone(), writer.clone(), operation.clone());
+            let begin = move || {
+                let (reach, reached) = mpsc::channel();
+                let stop = move || {
+                    drop(reach);
+                    let _ = resumed.recv();
+                };
+                let run = move || interrupt(At::Change, number, stop, || Scenario::run(&begun, &[operation_begun])).1;
+                *writing.lock().unwrap() = Some(std::thread::spawn(run));
+                // Nothing is sent: the other end goes when the step is reached, or the operation has ended.
+                let _: Result<(), _> = reached.recv();
+            };
+            let (found, was_interrupted) = interrupt(At::Load, place, begin, || search.run(&tree));
+            drop(resume);
+            let Some(writer) = writer.lock().unwrap().take() else { return };
+            let has_stopped = writer.join().unwrap();
+            assert!(was_interrupted);
+            let what = format!("{operation:?}, {number} changes after {place} loads");
+            scenario.check(search, &found, done, done + 1, &what);
+            if !has_stopped {
+                break;
+            }
+        }
+    }
+}
+
+fn is_soak() -> bool {
+    std::env::var_os("TERRANE_SOAK").is_some()
+}
+
 #[test]
 fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
-    let stride = if std::env::var_os("TERRANE_SOAK").is_some() { 1 } else { 7 };
+    let stride = if is_soak() { 1 } else { 7 };
     for scenario in scenarios().into_iter().filter(|scenario| scenario.fan_out == 4) {
-        for (done, operation) in scenario.chosen().filter(|(done, _)| done % 3 == 0) {
+        let chosen = scenario.chosen().filter(|(done, _)| done % 3 == 0);
+        for (number, (done, _)) in chosen.enumerate() {
+            interleave(&scenario, &scenario.after(done), done, &SEARCHES[number % SEARCHES.len()], 1, stride);
+        }
+    }
+}
+
+/// A search that reaches the node which an entry leaves, and not the one to which it goes: by boxes that it read before.
+#[test]
+fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
+    let (loads, changes) = if is_soak() { (1, 1) } else { (5, 4) };
+    for scenario in scenarios().into_iter().filter(|scenario| scenario.fan_out == 4 && scenario.name == "merges") {
+        for done in 0..scenario.operations.len() {
             let image = scenario.after(done);
-            let mut place = 0;
-            'places: loop {
-                for number in (place % stride..).step_by(stride) {
-                    let tree = scenario.open(&*image.storage());
-                    let (resume, resumed) = mpsc::channel::<()>();
-                    let writer = Arc::new(Mutex::new(None));
-                    let (begun, writing, operation_begun) = (tree.clone(), writer.clone(), operation.clone());
-                    let begin = move || {
-                        let (reach, reached) = mpsc::channel();
-                        let stop = move || {
-                            drop(reach);
-                            let _ = resumed.recv();
-                        };
-                        let run =
-                            move || interrupt(At::Change, number, stop, || Scenario::run(&begun, &[operation_begun])).1;
-                        *writing.lock().unwrap() = Some(std::thread::spawn(run));
-                        // Nothing is sent: the other end goes when the step is reached, or the operation has ended.
-                        let _: Result<(), _> = reached.recv();
-                    };
-                    let (found, was_interrupted) = interrupt(At::Load, place, begin, || everything(&tree));
-                    drop(resume);
-                    let Some(writer) = writer.lock().unwrap().take() else { break 'places };
-                    let has_stopped = writer.join().unwrap();
-                    assert!(was_interrupted);
-                    scenario.check(
-                        &found,
-                        done,
-                        done + 1,
-                        &format!("{operation:?}, {number} changes after {place} loads"),
-                    );
-                    if !has_stopped {
-                        break;
-                    }
-                }
-                place += 1;
+            let tree = scenario.open(&*image.storage());
+            let run = || Scenario::run(&tree, &scenario.operations[done..=done]);
+            const REBALANCING: usize = 12;
+            if !interrupt(At::Change, REBALANCING, || (), run).1 {
+                continue;
+            }
+            for (rect, _) in scenario.model(done + 1).0 {
+                let search = Search::Window(*rect.min(), *rect.max());
+                interleave(&scenario, &image, done, &search, loads, changes);
             }
         }
     }

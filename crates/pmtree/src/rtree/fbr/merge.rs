@@ -93,6 +93,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         metadata.set_dirty(false);
         if self.store_rect(parent, own, &bounds) {
             self.flush_entry(parent, own, ENTRIES);
+            // Before the commitment: who passed the smaller box by, and then does not find at the sibling what goes
+            // here, reads the parent again.
+            self.bump(parent);
         }
         metadata
     }

@@ -10,7 +10,8 @@
 //! no log entry that ties two of them has: else it is thrown away, and the node is read again. Writers change the
 //! sequence number of the parent after they have linked, unlinked or moved something below it, and before the
 //! log entry goes; so who reads one child before such a change and another one after it sees either the log entry or
-//! the number. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
+//! the number. They change it before the log entry counts, too, where a box has grown for what moves; so who passed
+//! the smaller box by reads the parent again. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
 //! unlinked stay as they are while a reader is on its way.
 
 mod nearest;
