@@ -7,48 +7,79 @@ use super::{Children, FbrTree, Reading, SearchMode};
 use crate::{Rect, Result};
 use terrane_pmem::Backend;
 
-/// What is to be looked at, the closest first; among equals nodes come last.
-struct Candidate<const D: usize> {
+/// A node to be read: the closest one is the greatest.
+#[derive(Debug)]
+struct Candidate {
     distance_squared: f64,
-    item: Item<D>,
+    node: u64,
+    /// The level of its parent; none for the root.
+    level: Option<u64>,
+    /// The parent's place among those that were read.
+    parent: usize,
 }
 
-enum Item<const D: usize> {
-    Entry(Rect<D>, u64),
-    /// A node, the level of its parent (none for the root), and the parent's place among those that were read.
-    Node(u64, Option<u64>, usize),
+/// An entry that may be one of the closest: the farthest one is the greatest.
+#[derive(Debug)]
+struct Found<const D: usize> {
+    distance_squared: f64,
+    payload: u64,
+    rect: Rect<D>,
 }
 
-impl<const D: usize> Candidate<D> {
-    fn key(&self) -> (f64, bool, u64) {
-        match self.item {
-            Item::Entry(_, payload) => (self.distance_squared, false, payload),
-            Item::Node(node, ..) => (self.distance_squared, true, node),
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.distance_squared.total_cmp(&self.distance_squared).then(other.node.cmp(&self.node))
+    }
+}
+
+impl<const D: usize> Ord for Found<D> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.distance_squared.total_cmp(&other.distance_squared).then(self.payload.cmp(&other.payload))
+    }
+}
+
+/// What an order by [`Ord::cmp`] implies.
+macro_rules! ordered {
+    ($([$($generics:tt)*] $name:ty),*) => {$(
+        impl<$($generics)*> PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl<$($generics)*> PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.cmp(other).is_eq()
+            }
+        }
+
+        impl<$($generics)*> Eq for $name {}
+    )*};
+}
+
+ordered!([] Candidate, [const D: usize] Found<D>);
+
+/// The closest entries so far, no more than were asked for.
+struct Closest<const D: usize> {
+    entries: BinaryHeap<Found<D>>,
+    count: usize,
+}
+
+impl<const D: usize> Closest<D> {
+    /// Whether something at this distance can be one of them.
+    fn wants(&self, distance_squared: f64) -> bool {
+        self.entries.len() < self.count
+            || self.entries.peek().is_some_and(|farthest| distance_squared < farthest.distance_squared)
+    }
+
+    fn add(&mut self, found: Found<D>) {
+        if self.entries.len() < self.count {
+            self.entries.push(found);
+        } else if let Some(mut farthest) = self.entries.peek_mut() {
+            *farthest = found;
         }
     }
 }
-
-impl<const D: usize> Ord for Candidate<D> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let ((distance, is_node, name), (other_distance, other_is_node, other_name)) = (self.key(), other.key());
-        // A heap gives the greatest one first. An entry may be given while a node at the same distance waits.
-        other_distance.total_cmp(&distance).then((other_is_node, other_name).cmp(&(is_node, name)))
-    }
-}
-
-impl<const D: usize> PartialOrd for Candidate<D> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<const D: usize> PartialEq for Candidate<D> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<const D: usize> Eq for Candidate<D> {}
 
 /// A node whose children are candidates: as it was read, and what is known of the children.
 struct Opened<'a, const D: usize, B: Backend + 'a> {
@@ -80,19 +111,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let is_validated = mode != SearchMode::ReadUncommitted;
         let root = self.backend().load(self.root_word());
         let mut opened = vec![Opened { reading: None, children: Children::default() }];
-        let mut candidates = BinaryHeap::new();
-        candidates.push(Candidate { distance_squared: 0.0, item: Item::Node(root, None, 0) });
-        let mut found = Vec::new();
-        while found.len() < count
-            && let Some(Candidate { distance_squared, item }) = candidates.pop()
-        {
-            let (offset, level, parent) = match item {
-                Item::Entry(rect, payload) => {
-                    found.push((distance_squared, rect, payload));
-                    continue;
-                }
-                Item::Node(offset, level, parent) => (offset, level, parent),
-            };
+        let mut candidates =
+            BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, level: None, parent: 0 }]);
+        let mut closest = Closest { entries: BinaryHeap::new(), count };
+        while let Some(Candidate { distance_squared, node: offset, level, parent }) = candidates.pop() {
+            if !closest.wants(distance_squared) {
+                break;
+            }
             let node = match level {
                 Some(level) => self.child(level, offset)?,
                 None => self.node(offset)?,
@@ -106,17 +131,24 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
             // A sibling that a split has just made, which is not linked yet.
             for sibling in siblings.to_read.drain(siblings.next..) {
-                candidates.push(Candidate { distance_squared, item: Item::Node(sibling, level, parent) });
+                candidates.push(Candidate { distance_squared, node: sibling, level, parent });
             }
             let place = opened.len();
             for slot in reading.metadata.slots() {
-                let (rect, target) = (node.rect(slot), node.target(slot));
+                let rect = node.rect(slot);
                 let distance_squared = rect.distance_squared(point);
-                let item = match node.level() {
-                    0 => Item::Entry(rect, target),
-                    level => Item::Node(target, Some(level), place),
-                };
-                candidates.push(Candidate { distance_squared, item });
+                if !closest.wants(distance_squared) {
+                    continue;
+                }
+                match node.level() {
+                    0 => closest.add(Found { distance_squared, payload: node.target(slot), rect }),
+                    level => candidates.push(Candidate {
+                        distance_squared,
+                        node: node.target(slot),
+                        level: Some(level),
+                        parent: place,
+                    }),
+                }
             }
             if is_validated && !self.is_current(&reading) {
                 return Ok(None);
@@ -130,6 +162,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 opened.reading.as_ref().is_none_or(|reading| self.is_current(reading))
                     && opened.children.are_unchanged(self)
             });
-        Ok((is_whole || !is_validated).then_some(found))
+        let found = || closest.entries.into_sorted_vec().into_iter();
+        Ok((is_whole || !is_validated)
+            .then(|| found().map(|found| (found.distance_squared, found.rect, found.payload)).collect()))
     }
 }
