@@ -19,6 +19,8 @@ pub enum Role {
     Queries,
     /// Answers them over five pieces that overlap everywhere.
     FiveComponents,
+    /// Is an index alone, grown by one thread entry by entry, and answers windows and nearest neighbours.
+    Grown,
     /// Inserts and deletes single records, each on stable storage when its call returns.
     DurableWrites,
     /// Inserts single records that may be lost in a crash.

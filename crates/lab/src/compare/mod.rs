@@ -6,6 +6,7 @@
 pub mod child;
 mod deletes;
 mod floor;
+mod grown;
 mod inserts;
 mod process;
 mod queries;
@@ -36,6 +37,8 @@ pub enum Section {
     Windows,
     /// The 10 nearest neighbours.
     Nearest,
+    /// Indexes that grow entry by entry: inserts, windows and nearest neighbours.
+    Grown,
     /// Single durable inserts by 1 to many clients.
     Inserts,
     /// Single inserts that a crash may lose.
@@ -52,10 +55,11 @@ pub enum Section {
 
 impl Section {
     /// All sections, in the order they run.
-    pub const ALL: [Section; 9] = [
+    pub const ALL: [Section; 10] = [
         Section::Build,
         Section::Windows,
         Section::Nearest,
+        Section::Grown,
         Section::Inserts,
         Section::UnsyncedInserts,
         Section::Deletes,
@@ -70,6 +74,7 @@ impl Section {
             Section::Build => "build",
             Section::Windows => "windows",
             Section::Nearest => "nearest",
+            Section::Grown => "grown",
             Section::Inserts => "inserts",
             Section::UnsyncedInserts => "unsynced-inserts",
             Section::Deletes => "deletes",
@@ -85,6 +90,7 @@ impl Section {
             Section::Build => "build from a Parquet file of points: CPU, wall time, peak memory",
             Section::Windows => "windows of 10 and 100 hits, in one piece and in five components: CPU",
             Section::Nearest => "10 nearest neighbours, in one piece and in five components: CPU",
+            Section::Grown => "indexes that grow entry by entry, persistent and in memory: CPU of inserts and queries",
             Section::Inserts => "single durable inserts by 1, 4 and 16 clients: latency and throughput",
             Section::UnsyncedInserts => "single inserts that a crash may lose: foreground and background CPU",
             Section::Deletes => "single durable deletes: latency and CPU",
@@ -212,6 +218,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
     }
     if chosen(Section::Windows) || chosen(Section::Nearest) {
         queries::run(&laboratory, chosen(Section::Windows), chosen(Section::Nearest), &mut emit)?;
+    }
+    if chosen(Section::Grown) {
+        grown::run(&laboratory, &mut emit)?;
     }
     if chosen(Section::Inserts) {
         inserts::durable(&laboratory, &mut emit)?;

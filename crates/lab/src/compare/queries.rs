@@ -11,19 +11,19 @@ use crate::report::{Bound, Table};
 use crate::system::{Reader, Role, Visitor};
 use crate::workload::{self, Points, Queries};
 
-const HITS: [usize; 2] = [10, 100];
-const NEIGHBOURS: usize = 10;
+pub(super) const HITS: [usize; 2] = [10, 100];
+pub(super) const NEIGHBOURS: usize = 10;
 const COMPONENTS: usize = 5;
 /// What the figures of every system are divided by.
 const BASELINE: &str = "geo-index";
 
-struct Instance {
-    row: String,
-    system: &'static str,
-    components: usize,
-    reader: Box<dyn Reader>,
+pub(super) struct Instance {
+    pub row: String,
+    pub system: &'static str,
+    pub components: usize,
+    pub reader: Box<dyn Reader>,
     /// Holds the instance's files as long as it is read.
-    _folder: TempDir,
+    pub _folder: TempDir,
 }
 
 /// Runs the window queries, the nearest queries, or both.
@@ -57,7 +57,8 @@ pub fn run(laboratory: &Laboratory, windows: bool, nearest: bool, emit: &mut Emi
             let mut table = Table::new("windows", title);
             let params = json!({"points": points.len(), "hits": hits, "queries": count});
             let values = compare(laboratory, instances, queries, |reader, window, visit| reader.window(window, visit))?;
-            fill(&mut table, instances, &params, values, laboratory, limits.0);
+            fill(&mut table, instances, &params, values, laboratory, BASELINE);
+            aim(&mut table, instances, limits.0);
             describe(&mut table, laboratory.with_role(role));
             emit(table)?;
         }
@@ -68,7 +69,8 @@ pub fn run(laboratory: &Laboratory, windows: bool, nearest: bool, emit: &mut Emi
             let values = compare(laboratory, instances, queries, |reader, from, visit| {
                 reader.nearest(*from, NEIGHBOURS, visit)
             })?;
-            fill(&mut table, instances, &params, values, laboratory, limits.1);
+            fill(&mut table, instances, &params, values, laboratory, BASELINE);
+            aim(&mut table, instances, limits.1);
             describe(&mut table, laboratory.with_role(role));
             emit(table)?;
         }
@@ -130,7 +132,7 @@ pub(super) fn check_answers<Q: std::fmt::Debug>(
 }
 
 /// Checks every answer of every instance, then measures; nanoseconds of CPU per query by instance and round.
-fn compare<Q: std::fmt::Debug>(
+pub(super) fn compare<Q: std::fmt::Debug>(
     laboratory: &Laboratory,
     instances: &mut [Instance],
     queries: &Queries<Q>,
@@ -154,19 +156,19 @@ fn compare<Q: std::fmt::Debug>(
     })
 }
 
-fn fill(
+pub(super) fn fill(
     table: &mut Table,
     instances: &[Instance],
     params: &serde_json::Value,
     values: Vec<Vec<f64>>,
     laboratory: &Laboratory,
-    limit: Option<f64>,
+    baseline: &str,
 ) {
     table.note(format!(
         "{} queries, median of {} alternating runs, all id-sums equal the reference's",
         params["queries"], laboratory.rounds
     ));
-    table.ratios = Some((BASELINE.to_owned(), vec!["cpu"]));
+    table.ratios = Some((baseline.to_owned(), vec!["cpu"]));
     for (instance, mut rounds) in instances.iter().zip(values) {
         let mut params = params.clone();
         params["components"] = json!(instance.components);
@@ -177,6 +179,10 @@ fn fill(
             table.figure_in_row(row, system, &params, "fastest run", fastest, "ns");
         }
     }
+}
+
+/// States what Terrane's CPU time should be of the baseline's.
+fn aim(table: &mut Table, instances: &[Instance], limit: Option<f64>) {
     let row = instances.iter().find(|instance| instance.system == TERRANE).map_or(TERRANE, |instance| &instance.row);
     if let Some(limit) = limit {
         table.ratio_target(row, "cpu", BASELINE, Bound::AtMost(limit));

@@ -44,7 +44,7 @@ impl System for Rstar {
     fn roles(&self) -> &'static [Role] {
         match self {
             Rstar::BulkLoaded => &[Role::Build, Role::Queries],
-            Rstar::Dynamic => &[Role::Build, Role::Queries, Role::UnsyncedWrites],
+            Rstar::Dynamic => &[Role::Build, Role::Queries, Role::Grown, Role::UnsyncedWrites],
         }
     }
 

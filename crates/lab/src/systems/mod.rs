@@ -1,14 +1,16 @@
 //! Every system the laboratory knows, in the order tables show them.
 
+mod fbr;
 mod terrane;
 
 use anyhow::{Result, bail};
 
 use crate::system::System;
 
-/// Terrane first, then its peers.
+/// Terrane's first, then their peers.
 pub fn all() -> Vec<Box<dyn System>> {
-    terrane::systems().into_iter().chain(peers()).collect()
+    let grown: Box<dyn System> = Box::new(fbr::Fbr);
+    terrane::systems().into_iter().chain([grown]).chain(peers()).collect()
 }
 
 #[cfg(feature = "peers")]

@@ -1,0 +1,81 @@
+//! Indexes that grow entry by entry: what an insertion costs, and what the tree is worth then.
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::queries::{HITS, Instance, NEIGHBOURS, compare, fill};
+use super::{Emit, Laboratory, describe, progress};
+use crate::measure::{self, Pin};
+use crate::neighbours::NeighbourTree;
+use crate::report::{Bound, Table};
+use crate::system::{Role, System};
+use crate::workload;
+
+const FBR_TREE: &str = "fbr-tree";
+/// What the figures of every tree are divided by.
+const BASELINE: &str = "rstar-dynamic";
+
+/// Grows each tree once per round, and asks those of the last round.
+pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
+    let mut subjects: Vec<(&dyn System, Option<Instance>)> =
+        laboratory.with_role(Role::Grown).map(|system| (system, None)).collect();
+    if subjects.is_empty() {
+        return Ok(());
+    }
+    let points = laboratory.points()?;
+    let parts = [points.clone()];
+    progress("growing trees entry by entry");
+    let pin = Pin::to_one_core()?;
+    let grown = measure::alternate(laboratory.rounds, &mut subjects, |(system, instance)| {
+        // The tree of the round before goes before the next one takes memory.
+        *instance = None;
+        let folder = laboratory.folder()?;
+        let start = measure::thread_cpu();
+        let reader = system.build(&parts, folder.path())?;
+        let spent = measure::thread_cpu() - start;
+        let name = system.name();
+        *instance = Some(Instance { row: name.to_owned(), system: name, components: 1, reader, _folder: folder });
+        Ok(spent.as_nanos() as f64 / points.len() as f64)
+    })?;
+    drop(pin);
+
+    let mut table = Table::new("grown", "Trees that grow entry by entry: CPU per insertion");
+    table.note(format!("{} points by one thread, median of {} alternating runs", points.len(), laboratory.rounds));
+    describe(&mut table, laboratory.with_role(Role::Grown));
+    table.ratios = Some((BASELINE.to_owned(), vec!["cpu"]));
+    let params = json!({"points": points.len()});
+    for ((system, instance), mut rounds) in subjects.iter().zip(grown) {
+        let cpu = measure::median(&mut rounds).context("no rounds")?;
+        table.figure(system.name(), &params, "cpu", cpu, "ns");
+        for (_, bytes) in
+            instance.iter().map(|instance| instance.reader.footprint()).collect::<Result<Vec<_>>>()?.concat()
+        {
+            table.figure(system.name(), &params, "bytes per point", bytes as f64 / points.len() as f64, "B");
+        }
+    }
+    table.ratio_target(FBR_TREE, "cpu", BASELINE, Bound::AtMost(1.5));
+    emit(table)?;
+
+    let mut instances: Vec<Instance> = subjects.into_iter().filter_map(|(_, instance)| instance).collect();
+    let tree = NeighbourTree::new(points);
+    let count = workload::query_count(points.len());
+    for hits in HITS {
+        let queries = workload::windows(points, &tree, hits, count)?;
+        let values =
+            compare(laboratory, &mut instances, &queries, |reader, window, visit| reader.window(window, visit))?;
+        let title = format!("Windows of {hits} hits in trees that grew entry by entry: CPU per window");
+        let mut table = Table::new("grown", title);
+        let params = json!({"points": points.len(), "hits": hits, "queries": count});
+        fill(&mut table, &instances, &params, values, laboratory, BASELINE);
+        table.ratio_target(FBR_TREE, "cpu", BASELINE, Bound::AtMost(1.0));
+        emit(table)?;
+    }
+    let queries = workload::nearest(points, &tree, NEIGHBOURS, count)?;
+    let values =
+        compare(laboratory, &mut instances, &queries, |reader, from, visit| reader.nearest(*from, NEIGHBOURS, visit))?;
+    let title = format!("Nearest {NEIGHBOURS} in trees that grew entry by entry: CPU per query");
+    let mut table = Table::new("grown", title);
+    let params = json!({"points": points.len(), "k": NEIGHBOURS, "queries": count});
+    fill(&mut table, &instances, &params, values, laboratory, BASELINE);
+    emit(table)
+}
