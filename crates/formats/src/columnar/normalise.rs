@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, StringArray};
-use arrow_cast::{CastOptions, cast_with_options};
+use arrow_array::{Array, ArrayRef, StringArray, new_null_array};
+use arrow_cast::{CastOptions, cast, cast_with_options};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
+use arrow_select::concat::concat;
 
 use super::decimal::{is_decimal, to_float64};
 use crate::arrow_json::json_of;
@@ -92,6 +93,52 @@ impl Conversion {
                     });
                 }
                 Ok(Arc::new(StringArray::from(texts)))
+            }
+        }
+    }
+
+    /// Converts a column of which values may not fit: each of these becomes null and is told with its row, by
+    /// halving what cannot be converted until it is a single row.
+    ///
+    /// # Errors
+    /// When the column as such cannot be converted.
+    pub(crate) fn apply_to_each(
+        &self,
+        array: &ArrayRef,
+        refuse: &mut impl FnMut(usize, ArrowError),
+    ) -> Result<ArrayRef, ArrowError> {
+        let whole = self.apply(array);
+        if whole.is_ok() || array.is_empty() {
+            return whole;
+        }
+        match (self, array.data_type()) {
+            // A value of the dictionary that does not fit is no fault of rows with others.
+            (Conversion::Cast(_), DataType::Dictionary(_, values)) => self.apply_to_each(&cast(array, values)?, refuse),
+            _ => {
+                let mut pieces = Vec::new();
+                self.halve(array, 0, refuse, &mut pieces);
+                concat(&pieces.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn halve(
+        &self,
+        array: &ArrayRef,
+        first_row: usize,
+        refuse: &mut impl FnMut(usize, ArrowError),
+        pieces: &mut Vec<ArrayRef>,
+    ) {
+        match self.apply(array) {
+            Ok(piece) => pieces.push(piece),
+            Err(error) if array.len() <= 1 => {
+                refuse(first_row, error);
+                pieces.push(new_null_array(&self.column_type().data_type(), array.len()));
+            }
+            Err(_) => {
+                let middle = array.len() / 2;
+                self.halve(&array.slice(0, middle), first_row, refuse, pieces);
+                self.halve(&array.slice(middle, array.len() - middle), first_row + middle, refuse, pieces);
             }
         }
     }

@@ -303,7 +303,15 @@ impl ColumnarReader {
                 .ok_or_else(|| self.bad_column(field, first_row, "the column is missing".to_string()))?;
             arrays.push(match plan {
                 Plan::Value(conversion) => guarded(&self.path, || {
-                    conversion.apply(array).map_err(|error| self.bad_column(field, first_row, error.to_string()))
+                    let mut refuse = |row: usize, error| {
+                        if let Some(fault) = faults.get_mut(row) {
+                            fault.get_or_insert_with(|| {
+                                format!("column {:?}: the value cannot be converted: {error}", field.name())
+                            });
+                        }
+                    };
+                    let converted = conversion.apply_to_each(array, &mut refuse);
+                    converted.map_err(|error| self.bad_column(field, first_row, error.to_string()))
                 })?,
                 Plan::Geometry(encoding) => self.geometries(array, *encoding, field, &mut faults)?,
             });

@@ -1,0 +1,103 @@
+//! Values of columnar files that cannot be converted: each refuses its own row.
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
+    Time32SecondArray, TimestampSecondArray,
+};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::Field;
+use support::{TestFile, Whole, floats, read, texts};
+use terrane_formats::ReadOptions;
+
+/// Seconds that no timestamp of microseconds has room for.
+const TOO_LATE: i64 = 1 << 62;
+
+/// Reads a stream of one batch with coordinates and these columns.
+fn read_stream(columns: Vec<(&str, ArrayRef)>, options: &ReadOptions) -> Whole {
+    let row_count = columns[0].1.len();
+    let coordinate: ArrayRef = Arc::new(Float64Array::from_iter_values((0..row_count).map(|row| row as f64 / 100.0)));
+    let columns = [("lon", Arc::clone(&coordinate)), ("lat", coordinate)].into_iter().chain(columns);
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)))
+        .expect("columns of one length");
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema()).expect("a writer");
+    writer.write(&batch).expect("a vector takes everything");
+    writer.finish().expect("a vector takes everything");
+    drop(writer);
+    let file = TestFile::new("values.arrows", &bytes);
+    read(&file.path, options).expect("a sound file")
+}
+
+fn times_of(whole: &Whole) -> Vec<Option<i64>> {
+    let column = whole.batch.column_by_name("t").expect("the column");
+    column.as_primitive::<TimestampMicrosecondType>().iter().collect()
+}
+
+fn rejected(whole: &Whole) -> Vec<(u64, &str)> {
+    whole.rejected.iter().map(|bad| (bad.row, bad.reason.as_str())).collect()
+}
+
+#[test]
+fn a_time_that_does_not_fit_refuses_its_row_alone() {
+    let seconds = |row: i64| match row {
+        17 | 998 => Some(TOO_LATE + row),
+        500 => None,
+        _ => Some(row),
+    };
+    let times: ArrayRef = Arc::new(TimestampSecondArray::from_iter((0..1000).map(seconds)));
+    let whole = read_stream(vec![("t", times)], &ReadOptions::default());
+    let reason = |row: i64| {
+        let value = TOO_LATE + row;
+        format!(
+            "column \"t\": the value cannot be converted: Arithmetic overflow: Overflow happened on: {value} * 1000000"
+        )
+    };
+    assert_eq!(rejected(&whole), [(18, reason(17).as_str()), (999, reason(998).as_str())]);
+    let expected = (0..1000).filter(|row| ![17, 998].contains(row));
+    let expected = expected.map(|row| seconds(row).map(|seconds| seconds * 1_000_000)).collect::<Vec<_>>();
+    assert_eq!(times_of(&whole), expected);
+}
+
+#[test]
+fn a_value_of_a_dictionary_that_does_not_fit_refuses_only_rows_that_have_it() {
+    let values: ArrayRef = Arc::new(TimestampSecondArray::from(vec![Some(TOO_LATE), Some(5), None]));
+    let keys = Int32Array::from(vec![Some(1), Some(0), None, Some(2), Some(1), Some(0)]);
+    let times: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, values));
+    let whole = read_stream(vec![("t", times)], &ReadOptions::default());
+    assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [2, 6]);
+    assert_eq!(times_of(&whole), [Some(5_000_000), None, None, Some(5_000_000)]);
+}
+
+#[test]
+fn values_that_have_no_text_refuse_their_rows_alone() {
+    let clock: ArrayRef = Arc::new(Time32SecondArray::from(vec![Some(1), Some(1_000_000_000), None, Some(3)]));
+    let late: ArrayRef = Arc::new(TimestampSecondArray::from(vec![Some(0), Some(0), Some(0), Some(TOO_LATE)]));
+    let field = Arc::new(Field::new("at", late.data_type().clone(), true));
+    let nested: ArrayRef = Arc::new(StructArray::from(vec![(field, late)]));
+    let columns = vec![("clock", clock), ("nested", nested)];
+    let whole = read_stream(columns, &ReadOptions::default());
+    let rejected = rejected(&whole);
+    assert_eq!(rejected.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [2, 4]);
+    assert!(rejected[0].1.starts_with("column \"clock\": the value cannot be converted: "), "{rejected:?}");
+    assert!(rejected[1].1.starts_with("column \"nested\": the value cannot be converted: "), "{rejected:?}");
+    assert_eq!(texts(&whole, "clock"), [Some("00:00:01".to_string()), None]);
+    assert_eq!(whole.rows, [1, 3]);
+}
+
+#[test]
+fn a_coordinate_that_is_no_number_refuses_its_row_alone() {
+    let x: ArrayRef = Arc::new(StringArray::from(vec!["1.5", "east", "3"]));
+    let y: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0, 3.0]));
+    let options = ReadOptions { x: Some("x".to_string()), y: Some("y".to_string()), ..ReadOptions::default() };
+    let whole = read_stream(vec![("x", x), ("y", y)], &options);
+    let rejected = rejected(&whole);
+    assert_eq!(rejected.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [2]);
+    assert!(rejected[0].1.contains("column \"x\"") && rejected[0].1.contains("east"), "{rejected:?}");
+    assert_eq!(floats(&whole, "x"), [Some(1.5), Some(3.0)]);
+}
