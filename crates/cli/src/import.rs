@@ -103,11 +103,18 @@ impl Import<'_> {
     }
 
     fn new_schema(&mut self, first: &Source) -> Result<Schema, Failure> {
-        let schema = source::schema_of(self.arguments, first)?;
+        // The warnings of a file may say why it cannot be taken.
+        let schema = source::schema_of(self.arguments, first).inspect_err(|_| self.warn(first))?;
         if self.arguments.key.is_none() && !schema.key.generated {
             self.guessed_key = Some(schema.key.name.clone());
         }
         Ok(schema)
+    }
+
+    fn warn(&self, file: &Source) {
+        for warning in &file.warnings {
+            self.messages.warn(format_args!("{}: {warning}", file.path.display()));
+        }
     }
 
     /// Hands the rows of all files to the importer.
@@ -130,9 +137,7 @@ impl Import<'_> {
                 schema = importer.schema().clone();
             }
             self.messages.info(source::description(&file, &schema));
-            for warning in &file.warnings {
-                self.messages.warn(format_args!("{}: {warning}", path.display()));
-            }
+            self.warn(&file);
             positions.begin_file(number);
             self.read(&mut file, (number, path), importer, &mut positions)?;
         }

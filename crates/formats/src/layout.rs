@@ -37,6 +37,9 @@ impl Layout {
     ) -> Result<Layout, FormatError> {
         let geometry = find_geometry(path, seen, options, has_own_geometry)?;
         let mut warnings = Vec::new();
+        if geometry == GeometryColumns::None && !has_own_geometry {
+            warnings.extend(seen.iter().filter_map(|column| column.observed.geometry_warning(column.name)));
+        }
         let columns = seen
             .iter()
             .map(|column| {

@@ -113,6 +113,8 @@ pub(crate) struct Observed {
     /// Whether the column's name is one of a geometry.
     may_be_geometry: bool,
     geometry_texts: u64,
+    /// The first text of such a column that is no geometry, with its row.
+    first_other_text: Option<(u64, String)>,
     /// The first value that is text, with its row.
     first_text: Option<(u64, String)>,
 }
@@ -160,8 +162,11 @@ impl Observed {
 
     fn free_text(&mut self, row: u64, text: &str) {
         self.texts += 1;
-        if self.may_be_geometry && looks_like_geometry(text) {
-            self.geometry_texts += 1;
+        if self.may_be_geometry {
+            match looks_like_geometry(text) {
+                true => self.geometry_texts += 1,
+                false => _ = self.first_other_text.get_or_insert_with(|| (row, quoted(text))),
+            }
         }
         if self.first_text.is_none() {
             self.first_text = Some((row, quoted(text)));
@@ -211,6 +216,16 @@ impl Observed {
     pub(crate) fn looks_like_geometry(&self) -> bool {
         let all = self.texts + self.numbers() + self.non_finite + self.others();
         self.geometry_texts > 0 && self.geometry_texts * 2 >= all
+    }
+
+    /// Why a column with the name of a geometry is not taken for one.
+    pub(crate) fn geometry_warning(&self, name: &str) -> Option<String> {
+        let (row, value) = self.first_other_text.as_ref().filter(|_| !self.looks_like_geometry())?;
+        let others = self.texts - self.geometry_texts;
+        Some(format!(
+            "column {name:?} is not taken for the geometry because {others} value(s) like {value} (row {row}) are \
+             neither WKT nor hexadecimal WKB"
+        ))
     }
 
     /// The narrowest type that takes every value.

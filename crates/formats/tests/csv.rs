@@ -255,3 +255,16 @@ fn a_missing_header_is_told_with_the_flag_for_it() {
     let error = read_text("a.csv", "1.5,2,a\n3,4,b\n").expect_err("numbers").to_string();
     assert!(error.contains("--no-header"), "{error}");
 }
+
+#[test]
+fn a_column_with_the_name_of_a_geometry_that_holds_none_is_told_with_a_value() {
+    let bad = "1,0101zz\n2,0101\n3,\n4,0101zz\n".repeat(2);
+    let whole = read_text("a.csv", format!("id,geometry\n{bad}9,POINT(1 2)\n")).expect("valid");
+    assert_eq!(whole.source.geometry, GeometryColumns::None);
+    let warning = "column \"geometry\" is not taken for the geometry because 6 value(s) like \"0101zz\" (row 1) are \
+                   neither WKT nor hexadecimal WKB";
+    assert!(whole.source.warnings.iter().any(|found| found == warning), "{:?}", whole.source.warnings);
+    // Where there are coordinates it is a column like others.
+    let whole = read_text("a.csv", "lon,lat,shape\n1,2,round\n").expect("valid");
+    assert_eq!(whole.source.warnings, [""; 0]);
+}

@@ -359,3 +359,20 @@ fn ever_new_members_beside_properties_take_no_memory_and_fill_no_screen() {
     assert!(warning.contains("\"time 9long") && !warning.contains("\"time 10"), "{warning}");
     assert!(warning.contains(" and others") && warning.len() < 1000, "{warning}");
 }
+
+#[test]
+fn lines_of_which_none_can_be_used_are_refused_with_the_first_reason() {
+    let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let collection = "{\"type\":\"GeometryCollection\",\"geometries\":[".repeat(100) + &"]}".repeat(100);
+    for (lines, line, wanted) in [
+        ("{\"a\":\n{\"b\" 1}\n".to_string(), 1, "; nor can any other record of the file be used"),
+        ("\n[1]\n".to_string(), 2, "object"),
+        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "recursion limit"),
+        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "recursion limit"),
+    ] {
+        let file = TestFile::new("a.ndjson", &lines);
+        let options = ReadOptions { format: Some(Format::Ndjson), ..ReadOptions::default() };
+        let error = read(&file.path, &options).expect_err("no record").to_string();
+        assert!(error.contains(&format!("a.ndjson, line {line}: ")) && error.contains(wanted), "{error}");
+    }
+}

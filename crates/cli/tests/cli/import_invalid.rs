@@ -169,3 +169,18 @@ fn rows_are_numbered_where_the_guessed_key_is_none() {
     import(&store, "keyed", &keyed, &[]).exits(0);
     import(&store, "keyed", &keyed, &["--key", ""]).exits(2).says("\"id\"");
 }
+
+#[test]
+fn a_file_without_a_good_row_is_refused_with_the_reason() {
+    let sandbox = Sandbox::new();
+    for (name, content, wanted) in [
+        ("syntax.ndjson", "{\"lon\":1,\"lat\":}\n{\"lon\" 1}\n", "syntax.ndjson, line 1: "),
+        ("geometry.csv", "id,geometry\n1,0101zz\n2,0101zz\n3,POINT(1 2)\n", "2 value(s) like \"0101zz\" (row 1)"),
+    ] {
+        let file = sandbox.write(name, content);
+        let answer = import(&sandbox.store(), "d", &file, &[]);
+        assert_eq!(answer.code, Some(5), "{name}: {}", answer.stderr);
+        assert!(answer.stderr.contains(wanted), "{name}: {}", answer.stderr);
+        assert!(!answer.stderr.contains("(the columns are )"), "{name}: {}", answer.stderr);
+    }
+}

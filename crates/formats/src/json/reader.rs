@@ -97,6 +97,8 @@ struct Survey {
     foreign: ForeignMembers,
     row_count: u64,
     good_count: u64,
+    /// The first record that cannot be used: its line and why.
+    first_refused: Option<(u64, String)>,
 }
 
 impl Survey {
@@ -149,12 +151,21 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let mut survey = Survey::default();
     while let Some(text) = records.next()? {
         survey.row_count += 1;
-        if let Ok(record) = records.parse(&input, &text)? {
-            survey.take(&input, survey.row_count, &record)?;
+        match records.parse(&input, &text)? {
+            Ok(record) => survey.take(&input, survey.row_count, &record)?,
+            Err(reason) => _ = survey.first_refused.get_or_insert((text.line, reason)),
         }
     }
     if survey.row_count == 0 && format != Format::GeoJson {
         return Err(FormatError::damaged(&input.path, Location::File, "the file holds no JSON record"));
+    }
+    if let Some((line, reason)) = survey.first_refused.take()
+        && survey.good_count == 0
+        && format == Format::Ndjson
+    {
+        // No column is known, so that nothing else that could be said of the file would be true.
+        let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
+        return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}")));
     }
     let has_geometry = survey.has_geometry || format != Format::Ndjson;
     let seen: Vec<ColumnSeen<'_>> =
