@@ -1,5 +1,8 @@
 //! Counts, and sizes in bytes, as people write and read them.
 
+use std::num::{IntErrorKind, ParseIntError};
+use std::str::FromStr;
+
 /// Suffixes and their factors: powers of 1024 with an `i`, powers of 1000 without.
 const UNITS: [(&str, u64); 12] = [
     ("b", 1),
@@ -53,8 +56,11 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
 ///
 /// # Errors
 /// Says what such a number looks like.
-pub fn parse_count<N: std::str::FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| "write a whole number, 0 or more".to_owned())
+pub fn parse_count<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => "the number is too large, as it takes more than 64 bits".to_owned(),
+        _ => "write a whole number, 0 or more".to_owned(),
+    })
 }
 
 /// A size with a unit that fits it.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 
 use crate::error::FormatError;
 use crate::format::Format;
@@ -142,6 +142,8 @@ pub(crate) struct Opened {
     pub geometry: GeometryColumns,
     pub warnings: Vec<String>,
     pub row_count_hint: Option<u64>,
+    /// The types of its columns, where the file has types.
+    pub stored_types: Vec<(String, DataType)>,
     pub reader: Box<dyn BatchReader>,
 }
 
@@ -159,6 +161,7 @@ pub struct Source {
     pub warnings: Vec<String>,
     /// How many data rows there are, where that is known beforehand.
     pub row_count_hint: Option<u64>,
+    stored_types: Vec<(String, DataType)>,
     reader: Box<dyn BatchReader>,
 }
 
@@ -182,6 +185,7 @@ impl Source {
             geometry: opened.geometry,
             warnings: opened.warnings,
             row_count_hint: opened.row_count_hint,
+            stored_types: opened.stored_types,
             reader: opened.reader,
         }
     }
@@ -198,6 +202,12 @@ impl Source {
     /// What key and geometry columns were recognised.
     pub fn guess(&self) -> Guess {
         Guess::new(&self.schema, self.geometry.clone())
+    }
+
+    /// The type that a column has in the file itself, where the format has types; it may be another
+    /// than that of the batches.
+    pub fn stored_type(&self, column: &str) -> Option<&DataType> {
+        self.stored_types.iter().find(|(name, _)| name == column).map(|(_, data_type)| data_type)
     }
 
     /// The schema, shared.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use arrow_schema::DataType;
 use terrane::CoordinateSystem;
-use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema};
+use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema, SchemaError};
 use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Header, ReadOptions, Source};
 
 use crate::args::{Common, ImportArguments};
@@ -94,7 +94,18 @@ pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema,
         false => CoordinateSystem::LonLat,
     };
     Schema::from_arrow(&source.schema, key, geometry, system)
-        .map_err(|error| Failure::from(terrane::Error::from(error)).within(source.path.display()))
+        .map_err(|error| Failure::from(terrane::Error::from(as_stored(error, source))).within(source.path.display()))
+}
+
+/// The same error with the type that the column has in the file, and not what it is converted to.
+fn as_stored(error: SchemaError, source: &Source) -> SchemaError {
+    match error {
+        SchemaError::UnsupportedType { name, found, role } => {
+            let found = source.stored_type(&name).map_or(found, ToString::to_string);
+            SchemaError::UnsupportedType { name, found, role }
+        }
+        other => other,
+    }
 }
 
 /// Refuses flags that contradict a dataset that is there already.

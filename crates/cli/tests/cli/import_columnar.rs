@@ -1,6 +1,9 @@
 use std::fs;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Decimal128Array, Float64Array, RecordBatch, TimestampNanosecondArray};
 use serde_json::{Value, json};
+use terrane_formats::{OutputFormat, WriteOptions, writer};
 
 use crate::support::{Sandbox, count, import, is_clean, rows, sample, terrane};
 
@@ -106,4 +109,27 @@ fn a_record_batch_that_does_not_fit_in_memory_is_refused_with_advice() {
     import(&copy, "d", &file, &["--memory-limit", "8MiB"]).exits(5).says("rewrite it with smaller record batches");
     import(&copy, "d", &file, &[]).exits(0);
     assert_eq!(count(&copy, "d"), 6000);
+}
+
+#[test]
+fn a_type_that_no_key_has_is_named_as_the_file_has_it() {
+    let numbers: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
+    let price = Decimal128Array::from(vec![150]).with_precision_and_scale(10, 2).expect("a type");
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("lon", Arc::clone(&numbers)),
+        ("lat", numbers),
+        ("price", Arc::new(price)),
+        ("at", Arc::new(TimestampNanosecondArray::from(vec![1]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).expect("columns of one length");
+    let mut bytes = Vec::new();
+    let mut out = writer(OutputFormat::Arrow, &mut bytes, WriteOptions::default());
+    out.begin(&batch.schema()).and_then(|()| out.write(&batch)).and_then(|()| out.finish()).expect("it is written");
+    drop(out);
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.arrows", bytes);
+    for (key, data_type) in [("price", "Decimal128(10, 2)"), ("at", "Timestamp(ns)")] {
+        let wanted = format!("column {key:?} has the type {data_type}, which a key cannot have");
+        import(&sandbox.store(), "d", &file, &["--key", key]).exits(5).says(&wanted);
+    }
 }

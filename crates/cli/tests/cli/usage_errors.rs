@@ -17,6 +17,8 @@ fn wrong_command_lines_exit_with_2() {
         ("query", &["cities", "--k", "3"], "--nearest"),
         ("query", &["cities", "--nearest", "1,2", "--k", "-3"], "'-3' for '--k <N>': write a whole number, 0 or more"),
         ("query", &["cities", "--limit", "-3"], "'-3' for '--limit <N>': write a whole number, 0 or more"),
+        ("query", &["cities", "--nearest", "1,2", "--k", "99999999999999999999"], "'--k <N>': the number is too large"),
+        ("query", &["cities", "--limit", "99999999999999999999"], "'--limit <N>': the number is too large"),
         ("query", &["cities", "--within", "@"], "--within: the name of a file is missing after @"),
         ("query", &["cities", "--intersects", "POLYGON ((0 0"], "--intersects"),
         ("query", &["cities", "--within", "@/nowhere/x.wkt"], "/nowhere/x.wkt"),

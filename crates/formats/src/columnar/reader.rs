@@ -41,6 +41,8 @@ pub(crate) struct ColumnarPlan {
     /// For each column of the result: its place in the file and what is done to it.
     columns: Vec<(usize, Plan)>,
     geometry: GeometryColumns,
+    /// Names and types of the columns as the file has them.
+    stored_types: Vec<(String, DataType)>,
     warnings: Vec<String>,
     geometry_reader: GeometryReader,
     /// Most bytes that a row may take.
@@ -105,8 +107,11 @@ impl ColumnarPlan {
         if let GeometryColumns::Coordinates { x, y } = &geometry {
             result = with_float_coordinates(&result, &mut columns, [x, y]);
         }
+        let stored_types =
+            schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect();
+        let schema = Arc::new(result);
         let bytes_max = options.decoded_bytes_max();
-        Ok(ColumnarPlan { schema: Arc::new(result), columns, geometry, warnings, geometry_reader, bytes_max })
+        Ok(ColumnarPlan { schema, columns, geometry, stored_types, warnings, geometry_reader, bytes_max })
     }
 
     /// The open file.
@@ -123,6 +128,7 @@ impl ColumnarPlan {
             geometry: self.geometry,
             warnings: self.warnings,
             row_count_hint: row_count,
+            stored_types: self.stored_types,
             reader: Box::new(ColumnarReader {
                 path: path.to_path_buf(),
                 batches: Some(batches),

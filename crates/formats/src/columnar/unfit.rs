@@ -46,7 +46,7 @@ impl Unfit {
             Self::TooLarge { what, bytes, bytes_max } => FormatError::refused(
                 path,
                 Location::File,
-                format!("{what} takes {bytes} bytes when decoded, and {bytes_max} are available"),
+                format!("decoding {what} takes {bytes} bytes, and {bytes_max} are available"),
                 advice,
             ),
         }

@@ -60,6 +60,7 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
         geometry: layout.geometry,
         warnings,
         row_count_hint: Some(row_count),
+        stored_types: Vec::new(),
         reader: Box::new(reader),
     })
 }

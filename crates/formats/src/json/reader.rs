@@ -206,6 +206,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         geometry: layout.geometry,
         warnings: layout.warnings,
         row_count_hint: Some(survey.row_count),
+        stored_types: Vec::new(),
         reader: Box::new(reader),
     })
 }
