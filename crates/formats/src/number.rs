@@ -60,6 +60,13 @@ fn classify_integer(text: &str, is_negative: bool) -> NumberClass {
     }
 }
 
+/// Whether `text` is written as an integer, but is one that no type holds.
+pub(crate) fn is_too_large(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    let is_integer = digits.first().is_some_and(|&digit| digit != b'0') && count_digits(digits) == digits.len();
+    is_integer && classify(text, false) == NumberClass::None
+}
+
 /// Whether `rest`, after the integer digits, is a fraction, an exponent or both.
 fn is_fraction_and_exponent(mut rest: &[u8], integer_length: usize, decimal_comma: bool) -> bool {
     let point = if decimal_comma { b',' } else { b'.' };

@@ -93,6 +93,16 @@ pub(crate) fn parse_boolean(text: &str) -> Option<bool> {
     }
 }
 
+/// Whether a text starts as a date does, be there such a day or not.
+fn looks_like_date(text: &str) -> bool {
+    let (date, rest) = text.as_bytes().split_at(text.len().min("YYYY-MM-DD".len()));
+    let is_date = date.iter().zip(b"0000-00-00").all(|(byte, shape)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        shape => byte == shape,
+    });
+    is_date && date.len() == "YYYY-MM-DD".len() && matches!(rest.first(), None | Some(b'T' | b't' | b' '))
+}
+
 /// What was seen of one column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observed {
@@ -115,6 +125,8 @@ pub(crate) struct Observed {
     geometry_texts: u64,
     /// The first text of such a column that is no geometry, with its row.
     first_other_text: Option<(u64, String)>,
+    /// Texts that were meant as numbers or dates.
+    near_misses: u64,
     /// The first value that is text, with its row.
     first_text: Option<(u64, String)>,
 }
@@ -156,6 +168,7 @@ impl Observed {
                 self.timestamps += 1;
             }
         } else {
+            self.near_misses += u64::from(number::is_too_large(text) || looks_like_date(text));
             self.free_text(row, text);
         }
     }
@@ -281,11 +294,12 @@ impl Observed {
     fn text_warning(&self, name: &str) -> Option<String> {
         let others = self.numbers() + self.others() - self.nested;
         if let Some((row, value)) = &self.first_text {
-            // Only where the text is the exception is it worth a word.
-            return (others > self.texts).then(|| {
+            // Only where the text is the exception, or was meant as anything else, is it worth a word.
+            let is_unexpected = others > self.texts || (others > 0 && self.near_misses == self.texts);
+            return is_unexpected.then(|| {
                 format!(
                     "column {name:?} is text because of {} value(s) like {value} (row {row}); \
-                     the other {others} are numbers, dates or booleans",
+                     {others} other(s) are numbers, dates or booleans",
                     self.texts
                 )
             });

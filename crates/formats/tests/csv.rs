@@ -268,3 +268,26 @@ fn a_column_with_the_name_of_a_geometry_that_holds_none_is_told_with_a_value() {
     let whole = read_text("a.csv", "lon,lat,shape\n1,2,round\n").expect("valid");
     assert_eq!(whole.source.warnings, [""; 0]);
 }
+
+#[test]
+fn a_column_that_what_was_meant_as_a_number_or_date_makes_text_is_told_of() {
+    for (good, bad) in [
+        ("1", "99999999999999999999"),
+        ("1", "-9223372036854775809"),
+        ("2020-02-28", "2020-02-30"),
+        ("2020-02-28", "2020-13-01"),
+        ("2020-02-28T10:00:00Z", "2020-02-28T25:00:00Z"),
+    ] {
+        let whole = read_text("a.csv", format!("v\n{good}\n{bad}\n")).expect("valid");
+        assert_eq!(columns(&whole), ["v: Utf8"]);
+        let wanted = format!(
+            "column \"v\" is text because of 1 value(s) like {bad:?} (row 2); 1 other(s) are numbers, dates or booleans"
+        );
+        assert_eq!(whole.source.warnings, [wanted]);
+    }
+    // Codes and words are text, and so are digits that are never anything else.
+    for text in ["1\na\n", "1\n007\n", "1\n2020-02-30x\n", "99999999999999999999\n99999999999999999998\n"] {
+        let whole = read_text("a.csv", format!("v\n{text}")).expect("valid");
+        assert_eq!((columns(&whole), whole.source.warnings), (vec!["v: Utf8".to_string()], vec![]), "{text}");
+    }
+}
