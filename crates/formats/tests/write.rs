@@ -173,3 +173,18 @@ fn ndjson_has_geometries_where_readers_look_for_them() {
     assert_eq!(json(["wkt", "name"]), format!("{{\"geometry\":{geojson},\"name\":\"a\"}}\n"));
     assert_eq!(json(["wkt", "geometry"]), format!("{{\"wkt\":{geojson},\"geometry\":\"a\"}}\n"));
 }
+
+#[test]
+fn csv_refuses_nul_characters_which_no_import_takes() {
+    let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "b\0"]));
+    let table = |name: &str| RecordBatch::try_from_iter([(name, Arc::clone(&column))]).expect("a column");
+    let errors = ["n", "n\0"].map(|name| {
+        let mut bytes = Vec::new();
+        let mut out = writer(OutputFormat::Csv, &mut bytes, WriteOptions::default());
+        let batch = table(name);
+        out.begin(&batch.schema()).and_then(|()| out.write(&batch)).expect_err("a NUL character").to_string()
+    });
+    let reason = "the text holds a NUL character, which CSV cannot have; choose another output format";
+    assert_eq!(errors[0], format!("row 1 of the batch, column \"n\": {reason}"));
+    assert_eq!(errors[1], format!("cannot encode the output: column \"n\\0\": {reason}"));
+}

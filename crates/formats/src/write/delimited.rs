@@ -1,6 +1,7 @@
 //! Comma-separated values (RFC 4180). Null is an empty field, empty text a
 //! quoted one; floats are the shortest text that reads back the same, and keep
-//! a decimal point; geometries are WKT, other binary values base64.
+//! a decimal point; geometries are WKT, other binary values base64. NUL characters, which
+//! few programs read in such files and the reader here refuses, are refused.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
@@ -33,7 +34,10 @@ impl<'a> CsvWriter<'a> {
         Ok(())
     }
 
-    fn push_text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) -> Result<(), &'static str> {
+        if text.contains('\0') {
+            return Err("the text holds a NUL character, which CSV cannot have; choose another output format");
+        }
         let needs_quotes = text.is_empty()
             || text.contains([',', '"', '\n', '\r'])
             || text.starts_with([' ', '\t'])
@@ -45,6 +49,7 @@ impl<'a> CsvWriter<'a> {
         } else {
             self.buffer.push_str(text);
         }
+        Ok(())
     }
 }
 
@@ -80,7 +85,8 @@ impl Writer for CsvWriter<'_> {
             if index > 0 {
                 self.buffer.push(',');
             }
-            self.push_text(field.name());
+            self.push_text(field.name())
+                .map_err(|reason| WriteError::Encode(format!("column {:?}: {reason}", field.name())))?;
         }
         self.buffer.push('\n');
         Ok(())
@@ -96,7 +102,9 @@ impl Writer for CsvWriter<'_> {
                     self.buffer.push(',');
                 }
                 match cell_text(batch, geometry, column, row)? {
-                    Some(text) => self.push_text(&text),
+                    Some(text) => self
+                        .push_text(&text)
+                        .map_err(|reason| WriteError::value(row, batch.schema_ref().field(column).name(), reason))?,
                     None if is_single => self.buffer.push_str("\"\""),
                     None => {}
                 }
