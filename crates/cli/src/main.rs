@@ -11,6 +11,7 @@ mod compact;
 mod delete;
 mod environment;
 mod failure;
+mod file_size;
 mod import;
 mod info;
 mod insert;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     };
     let (messages, known) = environment::messages(&cli.common);
     open_files::raise_limit();
+    file_size::report_limit();
     match known.and_then(|()| run(&cli, &messages)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

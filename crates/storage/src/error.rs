@@ -97,11 +97,14 @@ struct Failure {
 impl Failure {
     /// What to do, where the reason does not say it.
     fn advice(&self) -> &'static str {
-        let out_of_files = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
-        if out_of_files.contains(&self.cause.raw_os_error()) {
-            "; a store takes one open file for every component: raise the limit (ulimit -n)"
-        } else {
-            ""
+        match self.cause.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE | Errno::NFILE) => {
+                "; a store takes one open file for every component: raise the limit (ulimit -n)"
+            }
+            Some(Errno::FBIG) => {
+                "; the process or the file system limits the size of files: raise the limit (ulimit -f)"
+            }
+            _ => "",
         }
     }
 

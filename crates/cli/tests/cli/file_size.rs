@@ -1,0 +1,29 @@
+use std::ffi::OsStr;
+use std::process::Command;
+
+use crate::support::{Answer, Sandbox, count, import, is_clean, sample};
+
+/// Runs `terrane ARGUMENT…` under a limit on the size of files, in blocks of 512 or 1024 bytes, set in the shell.
+fn terrane_under(limit_blocks: u32, arguments: &[&OsStr], stdout: Option<&OsStr>) -> Answer {
+    let redirected = if stdout.is_some() { "out=$1; shift; exec > \"$out\";" } else { "" };
+    let script = format!("{redirected} ulimit -f {limit_blocks} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_terrane")]).args(stdout).args(arguments);
+    Answer::of(command.output().expect("the shell runs"))
+}
+
+#[test]
+fn a_file_that_reaches_the_limit_of_the_process_is_an_error_and_changes_nothing() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    let rides = sample("sf_cab_rides.parquet");
+    let arguments = ["import".as_ref(), store.as_os_str(), "rides".as_ref(), rides.as_os_str()];
+    terrane_under(64, &arguments, None).exits(1).says("File too large").says("ulimit -f");
+    is_clean(&store);
+    assert_eq!(count(&store, "cities"), 200);
+    // So it is with the output.
+    let out = sandbox.path("cities.ndjson");
+    let arguments = ["query".as_ref(), store.as_os_str(), "cities".as_ref()];
+    terrane_under(4, &arguments, Some(out.as_os_str())).exits(1).says("File too large");
+}
