@@ -4,10 +4,11 @@ mod log_support;
 
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 
+use log_support::hook::HookedStorage;
 use log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, File, LockKind, MemoryStorage, OpenMode, Operation, Storage};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, File, LockKind, MemoryStorage, Operation, Storage};
 
 #[test]
 fn everything_acknowledged_to_sixteen_threads_is_replayed() {
@@ -15,7 +16,7 @@ fn everything_acknowledged_to_sixteen_threads_is_replayed() {
     const COMMITS: u64 = 500;
     // Syncs give the processor away, so that threads queue up behind them.
     let gate = Arc::new(Gate::default());
-    let storage: Arc<dyn Storage> = Arc::new(GatedStorage { inner: memory(), gate });
+    let storage = gated(memory(), gate);
     let log = open(&storage, LogPosition::START).unwrap().log;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -58,7 +59,7 @@ fn all_who_wait_for_a_sync_share_the_next() {
     const WAITERS: usize = 15;
     let gate = Arc::new(Gate::default());
     let counted = FaultyStorage::new(Arc::new(MemoryStorage::new()));
-    let storage: Arc<dyn Storage> = Arc::new(GatedStorage { inner: Arc::new(counted.clone()), gate: gate.clone() });
+    let storage = gated(Arc::new(counted.clone()), gate.clone());
     let log = open(&storage, LogPosition::START).unwrap().log;
     let (syncs, writes) = (counted.calls(Operation::Sync), counted.calls(Operation::Write));
     gate.close();
@@ -136,7 +137,7 @@ fn threads_that_wait_behind_a_failed_sync_are_refused() {
     const WAITERS: usize = 8;
     let gate = Arc::new(Gate::default());
     let faulty = FaultyStorage::new(memory());
-    let storage: Arc<dyn Storage> = Arc::new(GatedStorage { inner: Arc::new(faulty.clone()), gate: gate.clone() });
+    let storage = gated(Arc::new(faulty.clone()), gate.clone());
     let log = open(&storage, LogPosition::START).unwrap().log;
     gate.close();
     faulty.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
@@ -161,7 +162,7 @@ fn threads_that_wait_behind_a_failed_sync_are_refused() {
 #[test]
 fn a_panic_in_the_storage_refuses_all_who_wait() {
     let gate = Arc::new(Gate::default());
-    let storage: Arc<dyn Storage> = Arc::new(GatedStorage { inner: memory(), gate: gate.clone() });
+    let storage = gated(memory(), gate.clone());
     let log = open(&storage, LogPosition::START).unwrap().log;
     gate.close();
     let appended = Barrier::new(2);
@@ -228,10 +229,9 @@ impl Gate {
     }
 }
 
-#[derive(Debug)]
-struct GatedStorage {
-    inner: Arc<dyn Storage>,
-    gate: Arc<Gate>,
+/// Storage whose syncs pass a gate.
+fn gated(inner: Arc<dyn Storage>, gate: Arc<Gate>) -> Arc<dyn Storage> {
+    Arc::new(HookedStorage::wrapping(inner, move |inner| Arc::new(GatedFile { inner, gate: gate.clone() })))
 }
 
 #[derive(Debug)]
@@ -241,42 +241,6 @@ struct GatedFile {
 }
 
 type StorageResult<T> = terrane_storage::Result<T>;
-
-impl Storage for GatedStorage {
-    fn open(&self, name: &str, mode: OpenMode) -> StorageResult<Arc<dyn File>> {
-        Ok(Arc::new(GatedFile { inner: self.inner.open(name, mode)?, gate: self.gate.clone() }))
-    }
-    fn exists(&self, name: &str) -> StorageResult<bool> {
-        self.inner.exists(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> StorageResult<()> {
-        self.inner.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> StorageResult<()> {
-        self.inner.remove(name)
-    }
-    fn create_directory(&self, name: &str) -> StorageResult<()> {
-        self.inner.create_directory(name)
-    }
-    fn list(&self, directory: &str) -> StorageResult<Vec<String>> {
-        self.inner.list(directory)
-    }
-    fn list_directories(&self, directory: &str) -> StorageResult<Vec<String>> {
-        self.inner.list_directories(directory)
-    }
-    fn sync_directory(&self, directory: &str) -> StorageResult<()> {
-        self.inner.sync_directory(directory)
-    }
-    fn unix_time_ns(&self) -> u64 {
-        self.inner.unix_time_ns()
-    }
-    fn monotonic_ns(&self) -> u64 {
-        self.inner.monotonic_ns()
-    }
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-}
 
 impl File for GatedFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> StorageResult<()> {

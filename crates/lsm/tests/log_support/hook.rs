@@ -1,4 +1,4 @@
-//! Storage in which a test has something happen at the moment a file is created or opened.
+//! Storage in which a test has something happen at the moment a file is created or opened, or while it is used.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use terrane_storage::{File, OpenMode, Result, Storage};
 
 type Hook = Box<dyn FnMut(&str) + Send>;
+type Wrap = Box<dyn Fn(Arc<dyn File>) -> Arc<dyn File> + Send + Sync>;
 
 /// Passes all calls on, and calls a hook before a file is created, and another one after a file was opened or
 /// created; not inside of the hook.
@@ -13,6 +14,7 @@ pub struct HookedStorage {
     inner: Arc<dyn Storage>,
     hook: Mutex<Option<Hook>>,
     opened: Mutex<Option<Hook>>,
+    wrap: Option<Wrap>,
 }
 
 impl fmt::Debug for HookedStorage {
@@ -23,7 +25,15 @@ impl fmt::Debug for HookedStorage {
 
 impl HookedStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        Self { inner, hook: Mutex::new(None), opened: Mutex::new(None) }
+        Self { inner, hook: Mutex::new(None), opened: Mutex::new(None), wrap: None }
+    }
+
+    /// With files that `wrap` makes of those of `inner`.
+    pub fn wrapping(
+        inner: Arc<dyn Storage>,
+        wrap: impl Fn(Arc<dyn File>) -> Arc<dyn File> + Send + Sync + 'static,
+    ) -> Self {
+        Self { wrap: Some(Box::new(wrap)), ..Self::new(inner) }
     }
 
     /// Calls `hook` with the name of every file that is created from now on.
@@ -58,7 +68,10 @@ impl Storage for HookedStorage {
         }
         let file = self.inner.open(name, mode)?;
         call(&self.opened, name);
-        Ok(file)
+        Ok(match &self.wrap {
+            Some(wrap) => wrap(file),
+            None => file,
+        })
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
