@@ -220,13 +220,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut path = Path::new();
         match mode {
             SearchMode::Validated => self.search_validated(target, &mut path),
-            SearchMode::ReadUncommitted => self.search_uncommitted(&self.root()?, target, &mut path),
+            SearchMode::ReadUncommitted => self.search_unvalidated(&self.root()?, false, target, &mut path),
             SearchMode::SharedLock => {
                 let root_lock = self.locks.root.read();
                 let root = self.root()?;
                 let _lock = self.locks.of(root.offset).read();
                 drop(root_lock);
-                self.search_locked(&root, target, &mut path)
+                self.search_unvalidated(&root, true, target, &mut path)
             }
         }
     }
@@ -360,7 +360,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             && reading.engagement.as_ref().is_none_or(|engagement| self.is_unchanged(engagement))
     }
 
-    fn search_uncommitted(&self, node: &Node<'_, D, B>, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
+    /// Reads a node and what is below it as it comes. With the lock of the node held, and then of each one below while it
+    /// is read, writers wait before they change what is below it.
+    fn search_unvalidated(
+        &self,
+        node: &Node<'_, D, B>,
+        is_locked: bool,
+        target: &mut impl Target<D>,
+        path: &mut Path,
+    ) -> Result<()> {
         let metadata = node.metadata();
         self.check_metadata(node, &metadata)?;
         if node.level() == 0 {
@@ -371,25 +379,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if !target.enters(&node.rect(slot)) {
                 continue;
             }
-            self.search_uncommitted(&self.child(node.level(), node.target(slot))?, target, path)?;
-        }
-        Ok(())
-    }
-
-    /// With the lock of the node held: writers wait before they change what is below it.
-    fn search_locked(&self, node: &Node<'_, D, B>, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
-        let metadata = self.locked_metadata(node)?;
-        if node.level() == 0 {
-            self.scan_leaf(node, &metadata, target, path);
-            return Ok(());
-        }
-        for slot in metadata.slots() {
-            if !target.enters(&node.rect(slot)) {
-                continue;
-            }
             let child = self.child(node.level(), node.target(slot))?;
-            let _lock = self.locks.of(child.offset).read();
-            self.search_locked(&child, target, path)?;
+            let _lock = is_locked.then(|| self.locks.of(child.offset).read());
+            self.search_unvalidated(&child, is_locked, target, path)?;
         }
         Ok(())
     }

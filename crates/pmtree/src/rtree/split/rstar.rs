@@ -10,21 +10,21 @@ pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<boo
         let by_min = sorted(rects, |rect| (rect.min()[axis], rect.max()[axis]));
         [by_min, sorted(rects, |rect| (rect.max()[axis], rect.min()[axis]))].map(|order| Order::new(rects, order))
     };
-    let margin = |orders: &[Order<D>; 2]| -> f64 { orders.iter().map(|order| order.margins(least)).sum() };
-    let by_margin = (0..D).map(orders_of).min_by(|left, right| margin(left).total_cmp(&margin(right)));
-    let orders = by_margin.unwrap_or_else(|| orders_of(0));
-    let mut best: Option<([f64; 3], &Order<D>, usize)> = None;
-    for order in &orders {
-        for count in least..=rects.len() - least {
-            let cost = order.cost(count);
-            if best.as_ref().is_none_or(|(lowest, ..)| cost < *lowest) {
-                best = Some((cost, order, count));
-            }
+    let with_margin = |orders: [Order<D>; 2]| (orders.iter().map(|order| order.margins(least)).sum::<f64>(), orders);
+    let first_axis = with_margin(orders_of(0));
+    let (_, orders) = (1..D).map(orders_of).map(with_margin).fold(first_axis, |best, axis| match axis.0 < best.0 {
+        true => axis,
+        false => best,
+    });
+    // Of boxes beyond all numbers no cost is lower than another, and the first cut stays.
+    let (mut lowest, mut order, mut count) = (orders[0].cost(least), &orders[0], least);
+    for (other, cut) in orders.iter().flat_map(|order| (least..=rects.len() - least).map(move |cut| (order, cut))) {
+        let cost = other.cost(cut);
+        if cost < lowest {
+            (lowest, order, count) = (cost, other, cut);
         }
     }
     let mut is_second = vec![false; rects.len()];
-    // Without any there is a cost that is no number, of boxes beyond all numbers: these are cut in the middle.
-    let (order, count) = best.map_or((&orders[0], rects.len() / 2), |(_, order, count)| (order, count));
     order.indices[count..].iter().for_each(|&index| is_second[index] = true);
     is_second
 }
