@@ -39,6 +39,11 @@ shuttle:
 	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target $(HOST) -p terrane-pmem --test '*_shuttle' $(TEST)
 
 lint:
+	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \
+	  name=$$(basename $$file .rs); \
+	  grep -qs "^mod $$name;" $$suite || grep -qs "^name = \"$$name\"" $${suite%/tests/suite.rs}/Cargo.toml \
+	    || echo "$$file is in no program of tests: name it in $$suite"; \
+	done; done | grep .
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps

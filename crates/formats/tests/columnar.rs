@@ -1,10 +1,9 @@
 //! Reading Parquet, GeoParquet and Arrow IPC.
 
-mod support;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use arrow_array::builder::{Float64Builder, ListBuilder, StructBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type};
@@ -20,7 +19,6 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{WriterProperties, WriterVersion};
-use support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions, open};
 
 fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
@@ -79,7 +77,7 @@ fn point_wkb(x: f64, y: f64) -> Vec<u8> {
     [&[1, 1, 0, 0, 0][..], &x.to_le_bytes(), &y.to_le_bytes()].concat()
 }
 
-fn shown(whole: &support::Whole) -> Vec<String> {
+fn shown(whole: &crate::support::Whole) -> Vec<String> {
     let geometries = wkt(whole).into_iter();
     geometries.map(|text| text.unwrap_or_else(|| "null".to_string()).replace([' ', ','], "")).collect()
 }

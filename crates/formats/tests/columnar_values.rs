@@ -1,9 +1,8 @@
 //! Values of columnar files that cannot be converted: each refuses its own row.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{TestFile, Whole, floats, read, texts};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, TimestampMicrosecondType};
 use arrow_array::{
@@ -12,7 +11,6 @@ use arrow_array::{
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::Field;
-use support::{TestFile, Whole, floats, read, texts};
 use terrane_formats::ReadOptions;
 
 /// Seconds that no timestamp of microseconds has room for.

@@ -1,12 +1,10 @@
 //! Reading separated values.
 
-mod support;
-
 use std::io::Write;
 
+use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use terrane_formats::{ColumnType, Format, GeometryColumns, Header, ReadOptions};
 
 fn some(values: &[&str]) -> Vec<Option<String>> {

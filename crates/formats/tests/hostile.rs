@@ -3,13 +3,11 @@
 //! proptest prints the shrunk case and stores its seed beside this file; the
 //! stored seeds are replayed by every later run.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{TestFile, read, written};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use proptest::prelude::*;
-use support::{TestFile, read, written};
 use terrane_formats::{Format, GeometryColumns, OutputFormat, ReadOptions, parse_record};
 
 const FORMATS: [Format; 7] = [

@@ -1,10 +1,8 @@
 //! Reading NDJSON, GeoJSON and GeoJSON text sequences.
 
-mod support;
-
+use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use terrane_formats::{
     ColumnType, Format, FormatError, GeometryColumns, JsonErrorKind, ReadOptions, parse_record, parse_strict,
 };

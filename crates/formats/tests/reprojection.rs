@@ -1,8 +1,6 @@
 //! Files in projected coordinates: the antimeridian, the poles, and what lies beyond the earth.
 
-mod support;
-
-use support::{Whole, read_text, wkt};
+use crate::support::{Whole, read_text, wkt};
 
 fn read(code: u32, geometry: &str) -> Whole {
     let text = format!(

@@ -3,16 +3,14 @@
 //! proptest prints the shrunk case and stores its seed beside this file; the
 //! stored seeds are replayed by every later run.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{TestFile, read, written};
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray,
 };
 use proptest::prelude::*;
-use support::{TestFile, read, written};
 use terrane_formats::{ColumnType, GeometryColumns, OutputFormat, ReadOptions};
 
 #[derive(Debug, Clone)]

@@ -2,12 +2,10 @@
 //! of each. They lie outside of the repository: `TERRANE_DATA` names their
 //! folder, and without it these tests say that they are skipped.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use support::{Whole, columns, floats, read, texts, wkt};
+use crate::support::{Whole, columns, floats, read, texts, wkt};
 use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions, detect};
 
 fn data() -> Option<PathBuf> {

@@ -1,15 +1,13 @@
 //! Writing batches.
 
-mod support;
-
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use crate::support::{read_text, written};
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray, UInt64Array,
 };
-use support::{read_text, written};
 use terrane_formats::{Format, GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
 
 fn sample() -> RecordBatch {
@@ -69,7 +67,7 @@ fn csv_quotes_what_needs_it_and_writes_wkt() {
 fn geojson_takes_its_geometry_from_wkb_or_coordinates() {
     let whole = read_text("a.geojson", text(OutputFormat::GeoJson, column())).expect("valid");
     assert_eq!(whole.source.format, Format::GeoJson);
-    assert_eq!(support::wkt(&whole).iter().flatten().count(), 1);
+    assert_eq!(crate::support::wkt(&whole).iter().flatten().count(), 1);
     let coordinates = GeometryColumns::Coordinates { x: "lon".to_string(), y: "lat".to_string() };
     let geojson = text(OutputFormat::GeoJson, coordinates);
     assert!(geojson.contains(r#""geometry":{"type":"Point","coordinates":[0.1,-5.0]}"#), "{geojson}");

@@ -1,11 +1,9 @@
 //! The B-tree on disk against a map.
 
-mod disk_support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use disk_support::Bench;
+use crate::disk_support::Bench;
 use proptest::prelude::*;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};

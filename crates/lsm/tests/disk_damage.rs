@@ -1,8 +1,6 @@
 //! Damage to component files: found, named, and never believed.
 
-mod disk_support;
-
-use disk_support::Bench;
+use crate::disk_support::Bench;
 use terrane_lsm::Error;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent};

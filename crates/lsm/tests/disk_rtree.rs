@@ -1,11 +1,9 @@
 //! The R-tree on disk against a linear scan.
 
-mod disk_support;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use disk_support::Bench;
+use crate::disk_support::Bench;
 use proptest::prelude::*;
 use terrane_lsm::disk::rtree::{
     DistanceBounds, Hits, Leaf, Node, Origin, RTreeBuilder, RTreeComponent, RTreeCursor, Surface, WindowSearch,

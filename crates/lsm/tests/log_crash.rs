@@ -1,11 +1,9 @@
 //! Whatever a power loss or a kill leaves: what was acknowledged is replayed, in order, and
 //! nothing is invented.
 
-mod log_support;
-
 use std::sync::Arc;
 
-use log_support::*;
+use crate::log_support::*;
 use terrane_lsm::log::{Log, LogPosition};
 use terrane_storage::crash::{Budget, Controller, Image};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, OpenMode, Storage};

@@ -1,10 +1,8 @@
 //! What was proven durable and cannot be read is an error that names the place.
 
-mod log_support;
-
 use std::sync::Arc;
 
-use log_support::*;
+use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::{Log, LogOptions, LogPosition};
 use terrane_storage::{OpenMode, Storage};

@@ -1,10 +1,8 @@
 //! The n-th call to the storage fails, for every n: no panic, and nothing acknowledged is lost.
 
-mod log_support;
-
 use std::sync::Arc;
 
-use log_support::*;
+use crate::log_support::*;
 use terrane_lsm::Result;
 use terrane_lsm::log::LogPosition;
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, Storage};

@@ -1,11 +1,9 @@
 //! Threads share syncs; nobody is acknowledged before the sync, or after a failure.
 
-mod log_support;
-
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 
-use log_support::hook::HookedStorage;
-use log_support::*;
+use crate::log_support::hook::HookedStorage;
+use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, File, LockKind, MemoryStorage, Operation, Storage};

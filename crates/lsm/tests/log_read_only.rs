@@ -1,12 +1,10 @@
 //! A second process reads the tail of a log that is being written, and keeps it from reuse.
 
-mod log_support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use log_support::hook::HookedStorage;
-use log_support::*;
+use crate::log_support::hook::HookedStorage;
+use crate::log_support::*;
 use terrane_lsm::log::LogPosition;
 use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
 

@@ -1,10 +1,8 @@
 //! Segments below the low-water mark are reused; their old groups never come back.
 
-mod log_support;
-
 use std::sync::Arc;
 
-use log_support::*;
+use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
 use terrane_storage::{MemoryStorage, Storage};

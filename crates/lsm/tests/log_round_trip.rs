@@ -1,8 +1,6 @@
 //! What is appended and synced is replayed, in order, under the same LSNs.
 
-mod log_support;
-
-use log_support::*;
+use crate::log_support::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_lsm::Error;

@@ -1,10 +1,8 @@
 //! A group that a crash interrupted is cut off and reported; nothing before it is lost.
 
-mod log_support;
-
 use std::sync::Arc;
 
-use log_support::*;
+use crate::log_support::*;
 use terrane_lsm::log::{Appended, LogPosition};
 use terrane_storage::Storage;
 

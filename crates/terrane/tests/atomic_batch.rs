@@ -1,11 +1,9 @@
 //! An atomic batch is bounded by the memory that its changes go to.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::small_options;
-use support::workload::{MAIN, first_schema};
+use crate::support::small_options;
+use crate::support::workload::{MAIN, first_schema};
 use terrane::{AtomicBatch, Dataset, Durability, Error, Key, LogOptions, Options, Query, Record, Store, Value};
 use terrane_storage::MemoryStorage;
 

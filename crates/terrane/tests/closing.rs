@@ -1,11 +1,9 @@
 //! What a close leaves: everything that was acknowledged, also without a log.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
-use support::hook::HookedStorage;
-use support::workload::{MAIN, batch, first_schema, options};
+use crate::support::hook::HookedStorage;
+use crate::support::workload::{MAIN, batch, first_schema, options};
 use terrane::{BatchOutcome, Durability, Error, Key, OnConflict, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 

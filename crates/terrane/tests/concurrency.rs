@@ -1,15 +1,13 @@
 //! Many writers on few keys, with flushes and merges behind them and readers among them.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::support::workload::{MAIN, batch, first_schema};
+use crate::support::{encoded, keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::workload::{MAIN, batch, first_schema};
-use support::{encoded, keys_of, record, seeded, small_options};
 use terrane::{Error, Key, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Snapshot, Store, Value};
 use terrane_storage::{MemoryStorage, RealStorage, Storage};
 

@@ -1,14 +1,12 @@
 //! Crashes in places that random runs meet seldom.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::crash::{Effort, explore, recover};
+use crate::support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
+use crate::support::{record, seeded};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::crash::{Effort, explore, recover};
-use support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
-use support::{record, seeded};
 use terrane::{Durability, Key, Query, Record, Store, Value};
 use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
 
@@ -231,7 +229,7 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
     let plan = Plan::of(steps);
     explore(&plan, Durability::Power, seed, Effort::sampled(1, 10));
     explore(&plan, Durability::None, seed, Effort::sampled(1, 10));
-    let (controller, _) = support::crash::run(&plan, Durability::Power);
+    let (controller, _) = crate::support::crash::run(&plan, Durability::Power);
     let image = controller.process_kill(controller.events());
     recover(&image, image.storage(), &plan, Durability::Power, plan.steps.len());
     assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);

@@ -4,11 +4,9 @@
 //! with some images of each cut, and a short one after every operation, with all images that up to six
 //! pending events allow; `make soak` does that to both.
 
-mod support;
-
-use support::crash::{Effort, Work, explore};
-use support::seeded;
-use support::workload::{Plan, Step};
+use crate::support::crash::{Effort, Work, explore};
+use crate::support::seeded;
+use crate::support::workload::{Plan, Step};
 use terrane::Durability;
 
 fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {

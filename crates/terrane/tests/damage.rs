@@ -1,17 +1,15 @@
 //! Damage in any region of any file ends in an error that names the file or leaves every
 //! answer as it was: never other rows, never a panic.
 
-mod support;
-
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::support::files::{Files, files_of, spatial_file, storage_of};
+use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
+use crate::support::{keys_of, record, seeded};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use support::files::{Files, files_of, spatial_file, storage_of};
-use support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
-use support::{keys_of, record, seeded};
 use terrane::{Durability, Error, Key, MergePolicy, Options, Query, Record, Snapshot, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
@@ -43,7 +41,7 @@ struct Answers {
 }
 
 fn sorted(mut keys: Vec<Key>) -> Vec<Key> {
-    keys.sort_by_key(support::encoded);
+    keys.sort_by_key(crate::support::encoded);
     keys
 }
 
@@ -110,7 +108,7 @@ fn scan(snapshot: &Snapshot, query: &Query) -> Result<Vec<Key>, Error> {
     let mut keys = Vec::new();
     for batch in snapshot.query(&query.clone().columns(["id"]))? {
         let batch = batch?;
-        let key = |row| support::array_key(batch.column(0), row, terrane::schema::KeyType::Int64);
+        let key = |row| crate::support::array_key(batch.column(0), row, terrane::schema::KeyType::Int64);
         keys.extend((0..batch.num_rows()).map(key));
     }
     Ok(keys)

@@ -2,14 +2,12 @@
 //! acknowledged is lost, not to a power loss either, and after a failed sync, which is always told,
 //! the handle refuses writes.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::files::{spatial_file, storage_of};
-use support::hook::HookedStorage;
-use support::seeded;
-use support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
+use crate::support::files::{spatial_file, storage_of};
+use crate::support::hook::HookedStorage;
+use crate::support::seeded;
+use crate::support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
 use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
@@ -414,7 +412,7 @@ fn any_call_of_a_repair_may_fail() {
     dataset.delete(&Key::Int(5)).unwrap();
     drop(dataset);
     store.close().unwrap();
-    let mut files = support::files::files_of(&disk);
+    let mut files = crate::support::files::files_of(&disk);
     files.remove(&spatial_file(&disk));
     let lenient = || Options { lenient: true, ..options(Durability::Power) };
     for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure, Fault::SyncFull] {

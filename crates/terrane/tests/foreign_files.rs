@@ -1,11 +1,9 @@
 //! A component file of another store, or of a copy that went its own way, is never read as one's own.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::files::{Files, files_of, storage_of};
-use support::{schema, small_options};
+use crate::support::files::{Files, files_of, storage_of};
+use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Error, Key, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};

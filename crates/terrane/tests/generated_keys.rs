@@ -1,11 +1,9 @@
 //! Records without keys are numbered above every key that is there.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{schema, small_options};
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
-use support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Key, OnConflict, Query, Record, Store, Value};
 use terrane_storage::MemoryStorage;

@@ -1,19 +1,17 @@
 //! Imports: any order of keys, duplicates, what is there already, writers meanwhile.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::hook::HookedStorage;
+use crate::support::workload::{MAIN, batch, first_schema};
+use crate::support::{keys_of, record, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use support::hook::HookedStorage;
-use support::workload::{MAIN, batch, first_schema};
-use support::{keys_of, record, seeded, small_options};
 use terrane::schema::{KeyColumn, KeyType, Schema};
 use terrane::{
     CoordinateSystem, Error, Geometry, Importer, Key, OnConflict, Options, Query, Record, RefusedRow, Result, Store,
@@ -400,7 +398,7 @@ fn many_spilled_runs_are_merged_with_few_open_files() {
 fn many_runs_of_the_spatial_index_are_merged_with_few_open_files() {
     let directory = tempfile::tempdir().unwrap();
     let (store, components, open_max) = counting_store(directory.path());
-    let schema = support::schema(KeyType::Utf8, true, CoordinateSystem::Planar);
+    let schema = crate::support::schema(KeyType::Utf8, true, CoordinateSystem::Planar);
     let mut importer = store.importer(MAIN, schema.clone()).unwrap();
     const RECORDS: u64 = 60_000;
     for first in (0..RECORDS).step_by(1000) {

@@ -1,11 +1,9 @@
 //! Entries of the log that this version cannot redo are refused, with their place.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::small_options;
-use support::workload::{MAIN, first_schema};
+use crate::support::small_options;
+use crate::support::workload::{MAIN, first_schema};
 use terrane::{Error, LogOptions, Record, Store, Value};
 use terrane_lsm::log::Log;
 use terrane_lsm::manifest::Manifest;

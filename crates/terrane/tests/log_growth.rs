@@ -1,11 +1,9 @@
 //! The log is as long as what waits in memory, not as the data.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::small_options;
-use support::workload::first_schema;
+use crate::support::small_options;
+use crate::support::workload::first_schema;
 use terrane::{Dataset, Error, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, Operation, Storage};
 

@@ -1,11 +1,9 @@
 //! More datasets than memory components have room for at once.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::small_options;
-use support::workload::first_schema;
+use crate::support::small_options;
+use crate::support::workload::first_schema;
 use terrane::{MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 

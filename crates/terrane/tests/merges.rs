@@ -1,14 +1,12 @@
 //! When components are merged, and what becomes of a merge that fails.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use support::files::{files_of, storage_of};
-use support::hook::HookedStorage;
-use support::small_options;
-use support::workload::{MAIN, first_schema};
+use crate::support::files::{files_of, storage_of};
+use crate::support::hook::HookedStorage;
+use crate::support::small_options;
+use crate::support::workload::{MAIN, first_schema};
 use terrane::{Durability, Error, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 

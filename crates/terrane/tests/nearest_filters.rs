@@ -1,11 +1,9 @@
 //! Nearest neighbours among what meets conditions, and behind anti-matter.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::workload::batch;
-use support::{keys_of, schema, small_options};
+use crate::support::workload::batch;
+use crate::support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Geometry, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;

@@ -1,12 +1,10 @@
 //! Nearest points of an insert-only dataset are those of a linear scan, ties by key.
 
-mod support;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::support::{schema, seeded, small_options};
 use rand::Rng;
-use support::{schema, seeded, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Key, KeyRef, MergePolicy, Options, Query, Record, Snapshot, Store, Value};
 use terrane_space::Point;
@@ -152,6 +150,6 @@ fn a_limit_is_the_smaller_number() {
     let (_store, dataset) = dataset(CoordinateSystem::Planar);
     let points: Vec<(i64, Point)> = (0..50).map(|key| (key, Point::new(key as f64, 0.0))).collect();
     insert(&dataset, &points);
-    let keys = support::keys_of(&dataset.snapshot(), &Query::new().nearest(20.2, 0.0, 9).limit(2));
+    let keys = crate::support::keys_of(&dataset.snapshot(), &Query::new().nearest(20.2, 0.0, 9).limit(2));
     assert_eq!(keys, [Key::Int(20), Key::Int(21)]);
 }

@@ -1,12 +1,10 @@
 //! What an opening leaves that does not succeed, and a store that is dropped: nothing that keeps
 //! others out.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
-use support::hook::HookedStorage;
-use support::workload::{MAIN, first_schema};
+use crate::support::hook::HookedStorage;
+use crate::support::workload::{MAIN, first_schema};
 use terrane::{Error, LogOptions, Options, Query, Record, Store, Value};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, LockKind, MemoryStorage, OpenMode, RealStorage, Storage};
 

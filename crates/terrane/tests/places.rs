@@ -1,12 +1,10 @@
 //! Directories that hold something else are left as they are.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::small_options;
-use support::workload::first_schema;
+use crate::support::small_options;
+use crate::support::workload::first_schema;
 use terrane::{Error, Options, Store};
 
 /// Everything below a directory.

@@ -1,10 +1,8 @@
 //! Answers that are larger than what a query may hold at once come out whole.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{keys_of, schema, small_options};
+use crate::support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Geometry, Key, Query, Record, Store, Value};
 use terrane_space::Point;
@@ -23,7 +21,7 @@ fn answer_of(key_type: KeyType, count: i64, key: impl Fn(i64) -> Key) {
                 values: vec![Value::Null, Value::Int(number)],
             })
             .collect();
-        importer.push(&support::workload::batch(&schema, &records)).unwrap();
+        importer.push(&crate::support::workload::batch(&schema, &records)).unwrap();
     }
     importer.finish(&mut |row| Err(row.error)).unwrap();
     let snapshot = store.dataset("d").unwrap().snapshot();

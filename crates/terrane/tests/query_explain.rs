@@ -1,10 +1,8 @@
 //! What explanations tell: stages by what was done, pages of the query's own time.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{schema, small_options};
+use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Explanation, Geometry, Key, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;
@@ -26,7 +24,7 @@ fn squares() -> Arc<dyn Storage> {
         })
         .collect();
     for records in records.chunks(1000) {
-        importer.push(&support::workload::batch(&schema, records)).unwrap();
+        importer.push(&crate::support::workload::batch(&schema, records)).unwrap();
     }
     importer.finish(&mut |row| Err(row.error)).unwrap();
     store.close().unwrap();

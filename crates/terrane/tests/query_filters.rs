@@ -1,14 +1,12 @@
 //! Several conditions together select what each of them selects, for every kind of geometry.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::oracle::{filters, matching, nearest, query};
+use crate::support::shapes::{Shape, place};
+use crate::support::{Model, encoded, keys_of, schema, seeded, small_options};
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use rand::rngs::SmallRng;
-use support::oracle::{filters, matching, nearest, query};
-use support::shapes::{Shape, place};
-use support::{Model, encoded, keys_of, schema, seeded, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Filter, Geometry, Key, Query, Record, Snapshot, Store, Value};
 use terrane_space::geometry::from_wkt;

@@ -1,13 +1,11 @@
 //! Longitude and latitude: windows and circles over the antimeridian and the poles, and
 //! nearest neighbours there, against a scan with the haversine formula.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{keys_of, schema, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use support::{keys_of, schema, seeded, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Key, Query, Record, Snapshot, Store, Value};
 use terrane_storage::MemoryStorage;

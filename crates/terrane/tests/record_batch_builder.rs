@@ -1,12 +1,10 @@
 //! Stored records as Arrow batches.
 
-mod record_support;
-
+use crate::record_support::*;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use record_support::*;
 use terrane::batch::{BATCH_ROWS_MAX, BatchBuilder, BatchError, BatchRecords};
 use terrane::key::KeyType;
 use terrane::record::Record;

@@ -1,14 +1,12 @@
 //! Rows of Arrow batches as stored records.
 
-mod record_support;
-
 use std::sync::Arc;
 
+use crate::record_support::*;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, DictionaryArray, Float32Array, Float64Array, Int16Array, Int64Array, NullArray,
     RecordBatch, StringArray, TimestampMillisecondArray, UInt64Array,
 };
-use record_support::*;
 use terrane::batch::{BatchError, BatchRecords, RowGeometry};
 use terrane::key::{Key, KeyType};
 use terrane::record::{Record, RecordView};

@@ -1,10 +1,8 @@
 //! Damaged records give errors: never a panic, never bytes from outside of the record.
 
-mod record_support;
-
+use crate::record_support::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use record_support::*;
 use terrane::key::{Key, KeyType};
 use terrane::record::{Record, RecordView, stored_geometry};
 use terrane::schema::{ColumnType, SchemaHistory};

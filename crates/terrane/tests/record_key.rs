@@ -1,9 +1,7 @@
 //! Keys: their bytes order as they do, and come back as they were.
 
-mod record_support;
-
+use crate::record_support::*;
 use proptest::prelude::*;
-use record_support::*;
 use serde_json::json;
 use terrane::key::{EncodedKey, KEY_BYTES_INLINE, KEY_BYTES_MAX, Key, KeyError, KeyType};
 

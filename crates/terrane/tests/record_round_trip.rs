@@ -1,9 +1,7 @@
 //! What is stored of a record is what is read back of it.
 
-mod record_support;
-
+use crate::record_support::*;
 use proptest::prelude::*;
-use record_support::*;
 use terrane::key::{Key, KeyType};
 use terrane::record::{Geometry, GeometryRef, RECORD_BYTES_MAX, Record, RecordView, RowGeometry, stored_geometry};
 use terrane::schema::ColumnType;

@@ -1,13 +1,11 @@
 //! Schemas: what is refused, how versions follow each other, Arrow and JSON.
 
-mod record_support;
-
 use std::sync::Arc;
 
+use crate::record_support::*;
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use record_support::*;
 use serde_json::json;
 use terrane::key::{Key, KeyType};
 use terrane::record::{Geometry, Record, RecordView};

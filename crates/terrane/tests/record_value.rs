@@ -1,9 +1,7 @@
 //! Values as text and JSON.
 
-mod record_support;
-
+use crate::record_support::*;
 use proptest::prelude::*;
-use record_support::*;
 use serde_json::json;
 use terrane::schema::ColumnType;
 use terrane::value::{Value, format_date, format_timestamp, parse_date, parse_timestamp};

@@ -1,14 +1,12 @@
 //! Replays that do not fit into memory, of logs in which several datasets take turns.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::seeded;
+use crate::support::workload::{Held, State, batch, first_schema, state_of};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use support::seeded;
-use support::workload::{Held, State, batch, first_schema, state_of};
 use terrane::{Durability, Key, LogOptions, MEMORY_LIMIT_MIN, OnConflict, Options, Record, Store, Value};
 use terrane_storage::crash::{Budget, Controller};
 use terrane_storage::{MemoryStorage, Storage};
@@ -27,7 +25,7 @@ fn options(memory_limit: usize) -> Options {
 }
 
 fn large(rng: &mut SmallRng, key: i64) -> Record {
-    let mut record = support::record(rng, Key::Int(key), true);
+    let mut record = crate::support::record(rng, Key::Int(key), true);
     record.values[0] = Value::Utf8("n".repeat(rng.random_range(800..1600)));
     record
 }

@@ -1,12 +1,10 @@
 //! Columns that are added and widened: records of every version read alike, over flushes,
 //! merges and reopenings.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::workload::{MAIN, batch, first_schema};
-use support::{keys_of, small_options};
+use crate::support::workload::{MAIN, batch, first_schema};
+use crate::support::{keys_of, small_options};
 use terrane::schema::{Column, ColumnType, Schema};
 use terrane::{Error, Key, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};

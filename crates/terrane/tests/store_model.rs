@@ -2,15 +2,13 @@
 //! with snapshots held open over flushes, merges and reopenings: every key type with every kind
 //! of geometry, in the plane and on the globe.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::oracle::{filters, matching, nearest, query};
+use crate::support::shapes::{Shape, place};
+use crate::support::{Model, encoded, key, keys_of, schema, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use support::oracle::{filters, matching, nearest, query};
-use support::shapes::{Shape, place};
-use support::{Model, encoded, key, keys_of, schema, seeded, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Error, Key, Options, Query, Record, Snapshot, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};

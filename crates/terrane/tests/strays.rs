@@ -1,11 +1,9 @@
 //! Files that the manifest does not name go only once it is known to be the right manifest.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::files::{Files, files_of, spatial_file, storage_of};
-use support::{schema, small_options};
+use crate::support::files::{Files, files_of, spatial_file, storage_of};
+use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Durability, Error, LogOptions, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;

@@ -1,0 +1,14 @@
+//! The tests of readers and writers, by behaviour, in one program.
+//!
+//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+
+mod columnar;
+mod columnar_values;
+mod csv;
+mod hostile;
+mod json;
+mod reprojection;
+mod round_trip;
+mod shared_files;
+mod support;
+mod write;

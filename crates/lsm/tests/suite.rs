@@ -1,0 +1,22 @@
+//! The tests of log, components and manifest, by behaviour, in one program.
+//!
+//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+
+mod disk_btree;
+mod disk_damage;
+mod disk_rtree;
+mod disk_support;
+mod log_crash;
+mod log_damage;
+mod log_faults;
+mod log_group_commit;
+mod log_read_only;
+mod log_recycling;
+mod log_round_trip;
+mod log_support;
+mod log_torn_tail;
+mod manifest_faults;
+mod memory_btree_model;
+mod memory_concurrency;
+mod memory_limits;
+mod memory_rtree_model;

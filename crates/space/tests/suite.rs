@@ -1,0 +1,15 @@
+//! The tests of geometries, by behaviour, in one program.
+//!
+//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+
+mod antimeridian;
+mod distances;
+mod geojson;
+mod hostile;
+mod plane;
+mod predicate_vectors;
+mod predicates;
+mod validity;
+mod within;
+mod wkb;
+mod wkt;
