@@ -59,7 +59,7 @@ fn projections_give_the_columns_in_their_order() {
     let names = ["lat", "c1", "id"].map(str::to_owned);
     let mut builder = BatchBuilder::new(&history, Some(&names), true).expect("known columns");
     builder.append(b"k", &value, Some(4.5)).expect("room for a row");
-    assert_eq!((builder.rows(), builder.variable_bytes()), (1, 5));
+    assert_eq!((builder.rows(), builder.bytes()), (1, 33));
     let batch = builder.finish().expect("a batch");
     let fields: Vec<_> = batch.schema().fields().iter().map(|field| field.name().clone()).collect();
     assert_eq!(fields, ["lat", "c1", "id", "distance"]);
@@ -102,4 +102,31 @@ fn damaged_records_and_keys_are_refused() {
     let mut value = Vec::new();
     Record::at(1, 0.0, 0.0, vec![Value::Null]).encode(&history, &mut value).expect("a valid record");
     assert!(matches!(builder.append(&[1; 7], &value, None), Err(BatchError::Key(_))));
+}
+
+/// Slots count as texts do: those of thousands of columns would be hundreds of megabytes otherwise.
+#[test]
+fn batches_of_many_columns_have_few_rows() {
+    const COLUMNS: usize = 2000;
+    let types: Vec<ColumnType> = [ColumnType::Int64, ColumnType::Utf8].into_iter().cycle().take(COLUMNS).collect();
+    let history = history(KeyType::Int64, points(), &types);
+    let mut value = Vec::new();
+    Record::at(1, 1.0, 2.0, vec![Value::Null; COLUMNS]).encode(&history, &mut value).expect("a valid record");
+    let bytes_max = 1 << 20;
+    let mut builder = BatchBuilder::new(&history, None, false).expect("all columns").with_bytes_max(bytes_max);
+    while !builder.is_full() {
+        assert!(builder.rows_left() > 0);
+        builder.append(&terrane::key::encode_int(1), &value, None).expect("room for a row");
+    }
+    assert_eq!((builder.rows_left(), builder.bytes_left()), (0, 0));
+    let rows = builder.rows();
+    assert!((40..150).contains(&rows), "{rows}");
+    let taken = builder.finish().expect("a batch").get_array_memory_size();
+    // Builders double, and each column has a few words of its own.
+    assert!(taken < 2 * bytes_max + COLUMNS * 300, "{taken}");
+
+    let mut tiny = BatchBuilder::new(&history, None, false).expect("all columns").with_bytes_max(1);
+    assert!(!tiny.is_full(), "a batch has one row at least");
+    tiny.append(&terrane::key::encode_int(1), &value, None).expect("room for a row");
+    assert!(tiny.is_full());
 }

@@ -18,7 +18,7 @@ use crate::value::ValueRef;
 /// Rows after which [`BatchBuilder::is_full`] asks for the batch to be finished.
 pub const BATCH_ROWS_MAX: usize = 8192;
 
-/// Bytes of text, binary data and geometries after which it does.
+/// Bytes of all columns after which it does, unless less is asked for.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
 
 /// Most bytes of variable length in a batch: Arrow's offsets are 32 bits wide.
@@ -34,7 +34,11 @@ pub struct BatchBuilder<'a> {
     columns: Vec<ColumnBuilder>,
     distance: Option<Float64Builder>,
     rows: usize,
+    /// Bytes of text, binary data and geometries.
     variable_bytes: usize,
+    /// Bytes that a row takes whatever it holds.
+    fixed_bytes: usize,
+    bytes_max: usize,
     /// Whether records need to be looked at; keys and distances come without them.
     reads_records: bool,
 }
@@ -89,13 +93,21 @@ impl<'a> BatchBuilder<'a> {
         }
         Ok(Self {
             history,
+            fixed_bytes: fields.iter().map(|field| slot_length(field.data_type())).sum(),
+            bytes_max: BATCH_BYTES_MAX,
             arrow: Arc::new(ArrowSchema::new(fields)),
             reads_records: columns.iter().any(|column| !matches!(column, ColumnBuilder::Key(..))),
             columns,
-            distance: distance.then(Float64Builder::new),
+            distance: distance.then(|| Float64Builder::with_capacity(0)),
             rows: 0,
             variable_bytes: 0,
         })
+    }
+
+    /// With batches of this many bytes, or one row. Builders that grow may have allocated up to twice as many.
+    #[must_use]
+    pub fn with_bytes_max(self, bytes_max: usize) -> Self {
+        Self { bytes_max, ..self }
     }
 
     /// Schema of the batches.
@@ -108,9 +120,20 @@ impl<'a> BatchBuilder<'a> {
         self.rows
     }
 
-    /// Bytes of text, binary data and geometries since the last batch.
-    pub fn variable_bytes(&self) -> usize {
-        self.variable_bytes
+    /// Bytes of all columns since the last batch.
+    pub fn bytes(&self) -> usize {
+        self.rows * self.fixed_bytes + self.variable_bytes
+    }
+
+    /// Bytes that are left until the batch is full.
+    pub fn bytes_left(&self) -> usize {
+        self.bytes_max.saturating_sub(self.bytes())
+    }
+
+    /// Most rows that may still come, if they hold nothing of variable length; 0 if the batch is full.
+    pub fn rows_left(&self) -> usize {
+        let by_bytes = if self.fixed_bytes == 0 { usize::MAX } else { self.bytes_left().div_ceil(self.fixed_bytes) };
+        BATCH_ROWS_MAX.saturating_sub(self.rows).min(by_bytes)
     }
 
     /// Whether `append` looks at record bytes, or keys are enough.
@@ -120,7 +143,7 @@ impl<'a> BatchBuilder<'a> {
 
     /// Whether the batch should be finished before more is appended.
     pub fn is_full(&self) -> bool {
-        self.rows >= BATCH_ROWS_MAX || self.variable_bytes >= BATCH_BYTES_MAX
+        self.rows >= BATCH_ROWS_MAX || self.rows > 0 && self.bytes() >= self.bytes_max
     }
 
     /// Appends a row from an encoded key and a stored record (which may be empty if
@@ -155,15 +178,28 @@ impl<'a> BatchBuilder<'a> {
     }
 }
 
+/// Bytes that one row takes in a column beside what is of variable length, its bit of validity taken as a byte.
+fn slot_length(data_type: &DataType) -> usize {
+    let length = match data_type {
+        DataType::Boolean => 1,
+        // Offsets of texts and binary data.
+        DataType::Date32 | DataType::Utf8 | DataType::Binary => 4,
+        _ => 8,
+    };
+    length + 1
+}
+
+// Builders begin empty: there may be thousands of columns and few rows.
+
 fn column_builder(schema: &Schema, name: &str, data_type: &DataType) -> ColumnBuilder {
     if name == schema.key.name {
         return ColumnBuilder::Key(schema.key.key_type, Values::new(data_type));
     }
     match (&schema.geometry, schema.column_index(name)) {
         (_, Some(index)) => ColumnBuilder::Attribute(index, Values::new(data_type)),
-        (GeometryColumn::Point { x, .. }, None) if name == x => ColumnBuilder::X(Float64Builder::new()),
-        (GeometryColumn::Point { .. }, None) => ColumnBuilder::Y(Float64Builder::new()),
-        (GeometryColumn::Geometry { .. }, None) => ColumnBuilder::Wkb(BinaryBuilder::new()),
+        (GeometryColumn::Point { x, .. }, None) if name == x => ColumnBuilder::X(Float64Builder::with_capacity(0)),
+        (GeometryColumn::Point { .. }, None) => ColumnBuilder::Y(Float64Builder::with_capacity(0)),
+        (GeometryColumn::Geometry { .. }, None) => ColumnBuilder::Wkb(BinaryBuilder::with_capacity(0, 0)),
     }
 }
 
@@ -220,16 +256,16 @@ fn coordinates(geometry: Option<GeometryRef<'_>>) -> Result<Option<(f64, f64)>, 
 impl Values {
     fn new(data_type: &DataType) -> Self {
         match data_type {
-            DataType::Boolean => Self::Bool(BooleanBuilder::new()),
-            DataType::Int64 => Self::Int(Int64Builder::new()),
-            DataType::UInt64 => Self::UInt(UInt64Builder::new()),
-            DataType::Float64 => Self::Float(Float64Builder::new()),
-            DataType::Utf8 => Self::Utf8(StringBuilder::new()),
-            DataType::Date32 => Self::Date(Date32Builder::new()),
+            DataType::Boolean => Self::Bool(BooleanBuilder::with_capacity(0)),
+            DataType::Int64 => Self::Int(Int64Builder::with_capacity(0)),
+            DataType::UInt64 => Self::UInt(UInt64Builder::with_capacity(0)),
+            DataType::Float64 => Self::Float(Float64Builder::with_capacity(0)),
+            DataType::Utf8 => Self::Utf8(StringBuilder::with_capacity(0, 0)),
+            DataType::Date32 => Self::Date(Date32Builder::with_capacity(0)),
             DataType::Timestamp(_, zone) => {
-                Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone_opt(zone.clone()))
+                Self::Timestamp(TimestampMicrosecondBuilder::with_capacity(0).with_timezone_opt(zone.clone()))
             }
-            _ => Self::Binary(BinaryBuilder::new()),
+            _ => Self::Binary(BinaryBuilder::with_capacity(0, 0)),
         }
     }
 

@@ -18,7 +18,7 @@ use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
 use super::{Query, check_origin, holds_points, nearest};
-use crate::batch::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder};
+use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::engine::PRIMARY;
 use crate::record::RecordView;
 use crate::snapshot::{ScanPosition, Snapshot};
@@ -221,27 +221,23 @@ impl Rows {
         let pages_before = self.snapshot.engine.cache.counters().pages_read;
         let history = self.snapshot.history.clone();
         let distances = matches!(self.source, Source::Nearest(_));
-        let result = BatchBuilder::new(&history, self.columns.as_deref(), distances).map_err(Error::from).and_then(
-            |mut builder| {
-                self.fill(&mut builder)?;
-                let filled = self.now_ns();
-                let batch = if builder.rows() > 0 { Some(builder.finish()?) } else { None };
-                self.add_time(CONDITIONS, filled);
-                Ok(batch)
-            },
-        );
+        let bytes_max = BATCH_BYTES_MAX.min(self.snapshot.engine.shares.work / 4);
+        let builder = BatchBuilder::new(&history, self.columns.as_deref(), distances).map_err(Error::from);
+        let result = builder.and_then(|builder| {
+            let mut builder = builder.with_bytes_max(bytes_max);
+            self.fill(&mut builder)?;
+            let filled = self.now_ns();
+            let batch = if builder.rows() > 0 { Some(builder.finish()?) } else { None };
+            self.add_time(CONDITIONS, filled);
+            Ok(batch)
+        });
         self.failed = result.is_err();
         self.add_pages_read(pages_before);
         result
     }
 
     fn is_full(&self, builder: &BatchBuilder<'_>) -> bool {
-        self.left == 0 || builder.is_full() || builder.variable_bytes() > self.batch_bytes_max()
-    }
-
-    /// Bytes of variable length after which a batch ends.
-    fn batch_bytes_max(&self) -> usize {
-        BATCH_BYTES_MAX.min(self.snapshot.engine.shares.work / 4)
+        self.left == 0 || builder.is_full()
     }
 
     fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
@@ -298,9 +294,9 @@ impl Rows {
         while !self.is_full(builder) && self.taken < self.chunk.len() {
             let started = self.now_ns();
             // No more than can become rows, or they would be looked up twice.
-            let rows = LOOKUPS.min(BATCH_ROWS_MAX - builder.rows());
+            let rows = LOOKUPS.min(builder.rows_left().max(1));
             let rows = usize::try_from(self.left).map_or(rows, |left| left.min(rows));
-            let room = self.batch_bytes_max().saturating_sub(builder.variable_bytes()).clamp(1, LOOKUP_BYTES);
+            let room = builder.bytes_left().clamp(1, LOOKUP_BYTES);
             let mut bytes = 0;
             while group.len() < rows
                 && bytes < room
@@ -354,7 +350,6 @@ impl Rows {
     fn fill_from_primary(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let started = self.now_ns();
         let snapshot = self.snapshot.clone();
-        let budget = self.batch_bytes_max();
         let Source::Primary(position) = &mut self.source else { return Ok(()) };
         let (filters, explanation, left) = (&self.filters, &mut self.explanation, &mut self.left);
         snapshot.visit_records_from(position, &mut |key, stored| {
@@ -366,7 +361,7 @@ impl Rows {
             builder.append(key, stored, None)?;
             explanation.matches += 1;
             *left -= 1;
-            let full = *left == 0 || builder.is_full() || builder.variable_bytes() > budget;
+            let full = *left == 0 || builder.is_full();
             Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         self.add_time(PRIMARY_SCAN, started);
