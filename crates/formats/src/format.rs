@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::error::{FormatError, Location};
 use crate::input::{Compression, Input};
 use crate::json::probe::{JsonShape, shape_of};
+use crate::source::DECODED_BYTES_MAX;
 
 /// How much of a file is looked at.
 const HEAD_BYTES: usize = 64 << 10;
@@ -88,7 +89,7 @@ const FOREIGN_EXTENSIONS: [(&str, &str); 14] = [
 /// # Errors
 /// When the file cannot be read, is empty, or has a format that is not supported.
 pub fn detect(path: &Path) -> Result<Format, FormatError> {
-    detect_input(&Input::new(path)?)
+    detect_input(&Input::new(path, DECODED_BYTES_MAX)?)
 }
 
 pub(crate) fn detect_input(input: &Input) -> Result<Format, FormatError> {

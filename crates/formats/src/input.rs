@@ -11,6 +11,11 @@ use crate::error::{FormatError, Location};
 
 const BUFFER_BYTES: usize = 1 << 16;
 
+/// Logarithms of the windows that a Zstandard decoder allocates, as a frame asks for: what ordinary levels take is always
+/// allowed (8 MiB), and what every decoder takes without being asked to is the most (128 MiB).
+const WINDOW_LOG_MIN: u32 = 23;
+const WINDOW_LOG_MAX: u32 = 27;
+
 /// How the bytes of a file are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -39,6 +44,8 @@ impl Compression {
 pub(crate) struct Input {
     pub path: PathBuf,
     pub compression: Compression,
+    /// Logarithm of the largest window of a Zstandard frame.
+    window_log_max: u32,
     /// The name without the extension of its compression.
     pub inner_name: String,
 }
@@ -47,8 +54,8 @@ pub(crate) struct Input {
 pub(crate) type Content = Box<dyn BufRead + Send>;
 
 impl Input {
-    /// Opens `path` far enough to know its compression.
-    pub(crate) fn new(path: &Path) -> Result<Input, FormatError> {
+    /// Opens `path` far enough to know its compression. Decoding may take about so many bytes.
+    pub(crate) fn new(path: &Path, bytes_max: u64) -> Result<Input, FormatError> {
         let mut file = open_file(path)?;
         let mut head = [0; 4];
         let length = read_up_to(&mut file, &mut head).map_err(|e| FormatError::reading(path, e))?;
@@ -56,7 +63,8 @@ impl Input {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let inner_name =
             [".gz", ".zst", ".zstd"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name).to_string();
-        Ok(Input { path: path.to_path_buf(), compression, inner_name })
+        let window_log_max = bytes_max.max(1).ilog2().clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
+        Ok(Input { path: path.to_path_buf(), compression, window_log_max, inner_name })
     }
 
     /// The content from its start.
@@ -68,7 +76,9 @@ impl Input {
                 Box::new(BufReader::with_capacity(BUFFER_BYTES, flate2::read::MultiGzDecoder::new(file)))
             }
             Compression::Zstd => {
-                let decoder = zstd::Decoder::new(file).map_err(|e| FormatError::reading(&self.path, e))?;
+                let mut decoder = zstd::Decoder::new(file).map_err(|e| FormatError::reading(&self.path, e))?;
+                decoder.window_log_max(self.window_log_max).map_err(|e| FormatError::reading(&self.path, e))?;
+                let decoder = Windowed { decoder, window_log_max: self.window_log_max };
                 Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
             }
         })
@@ -79,6 +89,27 @@ impl Input {
         let mut head = Vec::new();
         self.content()?.take(length as u64).read_to_end(&mut head).map_err(|e| FormatError::reading(&self.path, e))?;
         Ok(head)
+    }
+}
+
+/// A Zstandard decoder that says what to do about a frame whose window is too large.
+struct Windowed<D> {
+    decoder: D,
+    window_log_max: u32,
+}
+
+impl<D: Read> Read for Windowed<D> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.decoder.read(buffer).map_err(|error| {
+            if !error.to_string().contains("too much memory") {
+                return error;
+            }
+            let window = (1_u64 << self.window_log_max) >> 20;
+            io::Error::other(format!(
+                "to decode it takes a window of more than {window} MiB: compress it again without --long and --ultra, \
+                 or allow more memory"
+            ))
+        })
     }
 }
 

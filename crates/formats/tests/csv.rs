@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use terrane_formats::{ColumnType, Format, GeometryColumns, Header, ReadOptions};
+use terrane_formats::{ColumnType, Format, GeometryColumns, Header, ReadOptions, open};
 
 fn some(values: &[&str]) -> Vec<Option<String>> {
     values.iter().map(|value| Some(value.to_string())).collect()
@@ -199,6 +199,27 @@ fn compressed_files_read_the_same_and_cut_ones_fail() {
         let error = read_text(name, &bytes[..bytes.len() - 6]).expect_err(name).to_string();
         assert!(error.contains("cut short") || error.contains("decoded"), "{error}");
     }
+}
+
+/// The decoder allocates the window that the file asks for.
+#[test]
+fn a_large_window_of_compressed_text_is_refused_where_memory_is_small() {
+    let text = format!("id,name\n1,{}\n", "a".repeat(9 << 20));
+    let compressed = |window_log| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+        encoder.window_log(window_log).expect("a window");
+        encoder.write_all(text.as_bytes()).expect("a vector takes everything");
+        TestFile::new("a.csv.zst", encoder.finish().expect("a vector takes everything"))
+    };
+    let read = |file: &TestFile, decoded_bytes_max| {
+        open(&file.path, &ReadOptions { decoded_bytes_max: Some(decoded_bytes_max), ..ReadOptions::default() })
+    };
+    let (ordinary, long) = (compressed(23), compressed(24));
+    assert!(read(&ordinary, 1 << 20).is_ok());
+    assert!(read(&long, 1 << 24).is_ok());
+    let error = read(&long, 1 << 20).err().expect("a window of 16 MiB").to_string();
+    assert!(error.contains("window of more than 8 MiB") && error.contains("--long"), "{error}");
+    assert!(terrane_formats::detect(&long.path).is_ok());
 }
 
 #[test]
