@@ -32,9 +32,13 @@ pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> 
     Ok(format)
 }
 
-/// What writers have to know of a dataset.
-pub fn write_options(schema: &Schema) -> WriteOptions {
+/// Most bytes of a row group of Parquet, and the least to which a small limit of memory brings it.
+const ROW_GROUP_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=64 << 20;
+
+/// What writers have to know of a dataset, and of the memory that they may take.
+pub fn write_options(schema: &Schema, working_memory: usize) -> WriteOptions {
     WriteOptions {
+        row_group_bytes_max: (working_memory / 2).clamp(*ROW_GROUP_BYTES.start(), *ROW_GROUP_BYTES.end()),
         geometry: match &schema.geometry {
             GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: x.clone(), y: y.clone() },
             GeometryColumn::Geometry { name } => GeometryColumns::Column { name: name.clone() },
@@ -45,9 +49,9 @@ pub fn write_options(schema: &Schema) -> WriteOptions {
 }
 
 /// A writer of a dataset's rows onto standard output.
-pub fn rows_to_stdout(format: OutputFormat, schema: &Schema) -> Box<dyn Writer> {
+pub fn rows_to_stdout(format: OutputFormat, schema: &Schema, working_memory: usize) -> Box<dyn Writer> {
     let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
-    writer(format, output, write_options(schema))
+    writer(format, output, write_options(schema, working_memory))
 }
 
 /// Prints one line on standard output.

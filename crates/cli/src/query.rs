@@ -2,6 +2,7 @@
 
 use terrane::schema::Schema;
 use terrane::{Explanation, Filter, Query, Snapshot};
+use terrane_formats::Writer;
 
 use crate::args::{Common, QueryArguments, QueryFormat};
 use crate::failure::Failure;
@@ -18,7 +19,10 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     let schema = snapshot.schema();
     let explanation = match arguments.count {
         true => count(&snapshot, &schema, &query, arguments.explain)?,
-        false => Some(print_rows(&snapshot, &schema, &query, format)?),
+        false => {
+            let writer = output::rows_to_stdout(output::row_format(format)?, &schema, place::working_memory(common));
+            Some(print_rows(&snapshot, &query, writer)?)
+        }
     };
     match explanation.filter(|_| arguments.explain) {
         Some(explanation) => explain(&explanation, format, messages),
@@ -49,13 +53,7 @@ fn build(arguments: &QueryArguments) -> Result<Query, Failure> {
     Ok(query)
 }
 
-fn print_rows(
-    snapshot: &Snapshot,
-    schema: &Schema,
-    query: &Query,
-    format: Option<QueryFormat>,
-) -> Result<Explanation, Failure> {
-    let mut writer = output::rows_to_stdout(output::row_format(format)?, schema);
+fn print_rows(snapshot: &Snapshot, query: &Query, mut writer: Box<dyn Writer>) -> Result<Explanation, Failure> {
     let mut rows = snapshot.query(query)?;
     writer.begin(rows.schema())?;
     for batch in rows.by_ref() {

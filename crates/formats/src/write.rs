@@ -88,11 +88,18 @@ pub struct WriteOptions {
     pub planar: bool,
     /// Tables: how wide a column may be, in characters.
     pub column_width_max: usize,
+    /// Parquet: bytes in memory after which a row group is written out.
+    pub row_group_bytes_max: usize,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        WriteOptions { geometry: GeometryColumns::None, planar: false, column_width_max: 40 }
+        WriteOptions {
+            geometry: GeometryColumns::None,
+            planar: false,
+            column_width_max: 40,
+            row_group_bytes_max: 64 << 20,
+        }
     }
 }
 

@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use crate::support::{read_text, written};
+use crate::support::{TestFile, read_text, written};
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray, UInt64Array,
 };
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use terrane_formats::{Format, GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
 
 fn sample() -> RecordBatch {
@@ -72,6 +73,31 @@ fn geojson_takes_its_geometry_from_wkb_or_coordinates() {
     let geojson = text(OutputFormat::GeoJson, coordinates);
     assert!(geojson.contains(r#""geometry":{"type":"Point","coordinates":[0.1,-5.0]}"#), "{geojson}");
     assert!(geojson.contains(r#""geometry":null"#) && !geojson.contains("\"lon\""), "{geojson}");
+}
+
+#[test]
+fn row_groups_of_parquet_end_when_their_memory_is_used() {
+    let numbers: Vec<i64> = (0..200_000).map(|number: i64| number.wrapping_mul(0x5851_f42d_4c95_7f2d)).collect();
+    let batches: Vec<RecordBatch> = numbers
+        .chunks(5000)
+        .map(|chunk| RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(chunk.to_vec())) as ArrayRef)]))
+        .collect::<Result<_, _>>()
+        .expect("a column");
+    let row_groups = |row_group_bytes_max| {
+        let mut bytes = Vec::new();
+        let mut output =
+            writer(OutputFormat::Parquet, &mut bytes, WriteOptions { row_group_bytes_max, ..WriteOptions::default() });
+        output.begin(&batches[0].schema()).expect("a schema");
+        batches.iter().for_each(|batch| output.write(batch).expect("a vector takes everything"));
+        output.finish().expect("a vector takes everything");
+        drop(output);
+        let file = TestFile::new("a.parquet", bytes);
+        let file = std::fs::File::open(&file.path).expect("a file");
+        SerializedFileReader::new(file).expect("Parquet").num_row_groups()
+    };
+    assert_eq!(row_groups(64 << 20), 1);
+    let several = row_groups(400_000);
+    assert!((3..=8).contains(&several), "{several}");
 }
 
 #[test]

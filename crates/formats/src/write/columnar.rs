@@ -16,9 +16,6 @@ use super::error::WriteError;
 use super::output::{Failure, GeometryIndex, Output, Sink};
 use super::{WriteOptions, Writer};
 
-/// After how many bytes in memory a row group is written out.
-const ROW_GROUP_BYTES_MAX: usize = 64 << 20;
-
 /// The schema with the geometry column marked as GeoArrow WKB.
 fn marked_schema(schema: &Schema, options: &WriteOptions) -> SchemaRef {
     let GeometryIndex::Column(geometry) = GeometryIndex::find_if_selected(schema, &options.geometry) else {
@@ -137,7 +134,7 @@ impl Writer for ParquetWriter<'_> {
         let (file, schema, failure) = self.open.as_mut().ok_or(WriteError::NotBegun)?;
         let batch = marked(batch, schema)?;
         file.write(&batch).map_err(|error| failure.explain(error))?;
-        if file.in_progress_size() > ROW_GROUP_BYTES_MAX {
+        if file.memory_size() > self.options.row_group_bytes_max {
             file.flush().map_err(|error| failure.explain(error))?;
         }
         Ok(())
