@@ -119,7 +119,7 @@ impl Import<'_> {
 
     /// Hands the rows of all files to the importer.
     fn read_files(&mut self, first: Source, importer: &mut Importer) -> Result<Positions, Failure> {
-        let mut positions = Positions::default();
+        let mut positions = Positions::new(place::working_memory(self.common) / 8);
         let mut next = Some(first);
         for (number, path) in self.arguments.files.iter().enumerate() {
             let mut schema = importer.schema().clone();

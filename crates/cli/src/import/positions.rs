@@ -1,8 +1,5 @@
 //! Where the rows of an import come from: its numbering over all files back to files and rows.
 
-/// Spans that are kept. Rows beyond are not told apart, which only messages suffer from.
-const SPANS_MAX: usize = 1 << 20;
-
 /// Rows that follow each other in the import and in a file.
 #[derive(Clone, Copy, Debug)]
 struct Span {
@@ -14,8 +11,10 @@ struct Span {
 }
 
 /// The origin of every row handed to an importer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Positions {
+    /// Spans that are kept. Rows beyond are not told apart, which only messages suffer from.
+    spans_max: usize,
     spans: Vec<Span>,
     file: usize,
     next: u64,
@@ -25,6 +24,13 @@ pub struct Positions {
 }
 
 impl Positions {
+    /// None so far; they take up to so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        // A vector that grows has room for twice as many.
+        let spans_max = (bytes_max / size_of::<Span>() / 2).max(1);
+        Self { spans_max, spans: Vec::new(), file: 0, next: 0, expected: None, is_full: false }
+    }
+
     /// From here on rows come from another file.
     pub fn begin_file(&mut self, file: usize) {
         self.file = file;
@@ -35,7 +41,7 @@ impl Positions {
     pub fn push(&mut self, rows: &[u64]) {
         for &row in rows {
             if self.expected != Some(row) && !self.is_full {
-                self.is_full = self.spans.len() == SPANS_MAX;
+                self.is_full = self.spans.len() == self.spans_max;
                 self.spans.push(Span { start: self.next, row, file: self.file });
             }
             self.expected = Some(row + 1);
@@ -61,7 +67,7 @@ mod tests {
 
     #[test]
     fn rows_are_found_over_gaps_and_files() {
-        let mut positions = Positions::default();
+        let mut positions = Positions::new(1 << 10);
         positions.begin_file(0);
         positions.push(&[1, 2, 4]);
         positions.push(&[5]);
@@ -72,5 +78,14 @@ mod tests {
         assert_eq!(found[..6], wanted.map(Some));
         assert_eq!(found[6], None);
         assert_eq!(positions.spans.len(), 4);
+    }
+
+    #[test]
+    fn spans_beyond_those_that_fit_are_not_told_apart() {
+        let mut positions = Positions::new(3 * 2 * size_of::<Span>());
+        positions.push(&[1, 3, 5, 7, 9, 10]);
+        let found: Vec<_> = (0..6).map(|number| positions.find(number)).collect();
+        assert_eq!(found, [Some((0, 1)), Some((0, 3)), Some((0, 5)), None, None, None]);
+        assert_eq!(positions.spans.len(), 4, "the last one says where they end");
     }
 }
