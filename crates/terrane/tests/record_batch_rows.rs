@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::record_support::*;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, DictionaryArray, Float32Array, Float64Array, Int16Array, Int64Array, NullArray,
-    RecordBatch, StringArray, TimestampMillisecondArray, UInt64Array,
+    RecordBatch, StringArray, TimestampMillisecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use terrane::batch::{BatchError, BatchRecords, RowGeometry};
 use terrane::key::{Key, KeyType};
@@ -85,6 +85,20 @@ fn other_encodings_of_a_type_are_taken() {
         Value::Int(8),
     ];
     assert_eq!(read_row(&batch(columns), &history, 0), Ok(Record::at(3, 10.0, 0.5, values)));
+}
+
+#[test]
+fn nanoseconds_are_taken_where_they_are_whole_microseconds() {
+    let history = history(KeyType::Int64, points(), &[ColumnType::Timestamp { utc: false }]);
+    let with = |nanoseconds: i64| {
+        let mut columns = xy();
+        columns.push(("c0", Arc::new(TimestampNanosecondArray::from(vec![nanoseconds])) as ArrayRef));
+        batch(columns)
+    };
+    let taken = read_row(&with(-3000), &history, 0).expect("whole microseconds");
+    assert_eq!(taken.values, [Value::Timestamp(-3)]);
+    let refused = read_row(&with(-3001), &history, 0).expect_err("finer than stored").to_string();
+    assert!(refused.contains("c0") && refused.contains("-3001 nanoseconds"), "{refused}");
 }
 
 #[test]

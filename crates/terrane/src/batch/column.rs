@@ -1,10 +1,14 @@
 //! One input column, with its type resolved.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, UInt64Type};
+use arrow_array::types::{
+    Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampNanosecondType, UInt64Type,
+};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, StringArray,
-    TimestampMicrosecondArray, UInt64Array,
+    TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
@@ -25,6 +29,8 @@ pub(super) enum ColumnValues {
     Binary(BinaryArray),
     Date(Date32Array),
     Timestamp(TimestampMicrosecondArray),
+    /// Of which those are taken that are whole microseconds.
+    Nanoseconds(TimestampNanosecondArray),
 }
 
 impl ColumnValues {
@@ -56,10 +62,12 @@ impl ColumnValues {
             ColumnType::Binary => Self::binary(array),
             ColumnType::Date => Ok(Self::Date(cast(array, &DataType::Date32)?.as_primitive::<Date32Type>().clone())),
             ColumnType::Timestamp { .. } => {
-                let zone = match found {
-                    DataType::Timestamp(_, zone) => zone.clone(),
-                    _ => None,
-                };
+                let (unit, zone) = timestamp_parts(found);
+                // A cast would cut what is finer.
+                if unit == TimeUnit::Nanosecond {
+                    let array = cast(array, &DataType::Timestamp(unit, zone))?;
+                    return Ok(Self::Nanoseconds(array.as_primitive::<TimestampNanosecondType>().clone()));
+                }
                 let array = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone))?;
                 Ok(Self::Timestamp(array.as_primitive::<TimestampMicrosecondType>().clone()))
             }
@@ -83,7 +91,7 @@ impl ColumnValues {
     }
 
     /// The value in a row of the batch; an integer beyond int64 is refused unless the
-    /// attribute is a float that can be exactly this integer.
+    /// attribute is a float that can be exactly this integer, and so is an instant between two microseconds.
     #[inline]
     pub(super) fn value(&self, row: usize, wanted: ColumnType) -> Result<ValueRef<'_>, String> {
         let value = match self {
@@ -95,6 +103,10 @@ impl ColumnValues {
             Self::Binary(array) if array.is_valid(row) => ValueRef::Binary(array.value(row)),
             Self::Date(array) if array.is_valid(row) => ValueRef::Date(array.value(row)),
             Self::Timestamp(array) if array.is_valid(row) => ValueRef::Timestamp(array.value(row)),
+            Self::Nanoseconds(array) if array.is_valid(row) => match array.value(row) {
+                whole if whole % NANOSECONDS == 0 => ValueRef::Timestamp(whole / NANOSECONDS),
+                finer => return Err(format!("{finer} nanoseconds since 1970 are no whole number of microseconds")),
+            },
             Self::UInt(array) if array.is_valid(row) => {
                 let value = array.value(row);
                 match i64::try_from(value) {
@@ -124,6 +136,18 @@ impl ColumnValues {
 fn exact(integer: impl Into<i128> + Copy) -> Result<f64, String> {
     let integer = integer.into();
     exact_float(integer).ok_or_else(|| format!("{integer}: {INEXACT}"))
+}
+
+/// In a microsecond.
+const NANOSECONDS: i64 = 1000;
+
+/// Unit and time zone of timestamps, in a dictionary or not.
+fn timestamp_parts(data_type: &DataType) -> (TimeUnit, Option<Arc<str>>) {
+    match data_type {
+        DataType::Timestamp(unit, zone) => (*unit, zone.clone()),
+        DataType::Dictionary(_, values) => timestamp_parts(values),
+        _ => (TimeUnit::Microsecond, None),
+    }
 }
 
 /// Whether the values are 64-bit unsigned integers, in a dictionary or not.
