@@ -126,6 +126,10 @@ impl Manifest {
     fn encode(&self) -> Result<Vec<u8>> {
         let body = serde_json::to_vec(self)
             .map_err(|error| Error::Invalid(format!("the manifest cannot be written: {error}")))?;
+        if body.len() as u64 > BODY_LEN_MAX {
+            let reason = format!("the manifest would have {} bytes, of {BODY_LEN_MAX} at most", body.len());
+            return Err(Error::Invalid(format!("{reason}: too many datasets, columns or components")));
+        }
         let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
