@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use crate::support::small_options;
 use crate::support::workload::{MAIN, first_schema};
-use terrane::{AtomicBatch, Dataset, Durability, Error, Key, LogOptions, Options, Query, Record, Store, Value};
+use terrane::{
+    AtomicBatch, Dataset, Durability, Error, Key, LogOptions, OnConflict, Options, Query, Record, Store, Value,
+};
 use terrane_storage::MemoryStorage;
+use terrane_storage::crash::{Controller, DiskEvent, Event};
 
 /// The memory components' share of the memory limit.
 const SHARE: usize = terrane::MEMORY_LIMIT_MIN / 8 * 3;
@@ -52,4 +55,23 @@ fn a_batch_that_would_fill_the_memory_components_is_refused_whole() {
         assert!(store.check(false).unwrap().findings.is_empty());
         assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&Query::new()).unwrap(), changes);
     }
+}
+
+/// What the log holds until it is synced counts too.
+#[test]
+fn rows_of_a_long_batch_are_written_before_they_fill_the_memory() {
+    let controller = Controller::new();
+    let log = LogOptions { segment_size: 16 << 20, first_segment_size: 16 << 20, spare_segments: 0 };
+    let store = Store::open_on(controller.storage(), Options { log, ..small_options() }).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let record =
+        |key: i64| Record::at(key, key as f64 / 1e6, 1.0, vec![Value::Utf8("t".repeat(TEXT_LENGTH)), Value::Int(key)]);
+    let records: Vec<Record> = (0..32).map(record).collect();
+    let batch = crate::support::workload::batch(&dataset.schema(), &records);
+    let before = controller.events();
+    assert_eq!(dataset.write_batch(&batch, OnConflict::Refuse).unwrap().keys.len(), records.len());
+    let is_sync = |event: &&Event| matches!(event, Event::Disk(DiskEvent::Sync { .. }));
+    let syncs = controller.log()[before..].iter().filter(is_sync).count();
+    // 2 MiB of texts, and a working memory of which a quarter is half of one.
+    assert!((3..=8).contains(&syncs), "{syncs}");
 }

@@ -44,7 +44,8 @@ impl Dataset {
     /// visible on return. Without a key column, keys are numbered on from the largest.
     ///
     /// Locks are tried row by row; where one is taken, what was written so far is committed and
-    /// synced before waiting for it (Kim 2016, section 3.4.2).
+    /// synced before waiting for it (Kim 2016, section 3.4.2). So it is each time that the log holds a quarter of the working
+    /// memory of it.
     ///
     /// # Errors
     /// Columns that do not fit the schema (nothing is written then); no space or a failed sync
@@ -94,6 +95,8 @@ impl Dataset {
     ) -> Result<()> {
         let key_type = self.schema().key.key_type;
         let (mut key, mut value) = (Vec::new(), Vec::new());
+        // Bytes that the log holds in memory until they are written, when an acknowledgement waits for them.
+        let mut pending = 0;
         for row in 0..rows.rows() {
             key.clear();
             value.clear();
@@ -131,6 +134,13 @@ impl Dataset {
                 Ok(committed) => {
                     *last = committed.or(*last);
                     outcome.keys.push(decoded);
+                    pending += key.len() + value.len();
+                    if pending > self.engine.shares.work / 4
+                        && let Some(committed) = last.take()
+                    {
+                        self.engine.acknowledge(committed).inspect_err(|_| outcome.keys.clear())?;
+                        pending = 0;
+                    }
                 }
                 Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
                 Err(error) => return Err(error),
