@@ -32,6 +32,14 @@ pub enum Error {
         /// Most possible.
         most: usize,
     },
+    /// Entries that validate themselves have to lie in one line each.
+    #[error(
+        "entries in {dimensions} dimensions are longer than a line, and cannot validate themselves: use leaves with bitmaps"
+    )]
+    LongEntries {
+        /// Dimensions of the tree.
+        dimensions: usize,
+    },
     /// The tree in the pool is of another shape than the program wants.
     #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]
     OtherShape {

@@ -29,6 +29,6 @@ mod error;
 mod rtree;
 
 pub use error::{Error, Result};
-pub use rtree::fbr::{Census, FbrTree, Options, Rebalancing, SearchMode};
+pub use rtree::fbr::{Census, FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 pub use rtree::{Rect, Split};
 pub use terrane_pmem::PersistenceDomain;

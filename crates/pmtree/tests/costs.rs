@@ -5,15 +5,19 @@ mod support;
 use std::collections::BTreeMap;
 
 use rand::Rng;
-use support::{options, random};
+use support::{FORMS, options, random};
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
-use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode, Split};
+use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
 use terrane_storage::MemoryStorage;
 
 type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
 
 fn tree<const D: usize>(fan_out: usize, rebalancing: Rebalancing) -> Tree<D> {
-    let options = options(PersistenceDomain::Adr, fan_out, rebalancing);
+    tree_of(LeafForm::Bitmap, fan_out, rebalancing)
+}
+
+fn tree_of<const D: usize>(leaves: LeafForm, fan_out: usize, rebalancing: Rebalancing) -> Tree<D> {
+    let options = Options { leaves, ..options(PersistenceDomain::Adr, fan_out, rebalancing) };
     FbrTree::create(&MemoryStorage::new(), "tree", &options).unwrap()
 }
 
@@ -36,9 +40,26 @@ fn an_insertion_into_a_leaf_takes_two_flushes_and_two_fences() {
     }
 }
 
+#[test]
+fn an_insertion_that_validates_itself_takes_one_flush_and_one_fence() {
+    let small = tree_of::<3>(LeafForm::SelfValidating, 55, Rebalancing::InPlace);
+    let rects: Vec<Rect<3>> = (0..54).map(|number| Rect::point([f64::from(number); 3]).unwrap()).collect();
+    for rect in &rects {
+        assert_eq!(flushes_and_fences(counted(&small, |tree| tree.insert(rect, 1).unwrap())), (1, 1));
+    }
+    let deletion = counted(&small, |tree| assert!(tree.delete(&rects[7], 1).unwrap()));
+    assert_eq!(flushes_and_fences(deletion), (1, 1));
+    let again = counted(&small, |tree| tree.insert(&rects[7], 1).unwrap());
+    assert_eq!((flushes_and_fences(again), again.lines_flushed), ((1, 1), 1));
+    let search = counted(&small, |tree| tree.window(&rects[7], SearchMode::Validated, |_, _| {}).unwrap());
+    assert_eq!((flushes_and_fences(search), search.stores), ((0, 0), 0));
+}
+
 /// Of insertions that split nothing: two flushes, one for each box that grows, and two fences.
-fn insertion_costs<const D: usize>(rebalancing: Rebalancing) {
-    let tree = tree::<D>(8, rebalancing);
+fn insertion_costs<const D: usize>(leaves: LeafForm, rebalancing: Rebalancing) {
+    let tree = tree_of::<D>(leaves, 8, rebalancing);
+    // Of the leaf, without what grows.
+    let least = if leaves == LeafForm::SelfValidating { 1 } else { 2 };
     let mut random = random(1);
     let mut costs = BTreeMap::new();
     for payload in 0..2000 {
@@ -46,7 +67,9 @@ fn insertion_costs<const D: usize>(rebalancing: Rebalancing) {
         let rect = Rect::point(position).unwrap();
         let cost = counted(&tree, |tree| tree.insert(&rect, payload).unwrap());
         // A split acquires a block.
-        if cost.fences == 2 {
+        let has_grown = u64::from(cost.flushes > least);
+        let fences = if leaves == LeafForm::SelfValidating { 1 + has_grown } else { 2 };
+        if cost.fences == fences {
             *costs.entry(cost.flushes).or_insert(0) += 1;
             assert_eq!(cost.flushes, cost.lines_flushed, "no line is flushed twice");
         } else {
@@ -54,14 +77,16 @@ fn insertion_costs<const D: usize>(rebalancing: Rebalancing) {
         }
     }
     let levels = 5;
-    assert!(costs.keys().all(|flushes| (2..=2 + levels).contains(flushes)), "{costs:?}");
-    assert!(costs[&2] > 100 && costs[&3] > 100, "{costs:?}");
+    assert!(costs.keys().all(|flushes| (least..=least + levels).contains(flushes)), "{costs:?}");
+    assert!(costs[&least] > 100 && costs[&(least + 1)] > 100, "{costs:?}");
 }
 
 #[test]
 fn each_box_that_grows_takes_one_more_flush() {
-    insertion_costs::<2>(Rebalancing::InPlace);
-    insertion_costs::<3>(Rebalancing::CopyOnWrite);
+    for leaves in FORMS {
+        insertion_costs::<2>(leaves, Rebalancing::InPlace);
+        insertion_costs::<3>(leaves, Rebalancing::CopyOnWrite);
+    }
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rand::Rng;
-use support::{BOTH, Model, options, random, rect};
+use support::{Model, configurations, random, rect};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
-use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
 
@@ -149,11 +149,6 @@ fn expect(outcome: Checked<()>, image: &Image) {
     }
 }
 
-/// Small nodes first, then ones with bitmaps of two words.
-fn configurations() -> impl Iterator<Item = (usize, Rebalancing)> {
-    [4, 60].into_iter().flat_map(|fan_out| BOTH.map(|rebalancing| (fan_out, rebalancing)))
-}
-
 fn is_soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
 }
@@ -171,9 +166,9 @@ fn steps_for(fan_out: usize) -> Vec<Step> {
 #[test]
 fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr] {
-        for (fan_out, rebalancing) in configurations() {
-            let history = history(&steps_for(fan_out), options(domain, fan_out, rebalancing), None);
-            for (cut, steps) in history.cuts().step_by(stride(fan_out)) {
+        for options in configurations(domain) {
+            let history = history(&steps_for(options.fan_out), options.clone(), None);
+            for (cut, steps) in history.cuts().step_by(stride(options.fan_out)) {
                 for image in history.controller.images(cut, &BUDGET, 1) {
                     expect(history.recover(&*image.storage(), steps), &image);
                 }
@@ -184,8 +179,8 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
 
 #[test]
 fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
-    for (fan_out, rebalancing) in configurations() {
-        let history = history(&steps_for(fan_out), options(PersistenceDomain::PageCache, fan_out, rebalancing), None);
+    for options in configurations(PersistenceDomain::PageCache) {
+        let history = history(&steps_for(options.fan_out), options.clone(), None);
         for cut in 0..=history.controller.events() {
             let Some(steps) = history.steps_done(cut) else { continue };
             let image = history.controller.process_kill(cut);
@@ -200,8 +195,8 @@ fn a_power_loss_inside_recovery_changes_nothing_of_it() {
     let sparse = if is_soak() { 1 } else { 11 };
     let extremes = Budget { exhaustive_pending: 0, samples: 0, ..BUDGET };
     let few = Budget { exhaustive_pending: 4, samples: 4, ..BUDGET };
-    for (fan_out, rebalancing) in configurations() {
-        let history = history(&steps_for(fan_out), options(PersistenceDomain::Adr, fan_out, rebalancing), None);
+    for options in configurations(PersistenceDomain::Adr) {
+        let history = history(&steps_for(options.fan_out), options.clone(), None);
         for (cut, steps) in history.cuts().step_by(sparse) {
             let losses = history.controller.images(cut, &extremes, 1);
             for image in losses.chain([history.controller.process_kill(cut)]) {
@@ -217,6 +212,27 @@ fn a_power_loss_inside_recovery_changes_nothing_of_it() {
     }
 }
 
+/// A process that was killed leaves stores that were not made durable. What the next one sees of them stays.
+#[test]
+fn what_is_seen_after_a_kill_survives_a_power_loss() {
+    let few = Budget { exhaustive_pending: 4, samples: 4, ..BUDGET };
+    for options in configurations(PersistenceDomain::Adr).filter(|options| options.fan_out < 10) {
+        let history = history(&steps_for(options.fan_out), options, None);
+        for cut in 0..=history.controller.events() {
+            let Some(steps) = history.steps_done(cut) else { continue };
+            let restarted = history.controller.process_kill(cut).restart();
+            let tree: FbrTree<2, Traced> = FbrTree::open(&*restarted.storage(), "tree", &history.options).unwrap();
+            let seen = payloads(&tree);
+            for image in restarted.images(restarted.events(), &few, 1) {
+                expect(history.recover(&*image.storage(), steps), &image);
+                let tree: FbrTree<2, Traced> = FbrTree::open(&*image.storage(), "tree", &history.options).unwrap();
+                // What was under way, and is seen as done, is done.
+                assert_eq!(payloads(&tree), seen, "after {cut} events: {image:?}");
+            }
+        }
+    }
+}
+
 /// The names under which the tree flushes and fences, after it was created; those of the pool have tests of their own.
 fn sites(controller: &Controller) -> BTreeSet<(Instruction, &'static str)> {
     Instruction::sites_after(controller, 0).into_iter().filter(|(_, site)| site.starts_with("fbr.")).collect()
@@ -226,8 +242,8 @@ fn sites(controller: &Controller) -> BTreeSet<(Instruction, &'static str)> {
 fn no_flush_and_no_fence_can_be_left_out() {
     let mut needless = Vec::new();
     let mut caught_before = BTreeSet::new();
-    for (fan_out, rebalancing) in configurations() {
-        let options = options(PersistenceDomain::Adr, fan_out, rebalancing);
+    for options in configurations(PersistenceDomain::Adr) {
+        let fan_out = options.fan_out;
         let steps = steps_for(fan_out);
         for dropped in sites(&history(&steps, options.clone(), None).controller) {
             // What small nodes have shown is shown again by larger ones only in a long search.
@@ -245,7 +261,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
             if is_caught {
                 caught_before.insert(dropped);
             } else {
-                needless.push((fan_out, rebalancing, dropped));
+                needless.push((fan_out, options.leaves, options.rebalancing, dropped));
             }
         }
     }

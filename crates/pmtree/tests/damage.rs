@@ -3,7 +3,7 @@
 mod support;
 
 use rand::Rng;
-use support::{BOTH, options, random, rect};
+use support::{BOTH, FORMS, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
@@ -54,8 +54,8 @@ fn use_all(storage: &dyn Storage, options: &Options) -> Result<(), Error> {
 #[test]
 fn any_word_may_be_damaged() {
     let mut caught = 0;
-    for rebalancing in BOTH {
-        let options = options(PersistenceDomain::PageCache, 4, rebalancing);
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
+        let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, rebalancing) };
         let sound = bytes(&filled(&options));
         use_all(&with(&sound), &options).unwrap();
         // What is beyond the last block holds nothing.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 
 use interrupting::{At, Interrupting, interrupt};
-use support::{BOTH, Model, options, random, rect};
+use support::{FORMS, Model, configurations, options, random, rect};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::Storage;
@@ -27,8 +27,7 @@ enum Operation {
 #[derive(Clone, Debug)]
 struct Scenario {
     name: &'static str,
-    fan_out: usize,
-    rebalancing: Rebalancing,
+    options: Options,
     entries: Vec<(Rect<2>, u64)>,
     operations: Vec<Operation>,
 }
@@ -51,39 +50,34 @@ fn inserts(count: u64) -> Vec<Operation> {
 /// used again, once and as often as a version of 8 bits has values.
 fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
-    for rebalancing in BOTH {
-        for fan_out in [4, 60] {
-            let scenario = |name, entries, operations| Scenario { name, fan_out, rebalancing, entries, operations };
-            let few = if fan_out == 4 { 21 } else { 75 };
-            scenarios.push(scenario("splits", entries(few), inserts(few)));
-            scenarios.push(scenario("a split of the root", entries(fan_out as u64), inserts(1)));
-            let all = entries(few);
-            let deletes = all.iter().take(few as usize - 3).map(|&(rect, payload)| Operation::Delete(rect, payload));
-            scenarios.push(scenario("merges", all.clone(), deletes.collect()));
-            let reuse = vec![Operation::Delete(all[0].0, 0), Operation::Insert(point(29.0, 29.0), 7777)];
-            scenarios.push(scenario("a place used again", all[..3].to_vec(), reuse));
-            let mut wrap = vec![Operation::Delete(all[0].0, 0)];
-            for number in 0..127 {
-                let passing = point(f64::from(number), 5.0);
-                wrap.push(Operation::Insert(passing, 8000));
-                wrap.push(Operation::Delete(passing, 8000));
-            }
-            wrap.push(Operation::Insert(point(3.0, 29.0), 8001));
-            scenarios.push(scenario("a place used 128 times", all[..3].to_vec(), wrap));
+    for options in configurations(PersistenceDomain::Adr) {
+        let fan_out = options.fan_out;
+        let scenario = |name, entries, operations| Scenario { name, options: options.clone(), entries, operations };
+        let few = if fan_out == 4 { 21 } else { 75 };
+        scenarios.push(scenario("splits", entries(few), inserts(few)));
+        scenarios.push(scenario("a split of the root", entries(fan_out as u64), inserts(1)));
+        let all = entries(few);
+        let deletes = all.iter().take(few as usize - 3).map(|&(rect, payload)| Operation::Delete(rect, payload));
+        scenarios.push(scenario("merges", all.clone(), deletes.collect()));
+        let reuse = vec![Operation::Delete(all[0].0, 0), Operation::Insert(point(29.0, 29.0), 7777)];
+        scenarios.push(scenario("a place used again", all[..3].to_vec(), reuse));
+        let mut wrap = vec![Operation::Delete(all[0].0, 0)];
+        for number in 0..127 {
+            let passing = point(f64::from(number), 5.0);
+            wrap.push(Operation::Insert(passing, 8000));
+            wrap.push(Operation::Delete(passing, 8000));
         }
+        wrap.push(Operation::Insert(point(3.0, 29.0), 8001));
+        scenarios.push(scenario("a place used 128 times", all[..3].to_vec(), wrap));
     }
     scenarios
 }
 
 impl Scenario {
-    fn options(&self) -> Options {
-        options(PersistenceDomain::Adr, self.fan_out, self.rebalancing)
-    }
-
     /// The pool after the first operations, from which trees can be opened any number of times.
     fn after(&self, count: usize) -> Image {
         let controller = Controller::new();
-        let tree = Tree::create(&*controller.storage(), "tree", &self.options()).unwrap();
+        let tree = Tree::create(&*controller.storage(), "tree", &self.options).unwrap();
         self.entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
         Self::run(&tree, &self.operations[..count]);
         tree.close().unwrap();
@@ -91,7 +85,7 @@ impl Scenario {
     }
 
     fn open(&self, storage: &dyn Storage) -> Arc<Tree> {
-        Arc::new(Tree::open(storage, "tree", &self.options()).unwrap())
+        Arc::new(Tree::open(storage, "tree", &self.options).unwrap())
     }
 
     /// Operations that are worth being looked into at every step: those of long series are alike.
@@ -131,19 +125,14 @@ impl Scenario {
         for (rect, payload) in found {
             *times.entry(*payload).or_insert(0) += 1;
             let was_there = models.iter().any(|model| model.0.contains(&(*rect, *payload)));
-            assert!(was_there, "{}, {:?}, {what}: {payload} at {rect:?} never was", self.name, self.rebalancing);
+            assert!(was_there, "{}, {:?}, {what}: {payload} at {rect:?} never was", self.name, self.options);
         }
         assert!(times.values().all(|&times| times == 1), "{self:?}, {what}: found twice: {times:?}");
         let has_to_be_found = |entry: &&(Rect<2>, u64)| {
             search.reaches(found, &entry.0) && models.iter().all(|model| model.0.contains(entry))
         };
         for entry in models[0].0.iter().filter(has_to_be_found) {
-            assert!(
-                times.contains_key(&entry.1),
-                "{}, {:?}, {what}: {entry:?} is missing",
-                self.name,
-                self.rebalancing
-            );
+            assert!(times.contains_key(&entry.1), "{}, {:?}, {what}: {entry:?} is missing", self.name, self.options);
         }
     }
 }
@@ -205,6 +194,30 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
                 break;
             }
             scenario.check(&search, &found, 0, scenario.operations.len(), &format!("after {number} loads"));
+        }
+    }
+}
+
+/// Whoever finds an entry of a leaf finds all that came to that leaf before.
+#[test]
+fn a_leaf_is_read_as_of_one_instant() {
+    for (leaves, count) in FORMS.into_iter().flat_map(|leaves| [(leaves, 3), (leaves, 54)]) {
+        let operations: Vec<Operation> = inserts(4);
+        let options = Options { leaves, ..options(PersistenceDomain::Adr, 60, Rebalancing::InPlace) };
+        let scenario = Scenario { name: "a leaf", options, entries: entries(count), operations };
+        let image = scenario.after(0);
+        for number in 0.. {
+            let tree = scenario.open(&*image.storage());
+            let (writer, operations) = (tree.clone(), scenario.operations.clone());
+            let write = move || Scenario::run(&writer, &operations);
+            let (found, was_interrupted) = interrupt(At::Load, number, write, || SEARCHES[0].run(&tree));
+            if !was_interrupted {
+                break;
+            }
+            let mut came: Vec<u64> = found.iter().map(|&(_, payload)| payload).filter(|&new| new >= 1000).collect();
+            came.sort_unstable();
+            let first: Vec<u64> = (1000..).take(came.len()).collect();
+            assert_eq!(came, first, "{leaves:?}, {count} entries, after {number} loads");
         }
     }
 }
@@ -273,7 +286,7 @@ fn is_soak() -> bool {
 #[test]
 fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     let stride = if is_soak() { 1 } else { 7 };
-    for scenario in scenarios().into_iter().filter(|scenario| scenario.fan_out == 4) {
+    for scenario in scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4) {
         let chosen = scenario.chosen().filter(|(done, _)| done % 3 == 0);
         for (number, (done, _)) in chosen.enumerate() {
             interleave(&scenario, &scenario.after(done), done, &SEARCHES[number % SEARCHES.len()], 1, stride);
@@ -285,7 +298,9 @@ fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing
 #[test]
 fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
     let (loads, changes) = if is_soak() { (1, 1) } else { (5, 4) };
-    for scenario in scenarios().into_iter().filter(|scenario| scenario.fan_out == 4 && scenario.name == "merges") {
+    for scenario in
+        scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4 && scenario.name == "merges")
+    {
         for done in 0..scenario.operations.len() {
             let image = scenario.after(done);
             let tree = scenario.open(&*image.storage());

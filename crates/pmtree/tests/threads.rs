@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rand::Rng;
-use support::{BOTH, options, random, rect};
+use support::{BOTH, FORMS, options, random, rect};
 use terrane_pmem::{Backend, Native, PersistenceDomain};
-use terrane_pmtree::{FbrTree, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::RealStorage;
 
 const WRITERS: u64 = 3;
@@ -17,11 +17,10 @@ const PERMANENT: u64 = 400;
 /// Payloads of entries that come and go, by writer, lie above this.
 const PASSING: u64 = 1 << 32;
 
-fn with_tree(fan_out: usize, rebalancing: Rebalancing, run: impl FnOnce(&mut FbrTree<2, Native>)) {
+fn with_tree(options: &Options, run: impl FnOnce(&mut FbrTree<2, Native>)) {
     let directory = support::places::directory();
     let storage = RealStorage::new(directory.path());
-    let options = options(PersistenceDomain::PageCache, fan_out, rebalancing);
-    run(&mut FbrTree::create(&storage, "tree", &options).unwrap());
+    run(&mut FbrTree::create(&storage, "tree", options).unwrap());
 }
 
 /// Inserts and deletes entries of its own, which cross those of others; what is left.
@@ -81,8 +80,8 @@ fn read<B: Backend>(
     searches
 }
 
-fn write_and_read(fan_out: usize, rebalancing: Rebalancing, mode: SearchMode, operations: u64, seed: u64) {
-    with_tree(fan_out, rebalancing, |tree| {
+fn write_and_read(options: &Options, mode: SearchMode, operations: u64, seed: u64) {
+    with_tree(options, |tree| {
         let mut random = random(seed);
         let permanent: Vec<Rect<2>> = (0..PERMANENT).map(|_| rect(&mut random, 100)).collect();
         for (payload, rect) in permanent.iter().enumerate() {
@@ -118,14 +117,16 @@ fn write_and_read(fan_out: usize, rebalancing: Rebalancing, mode: SearchMode, op
 #[test]
 fn searches_without_locks_find_what_is_always_there_exactly_once() {
     let operations = if std::env::var_os("TERRANE_SOAK").is_some() { 100_000 } else { 3000 };
-    for rebalancing in BOTH {
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
         for fan_out in [4, 8, 60] {
-            write_and_read(fan_out, rebalancing, SearchMode::Validated, operations, 1);
+            let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
+            write_and_read(&options, SearchMode::Validated, operations, 1);
         }
     }
 }
 
 #[test]
 fn searches_with_shared_locks_find_what_is_always_there_exactly_once() {
-    write_and_read(6, Rebalancing::InPlace, SearchMode::SharedLock, 2000, 2);
+    let options = options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace);
+    write_and_read(&options, SearchMode::SharedLock, 2000, 2);
 }

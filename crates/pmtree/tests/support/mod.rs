@@ -5,12 +5,27 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, PersistenceDomain};
-use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode, Split};
+use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
 
 #[path = "../../../pmem/tests/support/mod.rs"]
 pub mod places;
 
 pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWrite];
+
+pub const FORMS: [LeafForm; 2] = [LeafForm::Bitmap, LeafForm::SelfValidating];
+
+/// Small nodes first, then ones with bitmaps of two words. Copies do the same to leaves of both forms, so large ones of one form
+/// are enough.
+pub fn configurations(domain: PersistenceDomain) -> impl Iterator<Item = Options> {
+    let shapes = [4, 60].into_iter().flat_map(|fan_out| FORMS.map(|leaves| (fan_out, leaves)));
+    let all = shapes.flat_map(move |(fan_out, leaves)| {
+        BOTH.map(|rebalancing| Options { leaves, ..options(domain, fan_out, rebalancing) })
+    });
+    all.filter(|options| {
+        let Options { fan_out, leaves, rebalancing, .. } = options;
+        (*fan_out, *leaves, *rebalancing) != (60, LeafForm::SelfValidating, Rebalancing::CopyOnWrite)
+    })
+}
 
 /// Options of small chunks, so that tests grow pools and stay fast.
 pub fn options(domain: PersistenceDomain, fan_out: usize, rebalancing: Rebalancing) -> Options {

@@ -72,6 +72,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Err(self.damaged(node.offset, "a node is linked twice"));
         }
         let metadata = self.locked_metadata(node)?;
+        if self.has_tags(node.level()) && self.by_tags(node) != metadata {
+            return Err(self.damaged(node.offset, "the bitmap of a leaf is not what its entries' tags say"));
+        }
         census.underfull += u64::from(!is_root && metadata.count() < self.layout.fill_min());
         if node.level() > 0 && metadata.count() == 0 {
             return Err(self.damaged(node.offset, "an inner node has no children"));

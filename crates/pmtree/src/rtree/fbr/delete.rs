@@ -59,8 +59,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let metadata = self.locked_metadata(leaf)?;
         let is_meant = |&slot: &usize| leaf.target(slot) == payload && leaf.rect(slot) == *rect;
         let found = metadata.slots().find(is_meant);
-        if let Some(slot) = found {
-            self.publish(leaf, metadata, slot, false, METADATA);
+        match found {
+            Some(slot) if self.has_tags(leaf.level()) => self.delete_tagged(leaf, metadata, slot),
+            Some(slot) => self.publish(leaf, metadata, slot, false, METADATA),
+            None => {}
         }
         Ok(found.is_some())
     }

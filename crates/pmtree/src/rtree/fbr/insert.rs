@@ -21,6 +21,8 @@ const METADATA: Site = Site::new("fbr.insert.metadata");
 struct Enlargements<'t, B: Backend> {
     backend: &'t B,
     mark: u64,
+    /// Whether lines of boxes were flushed.
+    are_flushed: bool,
     /// Offsets of the marks.
     marked: SmallVec<[u64; 8]>,
 }
@@ -38,10 +40,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ///
     /// What is durable after each step (F1, F2): boxes on the way may be larger than needed; the entry is
     /// written, and free; the bit is set. Without a split this takes two flushes, one more for each box that grows, and
-    /// two fences.
+    /// two fences. Where entries validate themselves, the entry counts with its last word: one flush and one
+    /// fence, and, where boxes grow, one flush for each of them and one fence for all.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _pinned = self.pool.pin();
-        let mut enlargements = Enlargements { backend: self.backend(), mark: self.new_mark(), marked: SmallVec::new() };
+        let (backend, mark) = (self.backend(), self.new_mark());
+        let mut enlargements = Enlargements { backend, mark, are_flushed: false, marked: SmallVec::new() };
         let root_lock = self.locks.root.write();
         let mut node = self.root()?;
         let mut lock = self.locks.of(node.offset).write();
@@ -73,7 +77,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             node = child;
             level -= 1;
         }
-        self.insert_into_leaf(&node, rect, payload)?;
+        self.insert_into_leaf(&node, rect, payload, enlargements.are_flushed)?;
         drop(lock);
         Ok(())
     }
@@ -108,14 +112,19 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return;
         }
         self.flush_entry(node, slot, ENLARGE);
+        enlargements.are_flushed = true;
     }
 
-    fn insert_into_leaf(&self, leaf: &Node<'_, D, B>, rect: &Rect<D>, payload: u64) -> Result<()> {
+    fn insert_into_leaf(&self, leaf: &Node<'_, D, B>, rect: &Rect<D>, payload: u64, has_grown: bool) -> Result<()> {
         let metadata = self.locked_metadata(leaf)?;
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {
             return Err(self.damaged(leaf.offset, "a leaf is full that was not before"));
         };
-        self.write_entry(leaf, slot, rect, payload);
+        if self.has_tags(leaf.level()) {
+            self.insert_tagged(leaf, metadata, slot, (rect, payload), has_grown);
+            return Ok(());
+        }
+        self.write_entry(leaf, slot, rect, payload, 0);
         self.flush_entry(leaf, slot, ENTRY);
         self.backend().fence(ENTRY);
         self.publish(leaf, metadata, slot, true, METADATA);

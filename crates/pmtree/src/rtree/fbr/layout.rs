@@ -10,8 +10,14 @@
 //! An entry holds the lower and the upper corner, then a word of its own (the offset of the child, or the payload)
 //! and its mark, which is volatile. It never shares a line with another one. Volatile words mean nothing to who opens
 //! the pool later.
+//!
+//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap: the incarnation of the leaf, the session
+//! in which its bitmap was made from its entries, which is volatile, and the generations of its entries, a bit for each
+//! (see [`tags`](super::tags)). There the bitmaps of leaves are volatile too, and the mark of a leaf's entry is its tag.
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
+
+use super::LeafForm;
 
 /// Entries whose bits lie in the first word.
 pub(super) const FIRST_WORD_ENTRIES: usize = 55;
@@ -42,6 +48,7 @@ const FIRST_BITS: u64 = (1 << FIRST_WORD_ENTRIES) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout<const D: usize> {
     pub(super) fan_out: usize,
+    pub(super) leaves: LeafForm,
     /// Words of the bitmap, the metadata word included.
     pub(super) words: usize,
     header_words: usize,
@@ -54,13 +61,20 @@ impl<const D: usize> Layout<D> {
     /// Words from one entry to the next.
     pub(super) const ENTRY_WORDS: usize = Self::ENTRY_USED.next_multiple_of(LINE_WORDS);
 
-    pub(super) fn new(fan_out: usize) -> Option<Self> {
+    /// Whether an entry lies in one line, so that its last word can say that the others are there.
+    pub(super) const ENTRIES_VALIDATE: bool = Self::ENTRY_WORDS == LINE_WORDS;
+
+    pub(super) fn new(fan_out: usize, leaves: LeafForm) -> Option<Self> {
         if !(FAN_OUT_MIN..=FAN_OUT_MAX).contains(&fan_out) {
             return None;
         }
         let words = 1 + fan_out.saturating_sub(FIRST_WORD_ENTRIES).div_ceil(WORD_BITS);
-        let header_words = (LATER_BITMAP + words - 1).next_multiple_of(LINE_WORDS);
-        Some(Self { fan_out, words, header_words })
+        let more = match leaves {
+            LeafForm::Bitmap => 0,
+            LeafForm::SelfValidating => 2 + words,
+        };
+        let header_words = (LATER_BITMAP + words - 1 + more).next_multiple_of(LINE_WORDS);
+        Some(Self { fan_out, leaves, words, header_words })
     }
 
     /// Fewest entries of a node that is not the root and that no crash has left.
@@ -87,6 +101,21 @@ impl<const D: usize> Layout<D> {
         if word == 0 { 0 } else { LATER_BITMAP + word - 1 }
     }
 
+    /// Number of the word with a leaf's incarnation, where entries validate themselves.
+    pub(super) fn incarnation(&self) -> usize {
+        LATER_BITMAP + self.words - 1
+    }
+
+    /// Number of the word that says in which session a leaf's bitmap was made.
+    pub(super) fn adopted(&self) -> usize {
+        self.incarnation() + 1
+    }
+
+    /// Number of a word of the generations.
+    pub(super) fn generation_word(&self, word: usize) -> usize {
+        self.adopted() + 1 + word
+    }
+
     /// Number of the first word of an entry within the node.
     #[inline]
     pub(super) fn entry(&self, slot: usize) -> usize {
@@ -99,7 +128,7 @@ impl<const D: usize> Layout<D> {
         self.entry(slot) + 2 * D
     }
 
-    /// Number of an entry's mark.
+    /// Number of an entry's mark, its last word.
     pub(super) fn mark(&self, slot: usize) -> usize {
         self.entry(slot) + 2 * D + 1
     }
@@ -154,6 +183,11 @@ impl Metadata {
             None => (0, 1 << slot),
             Some(later) => (1 + later / WORD_BITS, 1 << (later % WORD_BITS)),
         }
+    }
+
+    pub(super) fn holds(&self, slot: usize) -> bool {
+        let (word, bit) = Self::place(slot);
+        self.words[word] & bit != 0
     }
 
     pub(super) fn set(&mut self, slot: usize, is_valid: bool) {
@@ -220,23 +254,40 @@ impl Metadata {
 mod tests {
     use super::*;
 
+    fn bitmap<const D: usize>(fan_out: usize) -> Option<Layout<D>> {
+        Layout::new(fan_out, LeafForm::Bitmap)
+    }
+
     #[test]
     fn nodes_have_the_sizes_of_the_paper() {
-        let of_three = Layout::<3>::new(FIRST_WORD_ENTRIES).unwrap();
+        let of_three = bitmap::<3>(FIRST_WORD_ENTRIES).unwrap();
         assert_eq!((of_three.words, of_three.header_length(), of_three.node_length()), (1, 64, 64 + 55 * 64));
-        assert_eq!(Layout::<3>::new(183).unwrap().words, 3, "a bitmap of 23 bytes and a byte of flags");
-        assert_eq!(Layout::<2>::new(FAN_OUT_MAX).unwrap().header_length(), 128);
+        assert_eq!(bitmap::<3>(183).unwrap().words, 3, "a bitmap of 23 bytes and a byte of flags");
+        assert_eq!(bitmap::<2>(FAN_OUT_MAX).unwrap().header_length(), 128);
         assert_eq!((Layout::<2>::ENTRY_WORDS, Layout::<4>::ENTRY_WORDS), (8, 16));
-        assert!(Layout::<2>::new(FAN_OUT_MIN - 1).is_none() && Layout::<2>::new(FAN_OUT_MAX + 1).is_none());
+        let tagged = Layout::<3>::new(FIRST_WORD_ENTRIES, LeafForm::SelfValidating).unwrap();
+        assert_eq!(tagged.node_length(), of_three.node_length());
+        assert!(bitmap::<2>(FAN_OUT_MIN - 1).is_none() && bitmap::<2>(FAN_OUT_MAX + 1).is_none());
     }
 
     #[test]
     fn words_of_the_header_do_not_overlap() {
         for fan_out in FAN_OUT_MIN..=FAN_OUT_MAX {
-            let layout = Layout::<2>::new(fan_out).unwrap();
-            let bitmap: Vec<usize> = (0..layout.words).map(|word| layout.bitmap_word(word)).collect();
-            assert!(!bitmap.iter().any(|&word| [SEQUENCE, LOG, LEVEL].contains(&word) || word >= layout.entry(0)));
-            assert!(Metadata::place(fan_out - 1).0 < layout.words, "{fan_out}");
+            for form in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+                let layout = Layout::<2>::new(fan_out, form).unwrap();
+                let mut words = vec![SEQUENCE, LOG, LEVEL];
+                words.extend((0..layout.words).map(|word| layout.bitmap_word(word)));
+                if form == LeafForm::SelfValidating {
+                    words.extend([layout.incarnation(), layout.adopted()]);
+                    words.extend((0..layout.words).map(|word| layout.generation_word(word)));
+                }
+                assert!(words.iter().all(|&word| word < layout.entry(0)), "{fan_out}");
+                let count = words.len();
+                words.sort_unstable();
+                words.dedup();
+                assert_eq!(words.len(), count, "{fan_out}");
+                assert!(Metadata::place(fan_out - 1).0 < layout.words, "{fan_out}");
+            }
         }
     }
 

@@ -85,7 +85,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut bounds = parent.rect(own);
         for (from, to) in moved.zip(free) {
             let rect = sibling.rect(from);
-            self.write_entry(node, to, &rect, sibling.target(from));
+            self.write_entry(node, to, &rect, sibling.target(from), self.uncounted_mark(node, to));
             self.flush_entry(node, to, ENTRIES);
             metadata.set(to, true);
             bounds = bounds.union(&rect);
@@ -131,7 +131,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let merged = self.node(merged)?;
         let sources = [(first.node, &first.metadata), (second.node, &second.metadata)];
         let bounds: Rect<D> = self.fill(&merged, first.node.level(), &sources, ENTRIES);
-        self.write_entry(parent, slot, &bounds, merged.offset);
+        self.write_entry(parent, slot, &bounds, merged.offset, 0);
         self.flush_entry(parent, slot, ENTRIES);
         for (slot, is_valid) in [(slot, true), (first.slot, false), (second.slot, false)] {
             metadata.set(slot, is_valid);

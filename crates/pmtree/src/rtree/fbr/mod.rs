@@ -2,7 +2,7 @@
 //! instant (Cho 2020, "Failure-Atomic Byte-Addressable R-tree for Persistent Memory").
 //!
 //! Invariants, after each store that has become durable:
-//! - F1: an entry whose bit is set is whole, and durably so before the bit is set.
+//! - F1: an entry whose bit is set is whole, and durably so before the bit is set; of one that validates itself, its tag is the bit.
 //! - F2: the box of a child contains all that can be found below it, durably so before it can be.
 //! - F3: a node that is reachable is linked by one valid entry, by the root word, or by a committed log entry.
 //! - F4: what changes more than one word at once is said by a log entry that commits with one word; until that entry
@@ -23,6 +23,7 @@ mod node;
 mod recover;
 mod search;
 mod split;
+mod tags;
 
 use std::fmt::Debug;
 
@@ -52,11 +53,33 @@ pub enum Rebalancing {
     CopyOnWrite,
 }
 
+/// What says which entries of a leaf are valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeafForm {
+    /// The bitmap of the leaf (Figure 1 of the thesis): an entry is made durable, then its bit.
+    #[default]
+    Bitmap,
+    /// The last word of the entry itself, which becomes durable with its line or not at all. Insertions take one flush and
+    /// one fence less. Only in two and three dimensions, where an entry is one line.
+    SelfValidating,
+}
+
+impl LeafForm {
+    fn code(self) -> u64 {
+        match self {
+            Self::Bitmap => 0,
+            Self::SelfValidating => 1,
+        }
+    }
+}
+
 /// How a tree is created or opened.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Entries of a node, 4 to 503. Up to 55, the bitmap is one word. An existing tree keeps its own.
     pub fan_out: usize,
+    /// What says which entries of a leaf are valid. An existing tree keeps its own.
+    pub leaves: LeafForm,
     /// How nodes are split and merged; may be another one each time the tree is opened.
     pub rebalancing: Rebalancing,
     /// How the entries of a full node are divided; may be another one each time the tree is opened.
@@ -70,6 +93,7 @@ impl Options {
     pub fn new(domain: PersistenceDomain) -> Self {
         Self {
             fan_out: FIRST_WORD_ENTRIES,
+            leaves: LeafForm::default(),
             rebalancing: Rebalancing::default(),
             split: Split::default(),
             pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
@@ -101,16 +125,17 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     marks: AtomicU64,
 }
 
-/// Words of the first line of the tree's block: dimensions and fan-out. The root word has the second line.
+/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves. The root word has the second line.
 const DIMENSIONS: u64 = 0;
 const FAN_OUT: u64 = WORD_LENGTH;
+const LEAVES: u64 = 2 * WORD_LENGTH;
 const ROOT_WORD: u64 = LINE_LENGTH;
 const LOG_START: u64 = 2 * LINE_LENGTH;
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Creates a tree in a new pool under a name that is free.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
-        let layout = Self::layout(options.fan_out)?;
+        let layout = Self::layout(options)?;
         let pool = Pool::create(storage, name, &options.for_pool())?;
         Self::initialise(pool, layout, options)
     }
@@ -121,20 +146,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let block = pool.backend().load(ROOT);
         if block == 0 {
             // A crash came between the creation of the pool and that of the tree.
-            let layout = Self::layout(options.fan_out)?;
+            let layout = Self::layout(options)?;
             return Self::initialise(pool, layout, options);
         }
         pool.check_range(block, LOG_START)?;
-        let (dimensions, fan_out) = (pool.backend().load(block + DIMENSIONS), pool.backend().load(block + FAN_OUT));
+        let [dimensions, fan_out, leaves] = [DIMENSIONS, FAN_OUT, LEAVES].map(|word| pool.backend().load(block + word));
         if dimensions != D as u64 {
             let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
             return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
         }
-        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| Error::Damaged {
-            pool: pool.name().to_owned(),
-            offset: block + FAN_OUT,
-            reason: format!("nodes are said to have {fan_out} entries"),
-        })?;
+        let damaged =
+            |word: u64, reason: String| Error::Damaged { pool: pool.name().to_owned(), offset: block + word, reason };
+        let form = [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves);
+        let form = form.filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
+        let form = form.ok_or_else(|| damaged(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
+        let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
+        let layout = layout.ok_or_else(|| damaged(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
         pool.check_range(block, LOG_START + Log::length(&layout))?;
         let tree = Self::new(pool, layout, options, block);
         tree.recover()?;
@@ -151,8 +178,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         &self.pool
     }
 
-    fn layout(fan_out: usize) -> Result<Layout<D>> {
-        Layout::new(fan_out).ok_or(Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX })
+    fn layout(&Options { fan_out, leaves, .. }: &Options) -> Result<Layout<D>> {
+        if leaves == LeafForm::SelfValidating && !Layout::<D>::ENTRIES_VALIDATE {
+            return Err(Error::LongEntries { dimensions: D });
+        }
+        Layout::new(fan_out, leaves).ok_or(Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX })
     }
 
     fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {
@@ -174,9 +204,14 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         backend.store(block + DIMENSIONS, D as u64);
         backend.store(block + FAN_OUT, layout.fan_out as u64);
+        backend.store(block + LEAVES, layout.leaves.code());
         backend.store(block + ROOT_WORD, root);
         backend.flush(block..block + length, CREATE);
         node::write_header(backend, &layout, root, 0, &Metadata::empty(true, layout.words));
+        if layout.leaves == LeafForm::SelfValidating {
+            let session = pool.open_counter();
+            tags::write_header(backend, &layout, root, marks_before(session), session);
+        }
         backend.flush(root..root + layout.header_length(), CREATE);
         backend.fence(CREATE);
         backend.store(ROOT, block);
@@ -200,6 +235,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// A mark that no other operation has, in this use of the pool or another one.
     fn new_mark(&self) -> u64 {
-        (self.session << 40) + self.marks.fetch_add(1, Ordering::Relaxed) + 1
+        marks_before(self.session) + self.marks.fetch_add(1, Ordering::Relaxed) + 1
     }
+}
+
+/// A number right before the marks of a session, which none of them is.
+fn marks_before(session: u64) -> u64 {
+    session << 40
 }

@@ -37,10 +37,25 @@ impl<const D: usize, B: Backend> Node<'_, D, B> {
         self.view.load(LOG)
     }
 
-    /// What the node itself says; while a log entry changes it, that one counts.
+    /// What the header says; while a log entry changes the node, that one counts.
+    ///
+    /// If the sequence number has not changed, it is what the header said at one instant: entries are inserted at the first
+    /// free place, so while none goes, a bit comes in a later word only when those before have all theirs, and these are
+    /// read later.
     #[inline]
-    pub(super) fn metadata(&self) -> Metadata {
+    pub(super) fn bitmap(&self) -> Metadata {
         Metadata::read(self.layout.words, |word| self.view.load(self.layout.bitmap_word(word)))
+    }
+
+    /// One of the header's words, by its number.
+    #[inline]
+    pub(super) fn header_word(&self, number: usize) -> u64 {
+        self.view.load(number)
+    }
+
+    /// The last word of an entry: its mark, or its tag.
+    pub(super) fn mark(&self, slot: usize) -> u64 {
+        self.view.load(self.layout.mark(slot))
     }
 
     #[inline]
@@ -104,7 +119,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// What a locked node holds; its entries' numbers are sound.
     pub(super) fn locked_metadata(&self, node: &Node<'_, D, B>) -> Result<Metadata> {
-        let metadata = node.metadata();
+        if self.is_to_be_adopted(node) {
+            self.adopt(node);
+        }
+        let metadata = node.bitmap();
         self.check_metadata(node, &metadata)?;
         Ok(metadata)
     }
@@ -117,11 +135,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Stores an entry, except for its bit.
-    pub(super) fn write_entry(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>, target: u64) {
+    /// Stores an entry, its mark last.
+    pub(super) fn write_entry(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>, target: u64, mark: u64) {
         let first = node.word(self.layout.entry(slot));
         let corners = rect.min().iter().chain(rect.max()).map(|coordinate| coordinate.to_bits());
-        for (offset, word) in (first..).step_by(WORD_LENGTH as usize).zip(corners.chain([target, 0])) {
+        for (offset, word) in (first..).step_by(WORD_LENGTH as usize).zip(corners.chain([target, mark])) {
             self.backend().store(offset, word);
         }
     }

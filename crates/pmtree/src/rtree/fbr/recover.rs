@@ -76,7 +76,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         for &role in change.kind.changed() {
             let node = self.node(change.node(role))?;
             if let Some(bitmap) = change.bitmap_of(node.offset) {
-                self.store_metadata(&node, bitmap);
+                self.bring_in(&node, bitmap)?;
                 self.flush_header(&node, NODES);
             }
         }
@@ -129,7 +129,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Err(self.damaged(parent.offset, "it has no room for the second half of its child"));
         };
         let bounds = self.bounds_of(&sibling, &self.locked_metadata(&sibling)?)?;
-        self.write_entry(parent, slot, &bounds, sibling.offset);
+        self.write_entry(parent, slot, &bounds, sibling.offset, 0);
         self.flush_entry(parent, slot, LINK);
         self.backend().fence(LINK);
         metadata.set(slot, true);

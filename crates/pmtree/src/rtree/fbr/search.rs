@@ -320,7 +320,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 sequence,
                 log_word,
                 engagement: None,
-                metadata: node.metadata(),
+                metadata: self.metadata(node),
                 sibling: None,
                 partner: None,
             };
@@ -369,7 +369,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         target: &mut impl Target<D>,
         path: &mut Path,
     ) -> Result<()> {
-        let metadata = node.metadata();
+        let metadata = self.metadata(node);
         self.check_metadata(node, &metadata)?;
         if node.level() == 0 {
             self.scan_leaf(node, &metadata, target, path);

@@ -5,7 +5,7 @@ use terrane_pmem::{Backend, Site, WORD_LENGTH};
 use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
 use super::node::{Node, write_header};
-use super::{FbrTree, Rebalancing};
+use super::{FbrTree, Rebalancing, tags};
 use crate::{Rect, Result};
 
 const SIBLING: Site = Site::new("fbr.split.sibling");
@@ -76,7 +76,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         for ((role, half), slot) in roles.into_iter().zip(&halves).zip([first, second]) {
             let copy = self.node(acquired.acquire(self.layout.node_length(), entry.link(role))?)?;
             let bounds = self.fill(&copy, node.level(), &[(node, half)], SIBLING);
-            self.write_entry(parent, slot, &bounds, copy.offset);
+            self.write_entry(parent, slot, &bounds, copy.offset, 0);
             self.flush_entry(parent, slot, SIBLING);
             bitmap.set(slot, true);
             nodes[role as usize] = copy.offset;
@@ -142,12 +142,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ) -> Rect<D> {
         let mut metadata = Metadata::empty(level == 0, self.layout.words);
         let mut bounds: Option<Rect<D>> = None;
+        let incarnation = self.has_tags(level).then(|| self.new_mark());
+        let mark = incarnation.map_or(0, tags::first_tag);
         for (slot, (rect, target)) in entries.enumerate() {
-            self.write_entry(node, slot, &rect, target);
+            self.write_entry(node, slot, &rect, target, mark);
             metadata.set(slot, true);
             bounds = Some(bounds.map_or(rect, |bounds| bounds.union(&rect)));
         }
         write_header(self.backend(), &self.layout, node.offset, level, &metadata);
+        if let Some(incarnation) = incarnation {
+            tags::write_header(self.backend(), &self.layout, node.offset, incarnation, self.session);
+        }
         let end = node.word(self.layout.entry(metadata.count()));
         self.backend().flush(node.offset..end, site);
         bounds.unwrap_or_else(|| Rect::raw([0.0; D], [0.0; D]))
