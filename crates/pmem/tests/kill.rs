@@ -7,6 +7,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site};
 use terrane_storage::RealStorage;
 
@@ -114,6 +115,70 @@ fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
             // One change may have been made and not acknowledged any more.
             let Some(value) = acknowledged else { continue };
             assert!(found.abs_diff(value) <= 1, "{found} after {value} was acknowledged and {changes} changes");
+        }
+    }
+}
+
+/// Words of the table of counters: those of the threads, then two that count the changes of all.
+const COUNTERS: u64 = THREADS + 2;
+
+fn create_counters(directory: &Path) {
+    let pool: Pool<Native> = Pool::create(&RealStorage::new(directory), "pool", &options()).unwrap();
+    let mut intent = pool.intent();
+    let table = intent.acquire(COUNTERS * 64, ROOT).unwrap();
+    (0..COUNTERS).for_each(|number| pool.backend().store(table + number * 64, 0));
+    pool.backend().persist(table..table + COUNTERS * 64, SITE);
+    pool.backend().store(ROOT, table);
+    pool.backend().persist(ROOT..ROOT + 8, SITE);
+    intent.finish();
+}
+
+fn counter(pool: &Pool<Native>, number: u64) -> (u64, u64) {
+    let word = pool.backend().load(ROOT) + number * 64;
+    (word, pmwcas::read(pool, word, &pool.pin()))
+}
+
+/// Counts the thread's word and both of all threads up at once; says after each what its own is.
+fn count_until_killed(pool: &Pool<Native>, thread: u64) {
+    loop {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(pool, &guard).unwrap();
+        let words = [thread, THREADS, THREADS + 1].map(|number| counter(pool, number));
+        for (word, value) in words {
+            descriptor.swap(word, value, value + 1).unwrap();
+        }
+        // Others change the words of all meanwhile.
+        if descriptor.execute() {
+            killed::acknowledge(thread, words[0].1 + 1);
+        }
+    }
+}
+
+#[test]
+fn counters_that_change_at_once_are_equal_after_kills() {
+    if let Some(directory) = killed::place() {
+        let pool = open(&directory).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let pool = &pool;
+                scope.spawn(move || count_until_killed(pool, thread));
+            }
+        });
+        return;
+    }
+    let directory = support::directory();
+    create_counters(directory.path());
+    for changes in [1, 10, 100, 1000, 3000, 3001, 5000, 7000] {
+        let test = "counters_that_change_at_once_are_equal_after_kills";
+        let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
+        let pool = open(directory.path()).unwrap();
+        let counters: Vec<u64> = (0..COUNTERS).map(|number| counter(&pool, number).1).collect();
+        let (own, all) = counters.split_at(THREADS as usize);
+        let sum: u64 = own.iter().sum();
+        assert_eq!(all, [sum, sum], "{own:?} after {changes} changes");
+        for (found, acknowledged) in own.iter().zip(acknowledged) {
+            let Some(value) = acknowledged else { continue };
+            assert!((value..=value + 1).contains(found), "{found} after {value} was acknowledged");
         }
     }
 }

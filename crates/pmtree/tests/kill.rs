@@ -6,9 +6,9 @@ mod support;
 
 use std::path::Path;
 
-use support::{options, random, rect, window};
+use support::{FORMS, options, random, rect, window};
 use terrane_pmem::{Native, PersistenceDomain};
-use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::RealStorage;
 
 const THREADS: u64 = 4;
@@ -57,8 +57,13 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
         });
         return;
     }
+    FORMS.into_iter().for_each(kill_again_and_again);
+}
+
+fn kill_again_and_again(leaves: LeafForm) {
     let directory = support::places::directory();
-    drop(FbrTree::<2, Native>::create(&RealStorage::new(directory.path()), "tree", &small()).unwrap());
+    let options = Options { leaves, ..small() };
+    drop(FbrTree::<2, Native>::create(&RealStorage::new(directory.path()), "tree", &options).unwrap());
     for (round, changes) in [1, 10, 100, 1000, 3000, 3001, 5000].into_iter().enumerate() {
         let test = "a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged";
         let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
