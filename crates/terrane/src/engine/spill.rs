@@ -1,6 +1,6 @@
 //! Where a reader beside a writer puts what does not fit in its memory.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,12 +9,19 @@ use std::sync::OnceLock;
 
 use terrane_storage::{Operation, RealStorage, Storage, StorageError};
 
+/// How the directories of readers begin.
+const PREFIX: &str = "terrane-reader-";
+
+/// Locked by a reader as long as it lives.
+const LOCK: &str = "LOCK";
+
 /// A directory of its own among the system's temporary ones, made when it is first needed and
-/// removed with this. A reader that is killed leaves it to whoever clears that place.
+/// removed with this. What a reader that was killed has left, the next one removes that needs such a place.
 #[derive(Debug)]
 pub(super) struct SpillDirectory {
     path: PathBuf,
-    created: OnceLock<()>,
+    /// The lock.
+    created: OnceLock<File>,
 }
 
 impl SpillDirectory {
@@ -26,7 +33,7 @@ impl SpillDirectory {
         // Everybody may write there: nobody else knows the name beforehand, and no process that
         // has been killed had it. The standard library draws the keys of hashers at random.
         let random = RandomState::new().build_hasher().finish();
-        Self { path: parent.join(format!("terrane-reader-{random:016x}")), created: OnceLock::new() }
+        Self { path: parent.join(format!("{PREFIX}{random:016x}")), created: OnceLock::new() }
     }
 
     pub fn path(&self) -> &Path {
@@ -38,14 +45,43 @@ impl SpillDirectory {
     pub fn create(&self) -> terrane_lsm::Result<()> {
         if self.created.get().is_none() {
             let failed = |error: io::Error| {
+                let advice = "a reader puts there what of the log does not fit in its memory: name another place in TMPDIR, \
+                              or raise the memory limit";
+                let error = io::Error::new(error.kind(), format!("{error}; {advice}"));
                 StorageError::new(Operation::CreateDirectory, self.path.display().to_string(), None, error)
             };
+            self.sweep();
             DirBuilder::new().mode(0o700).create(&self.path).map_err(failed)?;
-            let _ = self.created.set(());
+            let lock = lock(&self.path).map_err(failed)?;
+            let _ = self.created.set(lock);
             RealStorage::new(&self.path).create_directory("components")?;
         }
         Ok(())
     }
+
+    /// Removes the directories of readers that live no longer. What cannot be removed, such as other users', stays.
+    fn sweep(&self) {
+        let Some(Ok(siblings)) = self.path.parent().map(std::fs::read_dir) else { return };
+        for sibling in siblings.flatten() {
+            if sibling.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+                let path = sibling.path();
+                if let Ok(lock) = File::open(path.join(LOCK))
+                    && lock.try_lock().is_ok()
+                {
+                    let _ = std::fs::remove_dir_all(&path);
+                }
+            }
+        }
+    }
+}
+
+/// Makes the lock in a directory. It has its name only once it is locked, so nobody takes the directory for one that was left.
+fn lock(directory: &Path) -> io::Result<File> {
+    let unnamed = directory.join("LOCK.new");
+    let file = File::create_new(&unnamed)?;
+    file.try_lock()?;
+    std::fs::rename(&unnamed, directory.join(LOCK))?;
+    Ok(file)
 }
 
 impl Drop for SpillDirectory {
@@ -75,6 +111,30 @@ mod tests {
         assert_eq!(std::fs::metadata(spill.path()).unwrap().permissions().mode() & 0o777, 0o700);
         drop(spill);
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_killed_readers_leave_is_removed_by_the_next_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let alive = SpillDirectory::below(parent.path());
+        alive.create().unwrap();
+        let killed = SpillDirectory::below(parent.path());
+        killed.create().unwrap();
+        let left = parent.path().join(format!("{PREFIX}left"));
+        std::fs::rename(killed.path(), &left).unwrap();
+        drop(killed);
+        let starting = parent.path().join(format!("{PREFIX}starting"));
+        let foreign = parent.path().join("foreign");
+        for path in [&starting, &foreign] {
+            std::fs::create_dir(path).unwrap();
+        }
+        assert!(left.join("components").is_dir());
+
+        let next = SpillDirectory::below(parent.path());
+        next.create().unwrap();
+        assert!(!left.exists(), "nobody holds its lock");
+        assert!([&starting, &foreign].into_iter().all(|path| path.is_dir()));
+        assert!(alive.path().join("components").is_dir() && next.path().join("components").is_dir());
     }
 
     #[test]
