@@ -276,7 +276,9 @@ fn names_that_exist(wanted: &str, existing: &[String]) -> String {
     if existing.is_empty() {
         return "the store has none".to_owned();
     }
-    format!("the store has {}", first_of(&nearest_to(wanted, existing), ", "))
+    let mut existing = existing.to_vec();
+    existing.sort_unstable();
+    format!("the store has {}", first_of(&nearest_to(wanted, &existing), ", "))
 }
 
 fn record_name(dataset: Option<&str>, key: Option<&str>) -> String {
