@@ -16,6 +16,10 @@ use super::error::WriteError;
 use super::output::{Failure, GeometryIndex, Output, Sink};
 use super::{WriteOptions, Writer};
 
+/// What a column of a row group has at least, however little memory there is: the footer, which is kept until the end,
+/// has some hundreds of bytes of each.
+const COLUMN_BYTES_MIN: usize = 16 << 10;
+
 /// The schema with the geometry column marked as GeoArrow WKB.
 fn marked_schema(schema: &Schema, options: &WriteOptions) -> SchemaRef {
     let GeometryIndex::Column(geometry) = GeometryIndex::find_if_selected(schema, &options.geometry) else {
@@ -134,7 +138,8 @@ impl Writer for ParquetWriter<'_> {
         let (file, schema, failure) = self.open.as_mut().ok_or(WriteError::NotBegun)?;
         let batch = marked(batch, schema)?;
         file.write(&batch).map_err(|error| failure.explain(error))?;
-        if file.memory_size() > self.options.row_group_bytes_max {
+        let least = schema.fields().len() * COLUMN_BYTES_MIN;
+        if file.memory_size() > self.options.row_group_bytes_max.max(least) {
             file.flush().map_err(|error| failure.explain(error))?;
         }
         Ok(())
