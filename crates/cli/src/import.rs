@@ -1,7 +1,8 @@
 //! `terrane import`: files into a dataset, all of their records or none.
 //!
 //! A file that cannot be taken is noticed before a store is created for it, where it is the
-//! first; a store that was created for an import that fails is taken away again.
+//! first; a store that was created for an import that fails is taken away again. Where its creation fails half way,
+//! as on a full disk, an empty store is left.
 
 mod destination;
 mod positions;
