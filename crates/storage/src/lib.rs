@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use error::{Operation, StorageError};
 pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
-pub use memory::{MappedMemory, MemoryStorage};
+pub use memory::{MappedMemory, MemoryStorage, Reads};
 pub use real::RealStorage;
 
 /// Result of a storage call.

@@ -32,7 +32,7 @@ impl Traced {
         self.memory.update(thread_number(), offset, change).unwrap_or_else(|| outside(offset, mapped))
     }
 
-    /// A change that always happens; the word before.
+    /// A change that always happens and depends on the word before, which it gives.
     fn replace(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> u64 {
         let (Ok(before) | Err(before)) = self.update(offset, |word| Some(change(word)));
         before
@@ -104,7 +104,9 @@ impl Backend for Traced {
     }
 
     fn store(&self, offset: u64, value: u64) {
-        self.replace(offset, |_| value);
+        let mapped = self.length();
+        let stored = if offset < mapped { self.memory.store(thread_number(), offset, value) } else { None };
+        stored.unwrap_or_else(|| outside(offset, mapped));
     }
 
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64> {

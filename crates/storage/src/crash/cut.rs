@@ -145,6 +145,12 @@ impl Cut {
         })
     }
 
+    /// The bytes of the line or page of a waiting store.
+    pub(super) fn store_line(&self, id: FileId, index: usize) -> Option<Range<u64>> {
+        let stores = &self.state.files.get(&id)?.stores;
+        Some(stores.line(stores.waiting.get(index)?))
+    }
+
     /// Offsets of the words of a file that waiting stores touch.
     pub(super) fn stored_words(&self, id: FileId) -> impl Iterator<Item = u64> {
         self.state.files.get(&id).into_iter().flat_map(|file| file.stores.waiting.iter().map(|store| store.offset))

@@ -6,6 +6,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::Xxh3;
+
 use super::Controller;
 use super::choice::Choice;
 use super::cut::{Cut, NameOrder};
@@ -14,8 +16,8 @@ use super::event::FileId;
 use super::names::{Names, Node};
 use super::state::State;
 use crate::Storage;
-use crate::memory::Prepared;
 use crate::memory::content::Content;
+use crate::memory::{MemoryStorage, Prepared, Recorder};
 
 /// How it came to a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,14 +92,7 @@ impl Image {
             Crash::PowerLoss => State::durable(self.names.clone(), |id| self.content(id)),
             Crash::ProcessKill => self.cut.state.restarted(),
         };
-        let held = self.names.iter().filter_map(|(name, node)| {
-            let held = match node {
-                Node::Directory => Prepared::Directory,
-                Node::File(id) => Prepared::File(*id, (*self.content(*id)?).clone()),
-            };
-            Some((name.clone(), held))
-        });
-        Controller::starting_from(base, held, self.boot())
+        Controller::starting_from(base, |log| self.prepared(Some(log), false))
     }
 
     /// A power loss ends the boot of the machine; a kill does not.
@@ -108,9 +103,40 @@ impl Image {
         }
     }
 
-    /// Storage of [`Image::restart`], for tests that do not cut again.
+    /// Storage as of [`Image::restart`], for tests that do not cut again.
     pub fn storage(&self) -> Arc<dyn Storage> {
-        self.restart().storage()
+        Arc::new(self.prepared(None, false))
+    }
+
+    /// The same, which takes note of what is read of it ([`MemoryStorage::reads`]).
+    pub fn watched(&self) -> MemoryStorage {
+        self.prepared(None, true)
+    }
+
+    /// A number that images share only, but for a chance of one in 2^64, if they have the same files with the same
+    /// contents and whoever starts on them sees the same boot.
+    pub fn hash_contents(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        hasher.update(&self.boot().to_le_bytes());
+        for (name, node) in self.names.iter() {
+            hasher.update(&name.len().to_le_bytes());
+            hasher.update(name.as_bytes());
+            if let Some(content) = file_id(node).and_then(|file| self.content(file)) {
+                content.hash(&mut hasher);
+            }
+        }
+        hasher.digest()
+    }
+
+    pub(super) fn prepared(&self, recorder: Option<Arc<dyn Recorder>>, is_watched: bool) -> MemoryStorage {
+        let held = self.names.iter().filter_map(|(name, node)| {
+            let held = match node {
+                Node::Directory => Prepared::Directory,
+                Node::File(id) => Prepared::File(*id, (*self.content(*id)?).clone()),
+            };
+            Some((name.clone(), held))
+        });
+        MemoryStorage::prepared(held, self.cut.state.next_file(), self.boot(), recorder, is_watched)
     }
 
     /// What was lost, in words, and what replays the image.

@@ -11,6 +11,7 @@
 //! It is POSIX, harsher than any file system: one with a journal keeps a prefix of the
 //! changes of names ([`NameOrder::Prefix`]). Not modelled: sectors torn inside, damage at rest.
 
+mod branches;
 mod choice;
 mod cut;
 mod data;
@@ -26,9 +27,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::Storage;
-use crate::memory::{MemoryStorage, Prepared, Recorder};
+use crate::memory::{MemoryStorage, Recorder};
 use state::State;
 
+pub use branches::Branches;
 pub use choice::{Choice, ParseChoiceError};
 pub use cut::NameOrder;
 pub use event::{DiskEvent, Event, FileId, LINE_LENGTH, PersistenceDomain, PoolEvent, ThreadNumber};
@@ -74,12 +76,12 @@ impl Recorder for Log {
 impl Controller {
     /// A controller of an empty disk.
     pub fn new() -> Arc<Self> {
-        Self::starting_from(State::default(), [], 1)
+        Self::starting_from(State::default(), |log| MemoryStorage::prepared([], FileId(0), 1, Some(log), false))
     }
 
-    fn starting_from(base: State, held: impl IntoIterator<Item = (Arc<str>, Prepared)>, boot: u128) -> Arc<Self> {
+    fn starting_from(base: State, storage: impl FnOnce(Arc<dyn Recorder>) -> MemoryStorage) -> Arc<Self> {
         let log = Arc::new(Log::default());
-        let storage = MemoryStorage::prepared(held, base.next_file(), boot, Some(log.clone()));
+        let storage = storage(log.clone());
         let base = Arc::new(base);
         Arc::new(Self { log, storage, cursor: Mutex::new(base.clone()), base })
     }
@@ -127,6 +129,12 @@ impl Controller {
     /// same images in every run with the same events. Asking for cuts in rising order is fast.
     pub fn images(&self, cut: usize, budget: &Budget, seed: u64) -> Images {
         Images::new(self.cut(cut), budget, seed)
+    }
+
+    /// The images of [`Controller::images`] of which recoveries read different things: all of them, whatever the number of
+    /// changes that wait. Each is asked for after the one before was tried, see [`Branches`].
+    pub fn branches(&self, cut: usize) -> Branches {
+        Branches::new(self.cut(cut))
     }
 
     /// The image at `cut` that an earlier run described by its choice.

@@ -6,6 +6,7 @@
 //! only a sync makes durable.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::event::{LINE_LENGTH, PersistenceDomain, ThreadNumber};
 use crate::memory::content::Content;
@@ -50,6 +51,13 @@ impl Stores {
     /// The line or page of a store.
     pub(super) fn unit(&self, store: &Store) -> u64 {
         store.offset / self.domain.unit_length()
+    }
+
+    /// The bytes of the line or page of a store.
+    pub(super) fn line(&self, store: &Store) -> Range<u64> {
+        let length = self.domain.unit_length();
+        let start = store.offset / length * length;
+        start..start + length
     }
 
     pub(super) fn store(&mut self, order: i64, offset: u64, value: u64) {

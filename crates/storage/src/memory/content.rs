@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::Xxh3;
+
 /// Bytes per chunk.
 const CHUNK_LENGTH: usize = 4096;
 
@@ -31,6 +33,25 @@ impl Content {
                 Some(bytes) => target.copy_from_slice(&bytes[start..start + target.len()]),
                 None => target.fill(0),
             }
+        }
+    }
+
+    /// The little-endian word at an offset that is a multiple of 8.
+    pub(crate) fn word(&self, offset: u64) -> u64 {
+        let start = (offset % CHUNK_LENGTH as u64) as usize;
+        self.chunks.get(&(offset / CHUNK_LENGTH as u64)).map_or(0, |chunk| {
+            let mut bytes = [0; size_of::<u64>()];
+            bytes.copy_from_slice(&chunk[start..start + size_of::<u64>()]);
+            u64::from_le_bytes(bytes)
+        })
+    }
+
+    /// Puts all there is into a hash.
+    pub(crate) fn hash(&self, hasher: &mut Xxh3) {
+        hasher.update(&self.length.to_le_bytes());
+        for (number, chunk) in &self.chunks {
+            hasher.update(&number.to_le_bytes());
+            hasher.update(&chunk[..]);
         }
     }
 

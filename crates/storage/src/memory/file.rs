@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::content::Content;
 use super::mapped::MappedMemory;
+use super::reads::Watch;
 use super::{Node, Shared};
 use crate::crash::{DiskEvent, FileId};
 use crate::error::Context;
@@ -58,15 +59,17 @@ impl Space {
 pub(super) struct Inode {
     pub(super) id: FileId,
     pub(super) content: RwLock<Content>,
+    /// Changed and asked only while the content is locked.
+    pub(super) watch: Option<Arc<Watch>>,
     locks: Mutex<BTreeMap<u64, LockKind>>,
     space: Arc<Space>,
 }
 
 impl Inode {
     /// A file with these contents, which count as used whatever the capacity is.
-    pub(super) fn new(id: FileId, content: Content, space: &Arc<Space>) -> Arc<Self> {
+    pub(super) fn new(id: FileId, content: Content, space: &Arc<Space>, watch: Option<Arc<Watch>>) -> Arc<Self> {
         space.used.fetch_add(content.length(), Ordering::Relaxed);
-        Arc::new(Self { id, content: RwLock::new(content), locks: Mutex::default(), space: space.clone() })
+        Arc::new(Self { id, content: RwLock::new(content), watch, locks: Mutex::default(), space: space.clone() })
     }
 }
 
@@ -119,6 +122,9 @@ impl MemoryFile {
         let mut content = self.inode.content.write();
         self.inode.space.take(end.saturating_sub(content.length()))?;
         content.write(bytes, offset);
+        if let Some(watch) = &self.inode.watch {
+            watch.note_stored(offset, bytes.len() as u64);
+        }
         self.shared.record(|| DiskEvent::Write { file: self.inode.id, offset, bytes: bytes.into() });
         Ok(())
     }
@@ -153,6 +159,9 @@ impl File for MemoryFile {
             return context(io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer"));
         }
         content.read(buffer, offset);
+        if let Some(watch) = &self.inode.watch {
+            watch.note_read(offset, buffer.len() as u64);
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Shared;
+use super::content::Content;
 use super::file::Inode;
 use crate::crash::{Event, PersistenceDomain, PoolEvent, ThreadNumber};
 
@@ -32,7 +33,21 @@ impl MappedMemory {
     /// The word at a byte offset; `None` if that is not aligned, or the file ends before.
     pub fn load(&self, offset: u64) -> Option<u64> {
         let content = self.inode.content.read();
-        is_word(offset, content.length()).then(|| word(&content, offset))
+        if !is_word(offset, content.length()) {
+            return None;
+        }
+        if let Some(watch) = &self.inode.watch {
+            watch.note_read(offset, WORD_LENGTH);
+        }
+        Some(content.word(offset))
+    }
+
+    /// Stores a word at a byte offset, in one step. Gives the word before; `None` as [`MappedMemory::load`].
+    ///
+    /// The word before tells what was there. To go by it takes [`MappedMemory::update`].
+    pub fn store(&self, thread: ThreadNumber, offset: u64, value: u64) -> Option<u64> {
+        let mut content = self.inode.content.write();
+        is_word(offset, content.length()).then(|| self.replace(&mut content, thread, offset, value))
     }
 
     /// Replaces the word at a byte offset by what `change` makes of it, or leaves it if that is
@@ -47,14 +62,25 @@ impl MappedMemory {
         if !is_word(offset, content.length()) {
             return None;
         }
-        let before = word(&content, offset);
-        let Some(value) = change(before) else {
-            return Some(Err(before));
-        };
+        if let Some(watch) = &self.inode.watch {
+            watch.note_read(offset, WORD_LENGTH);
+        }
+        let before = content.word(offset);
+        match change(before) {
+            Some(value) => Some(Ok(self.replace(&mut content, thread, offset, value))),
+            None => Some(Err(before)),
+        }
+    }
+
+    fn replace(&self, content: &mut Content, thread: ThreadNumber, offset: u64, value: u64) -> u64 {
+        let before = content.word(offset);
         content.write(&value.to_le_bytes(), offset);
+        if let Some(watch) = &self.inode.watch {
+            watch.note_stored(offset, WORD_LENGTH);
+        }
         let file = self.inode.id;
         self.shared.record_any(|| Event::Pool(PoolEvent::Store { file, thread, offset, value }));
-        Some(Ok(before))
+        before
     }
 
     /// Begins to write a line back; `line` is the byte offset of its start.
@@ -73,10 +99,4 @@ impl MappedMemory {
 
 fn is_word(offset: u64, length: u64) -> bool {
     offset.is_multiple_of(WORD_LENGTH) && offset.checked_add(WORD_LENGTH).is_some_and(|end| end <= length)
-}
-
-fn word(content: &super::content::Content, offset: u64) -> u64 {
-    let mut bytes = [0; WORD_LENGTH as usize];
-    content.read(&mut bytes, offset);
-    u64::from_le_bytes(bytes)
 }

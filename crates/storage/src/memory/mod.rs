@@ -8,6 +8,7 @@
 pub(crate) mod content;
 mod file;
 mod mapped;
+pub(crate) mod reads;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -24,6 +25,8 @@ use crate::{File, OpenMode, Operation, Result, Storage, names};
 use content::Content;
 use file::{Inode, MemoryFile, Space};
 pub use mapped::MappedMemory;
+pub use reads::Reads;
+use reads::Watch;
 
 /// Where the clock of a new storage stands: 2024-01-01T00:00:00Z.
 const START_UNIX_TIME_NS: u64 = 1_704_067_200_000_000_000;
@@ -51,6 +54,8 @@ struct Shared {
     next_handle: AtomicU64,
     elapsed_ns: AtomicU64,
     boot: u128,
+    /// What is read of the prepared files, also of those that have lost their names since.
+    watches: Vec<(FileId, Arc<Watch>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +91,7 @@ impl Default for MemoryStorage {
 impl MemoryStorage {
     /// An empty root with unlimited space.
     pub fn new() -> Self {
-        Self::prepared([], FileId(0), 1, None)
+        Self::prepared([], FileId(0), 1, None, false)
     }
 
     /// A root that holds these names; new files are numbered from `next_file` on.
@@ -95,14 +100,20 @@ impl MemoryStorage {
         next_file: FileId,
         boot: u128,
         recorder: Option<Arc<dyn Recorder>>,
+        is_watched: bool,
     ) -> Self {
         let space = Arc::new(Space::unlimited());
+        let mut watches = Vec::new();
         let names = held
             .into_iter()
             .map(|(name, held)| {
                 let node = match held {
                     Prepared::Directory => Node::Directory,
-                    Prepared::File(id, content) => Node::File(Inode::new(id, content, &space)),
+                    Prepared::File(id, content) => {
+                        let watch = is_watched.then(|| Arc::new(Watch::new(content.length())));
+                        watches.extend(watch.clone().map(|watch| (id, watch)));
+                        Node::File(Inode::new(id, content, &space, watch))
+                    }
                 };
                 (name, node)
             })
@@ -116,6 +127,7 @@ impl MemoryStorage {
                 next_handle: AtomicU64::new(0),
                 elapsed_ns: AtomicU64::new(0),
                 boot,
+                watches,
             }),
         }
     }
@@ -133,6 +145,11 @@ impl MemoryStorage {
     /// Moves both clocks forward.
     pub fn advance(&self, nanoseconds: u64) {
         self.shared.elapsed_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// What has been read so far of the files of [`crate::crash::Image::watched`]; of other storage, nothing.
+    pub fn reads(&self) -> Reads {
+        self.shared.watches.iter().map(|(file, watch)| (*file, watch.lines())).collect()
     }
 
     pub(crate) fn boot(&self) -> u128 {
@@ -156,7 +173,7 @@ impl MemoryStorage {
             return Err(Errno::EXIST);
         }
         let id = FileId(self.shared.next_file.fetch_add(1, Ordering::Relaxed));
-        let inode = Inode::new(id, Content::default(), &self.shared.space);
+        let inode = Inode::new(id, Content::default(), &self.shared.space, None);
         let name: Arc<str> = name.into();
         held.insert(name.clone(), Node::File(inode.clone()));
         self.shared.record(|| DiskEvent::Create { file: id, name });

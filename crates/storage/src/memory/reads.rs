@@ -1,0 +1,112 @@
+//! Which parts of a prepared disk were read before anything else was stored there.
+//!
+//! What runs on two disks that differ in nothing it reads does the same on both. So crash tests need not tell
+//! disks apart that differ elsewhere.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::crash::{FileId, LINE_LENGTH};
+
+const WORD_LENGTH: u64 = size_of::<u64>() as u64;
+const WORD_BITS: u64 = u64::BITS as u64;
+
+/// Lines that stand in one byte.
+const BYTE_LINES: u64 = u8::BITS as u64;
+
+/// The cache lines of files of which something was read that the disk held at first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads(BTreeMap<FileId, Box<[u8]>>);
+
+impl Reads {
+    /// Whether something of a range of bytes was read, or of the lines that it begins and ends in.
+    pub fn meet(&self, file: FileId, bytes: Range<u64>) -> bool {
+        let Some(lines) = self.0.get(&file) else { return false };
+        let is_read = |line: u64| {
+            let byte = usize::try_from(line / BYTE_LINES).ok().and_then(|byte| lines.get(byte));
+            byte.is_some_and(|byte| byte >> (line % BYTE_LINES) & 1 == 1)
+        };
+        (bytes.start / LINE_LENGTH..bytes.end.div_ceil(LINE_LENGTH)).any(is_read)
+    }
+}
+
+impl FromIterator<(FileId, Box<[u8]>)> for Reads {
+    fn from_iter<I: IntoIterator<Item = (FileId, Box<[u8]>)>>(lines: I) -> Self {
+        Self(lines.into_iter().collect())
+    }
+}
+
+/// The words of one file: a bit for each that it had at first.
+#[derive(Debug)]
+pub(super) struct Watch {
+    read: Box<[AtomicU64]>,
+    stored: Box<[AtomicU64]>,
+}
+
+impl Watch {
+    pub(super) fn new(length: u64) -> Self {
+        let bits = || (0..length.div_ceil(WORD_LENGTH * WORD_BITS)).map(|_| AtomicU64::new(0)).collect();
+        Self { read: bits(), stored: bits() }
+    }
+
+    /// Bytes were read, of words that may have been stored.
+    pub(super) fn note_read(&self, offset: u64, length: u64) {
+        for word in offset / WORD_LENGTH..(offset + length).div_ceil(WORD_LENGTH) {
+            let (place, bit) = place(word);
+            // What lies beyond was not on the disk.
+            let Some(stored) = self.stored.get(place) else { return };
+            if stored.load(Ordering::Relaxed) & bit == 0 {
+                self.read[place].fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Bytes were written. A word of which a part was on the disk before counts as not stored.
+    pub(super) fn note_stored(&self, offset: u64, length: u64) {
+        for word in offset.div_ceil(WORD_LENGTH)..(offset + length) / WORD_LENGTH {
+            let (place, bit) = place(word);
+            let Some(stored) = self.stored.get(place) else { return };
+            stored.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// A bit for each line of which a word was read.
+    pub(super) fn lines(&self) -> Box<[u8]> {
+        let lines = |words: &AtomicU64| {
+            let words = words.load(Ordering::Relaxed).to_le_bytes();
+            words.iter().enumerate().fold(0, |lines, (line, words)| lines | u8::from(*words != 0) << line)
+        };
+        self.read.iter().map(lines).collect()
+    }
+}
+
+/// Where the bit of a word is.
+fn place(word: u64) -> (usize, u64) {
+    (usize::try_from(word / WORD_BITS).unwrap_or(usize::MAX), 1 << (word % WORD_BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_before_it_was_stored_counts_by_lines() {
+        let watch = Watch::new(4096);
+        watch.note_stored(0, 8);
+        watch.note_read(0, 8);
+        watch.note_read(72, 8);
+        watch.note_stored(72, 8);
+        watch.note_stored(130, 12);
+        watch.note_read(128, 8);
+        watch.note_stored(192, 64);
+        watch.note_read(192, 64);
+        watch.note_read(4088, 100);
+        watch.note_read(1 << 40, 8);
+        let file = FileId(3);
+        let reads = Reads::from_iter([(file, watch.lines())]);
+        let lines: Vec<u64> = (0..80).filter(|line| reads.meet(file, line * 64..line * 64 + 8)).collect();
+        assert_eq!(lines, [1, 2, 63]);
+        assert!(reads.meet(file, 0..4096) && !reads.meet(file, 192..4032) && !reads.meet(FileId(4), 0..4096));
+    }
+}
