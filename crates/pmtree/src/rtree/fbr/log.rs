@@ -236,10 +236,20 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
 
     /// Forgets the change, which is durable without the entry now. Nobody reads by it any more.
     pub(super) fn clear(&self) {
-        let backend = self.tree.backend();
-        let entry = self.tree.log_entry(self.index);
+        let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
         // From here on the nodes' own bitmaps count, for all of them at once.
         backend.store(entry, backend.load(entry) | DONE);
+        self.empty();
+    }
+
+    /// Forgets a change that was not committed. It is never said to be done: after a crash in the middle, what it would have
+    /// unlinked is linked still.
+    pub(super) fn withdraw(&self) {
+        self.empty();
+    }
+
+    fn empty(&self) {
+        let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
         for number in 0..ROLES as u64 {
             backend.store(entry + (NODES + number) * WORD_LENGTH, 0);
         }

@@ -37,7 +37,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 released.release(change.node(role), entry.link(role))?;
             }
         }
-        entry.clear();
+        entry.withdraw();
         released.finish();
         Ok(())
     }
