@@ -16,6 +16,8 @@ mod backend;
 mod counters;
 mod epoch;
 mod error;
+#[cfg(feature = "explorer")]
+pub mod explorer;
 mod flush;
 mod mapping;
 pub mod pmwcas;

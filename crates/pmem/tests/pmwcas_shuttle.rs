@@ -12,10 +12,11 @@ mod orders;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use history::{Call, Operation, Outcome, is_linearizable};
+use history::{Operation, Outcome, Words};
 use orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use terrane_pmem::explorer::linearizability::{self, calls_at};
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
@@ -52,6 +53,12 @@ fn word(pool: &Pool<Traced>, number: usize) -> u64 {
 fn values(pool: &Pool<Traced>) -> Vec<u64> {
     let guard = pool.pin();
     (0..WORDS).map(|number| pmwcas::read(pool, word(pool, number), &guard)).collect()
+}
+
+type Call = linearizability::Call<Words>;
+
+fn is_linearizable(calls: &[Call], left: &[u64]) -> bool {
+    linearizability::is_linearizable(calls, |()| vec![0; WORDS], |()| left.to_vec())
 }
 
 /// The next operation of a thread, on words with the values 0 and 1, so that old values come back all the time. It mostly
@@ -138,12 +145,6 @@ fn run_threads(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &
     calls.clone()
 }
 
-/// The calls as they were after so many events.
-fn calls_at(calls: &[Call], cut: usize) -> Vec<Call> {
-    let began = calls.iter().filter(|call| call.began < cut).cloned();
-    began.map(|call| Call { ended: call.ended.filter(|(at, _)| *at <= cut), ..call }).collect()
-}
-
 fn words_are_linearizable(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let controller = Controller::new();
@@ -151,7 +152,7 @@ fn words_are_linearizable(seed: u64) {
     let first = controller.events();
     let calls = run_threads(&controller, &pool, &mut random);
     let end = values(&pool);
-    assert!(is_linearizable(&calls, &[0; WORDS], &end), "{end:?} after {calls:#?}");
+    assert!(is_linearizable(&calls, &end), "{end:?} after {calls:#?}");
     let last = controller.events();
     for _ in 0..4 {
         let cut = random.random_range(first..=last);
@@ -159,7 +160,7 @@ fn words_are_linearizable(seed: u64) {
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
             let pool: Pool<Traced> = Pool::open(&*image.storage(), "pool", &options()).unwrap();
             let left = values(&pool);
-            assert!(is_linearizable(&calls, &[0; WORDS], &left), "{left:?} after {calls:#?}, {image:?}");
+            assert!(is_linearizable(&calls, &left), "{left:?} after {calls:#?}, {image:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use terrane_pmem::{Backend, Error, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
+use terrane_pmem::{Backend, Dropping, Error, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Image};
 
@@ -136,5 +136,37 @@ fn what_is_read_after_a_kill_survives_a_power_loss_whatever_the_medium_was_befor
                 Err(error) => assert!(after == PersistenceDomain::PageCache, "{error}: {image:?}"),
             }
         }
+    }
+}
+
+/// Kills a pool while it is closed, opens it, and loses power at any instant of that: whether a pool is left each time.
+fn openings_after_kills_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bool {
+    let domain = PersistenceDomain::Adr;
+    let first = Controller::new();
+    let pool: Pool<Traced> = Pool::create(&*first.storage(), "pool", &options(domain)).unwrap();
+    let created = first.events();
+    pool.close().unwrap();
+    (created..=first.events()).all(|killed_at| {
+        let second = first.process_kill(killed_at).restart();
+        let storage = second.storage();
+        let open_again = || Pool::<Dropping<Traced>>::open(&*storage, "pool", &options(domain)).map(drop);
+        match dropped {
+            Some((instruction, site)) => Dropping::<Traced>::leaving_out(instruction, site, open_again),
+            None => open_again(),
+        }
+        .unwrap();
+        (0..=second.events()).all(|cut| {
+            let mut images = second.images(cut, &Budget { samples: 60, ..BUDGET }, 1);
+            images.all(|image| open(&*image.storage(), domain).is_ok())
+        })
+    })
+}
+
+#[test]
+fn a_header_that_was_found_is_durable_before_the_other_copy_is_written() {
+    assert!(openings_after_kills_leave_a_pool(None));
+    for instruction in [Instruction::Flush, Instruction::Fence] {
+        let site = "pool.header.found";
+        assert!(!openings_after_kills_leave_a_pool(Some((instruction, site))), "{instruction:?} can be left out");
     }
 }

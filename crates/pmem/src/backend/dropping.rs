@@ -1,5 +1,6 @@
 //! Leaving out flushes and fences by their name.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -39,7 +40,25 @@ pub struct Dropping<B> {
     dropped: RwLock<Option<(Instruction, String)>>,
 }
 
+thread_local! {
+    /// What pools leave out that this thread maps now.
+    static FROM_THE_START: RefCell<Option<(Instruction, String)>> = const { RefCell::new(None) };
+}
+
 impl<B> Dropping<B> {
+    /// Leaves this kind of instruction out of pools that `run` opens on this thread, from their first access on.
+    pub fn leaving_out<T>(instruction: Instruction, site: &str, run: impl FnOnce() -> T) -> T {
+        struct Reset;
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                FROM_THE_START.set(None);
+            }
+        }
+        FROM_THE_START.set(Some((instruction, site.to_owned())));
+        let _reset = Reset;
+        run()
+    }
+
     /// Leaves out this kind of instruction wherever it has this name, from now on.
     pub fn leave_out(&self, instruction: Instruction, site: &str) {
         *self.dropped.write() = Some((instruction, site.to_owned()));
@@ -57,7 +76,8 @@ impl<B: Backend> Backend for Dropping<B> {
         Self: 'a;
 
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
-        Ok(Self { inner: B::map(file, pool, domain, address_space)?, dropped: RwLock::new(None) })
+        let dropped = FROM_THE_START.with_borrow(Clone::clone);
+        Ok(Self { inner: B::map(file, pool, domain, address_space)?, dropped: RwLock::new(dropped) })
     }
 
     fn extend(&self, length: u64) -> Result<()> {

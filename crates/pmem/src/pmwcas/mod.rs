@@ -44,6 +44,8 @@
 //! Recovery, when the pool is opened, reads every descriptor and nothing else (M3), frees (M8), and settles the
 //! intents after that, whose links may lie in what was freed. Descriptors come by pages, as slots of intents do.
 
+#[cfg(feature = "explorer")]
+pub mod explored;
 mod kernel;
 mod layout;
 #[cfg(all(test, loom))]

@@ -1,0 +1,166 @@
+//! A structure that is wrong on purpose, and the same one put right.
+
+use std::fmt;
+use std::str::FromStr;
+
+use terrane_storage::Storage;
+
+use super::{Breadth, Checked, Explorer, Failure, History, Subject};
+use crate::{Backend, Dropping, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH};
+
+const ENTRY: Site = Site::new("canary.entry");
+const FLAG: Site = Site::new("canary.flag");
+
+/// Entries that there is room for.
+const ROOM: u64 = 8;
+
+/// An array of entries of two words, each with a flag in a line of its own that says that the entry is there.
+///
+/// Put right, it makes the entry durable before the flag is set. Otherwise both with one fence, so that the flag may
+/// be there after a crash and the entry not.
+#[derive(Clone, Copy, Debug)]
+pub struct Canary {
+    /// Whether it is put right.
+    pub is_right: bool,
+}
+
+/// Adds an entry with this number, if there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Add(u64);
+
+impl fmt::Display for Add {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl FromStr for Add {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+type Canaries = Pool<Dropping<Traced>>;
+
+impl Canary {
+    fn options() -> Options {
+        Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
+    }
+
+    fn flag(pool: &Canaries, number: u64) -> u64 {
+        pool.backend().load(ROOT) + number * 2 * LINE_LENGTH
+    }
+
+    fn add(self, pool: &Canaries, place: u64, number: u64) {
+        let (backend, flag) = (pool.backend(), Self::flag(pool, place));
+        let entry = flag + LINE_LENGTH;
+        backend.store(entry, number);
+        backend.store(entry + WORD_LENGTH, number);
+        backend.flush(entry..entry + 2 * WORD_LENGTH, ENTRY);
+        if self.is_right {
+            backend.fence(ENTRY);
+        }
+        backend.store(flag, 1);
+        backend.persist(flag..flag + WORD_LENGTH, FLAG);
+    }
+}
+
+impl Subject for Canary {
+    type Structure = Canaries;
+    type Step = Add;
+    type Model = Vec<u64>;
+
+    fn structure(&self) -> &'static str {
+        "canary"
+    }
+
+    fn configuration(&self) -> &str {
+        if self.is_right { "right" } else { "wrong" }
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        PersistenceDomain::Adr
+    }
+
+    fn create(&self, storage: &dyn Storage) -> Checked<Canaries> {
+        let text = |error: crate::Error| error.to_string();
+        let pool: Canaries = Pool::create(storage, "canary", &Self::options()).map_err(text)?;
+        let mut intent = pool.intent();
+        let length = ROOM * 2 * LINE_LENGTH;
+        let block = intent.acquire(length, ROOT).map_err(text)?;
+        (block..block + length).step_by(WORD_LENGTH as usize).for_each(|word| pool.backend().store(word, 0));
+        pool.backend().persist(block..block + length, ENTRY);
+        pool.backend().store(ROOT, block);
+        pool.backend().persist(ROOT..ROOT + WORD_LENGTH, ENTRY);
+        intent.finish();
+        Ok(pool)
+    }
+
+    fn open(&self, storage: &dyn Storage) -> Checked<Canaries> {
+        Pool::open(storage, "canary", &Self::options()).map_err(|error| error.to_string())
+    }
+
+    fn backend<'s>(&self, pool: &'s Canaries) -> &'s Dropping<Traced> {
+        pool.backend()
+    }
+
+    fn steps(&self, seed: u64) -> Vec<Add> {
+        (0..4).map(|number| Add(seed % 1000 + number + 1)).collect()
+    }
+
+    fn apply(&self, pool: &Canaries, model: &mut Vec<u64>, &Add(number): &Add) -> Checked<()> {
+        let place = model.len() as u64;
+        if place < ROOM {
+            self.add(pool, place, number);
+            model.push(number);
+        }
+        Ok(())
+    }
+
+    fn observe(&self, pool: &mut Canaries) -> Checked<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for place in 0..ROOM {
+            let flag = Self::flag(pool, place);
+            if pool.backend().load(flag) == 0 {
+                break;
+            }
+            let [first, second] = [LINE_LENGTH, LINE_LENGTH + WORD_LENGTH].map(|word| pool.backend().load(flag + word));
+            if first != second {
+                return Err(format!("entry {place} is torn: {first} and {second}"));
+            }
+            numbers.push(first);
+        }
+        Ok(numbers)
+    }
+
+    fn work_on(&self, pool: &mut Canaries, mut model: Vec<u64>) -> Checked<()> {
+        self.apply(pool, &mut model, &Add(77))?;
+        let found = self.observe(pool)?;
+        if found == model { Ok(()) } else { Err(format!("it holds {found:?} in place of {model:?}")) }
+    }
+
+    fn is_own(&self, site: &str) -> bool {
+        site.starts_with("canary.")
+    }
+}
+
+/// Sees that the wrong one is caught and the right one is not; what was caught. If this fails, the explorer is
+/// broken, and nothing that it says counts.
+pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
+    let [right, wrong] = [true, false].map(|is_right| {
+        let canary = Canary { is_right };
+        let history = History::record(&canary, canary.steps(0), None)?;
+        Explorer::new(&canary).all_power_losses(&history, 0, breadth)
+    });
+    match (right, wrong) {
+        (Ok(()), Err(failure)) => Ok(*failure),
+        (Err(failure), _) => {
+            Err(format!("the explorer is broken: it finds fault with a structure that is right: {failure}"))
+        }
+        (Ok(()), Ok(())) => {
+            Err("the explorer is broken: it does not notice a structure that is wrong on purpose".to_owned())
+        }
+    }
+}

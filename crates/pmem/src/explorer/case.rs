@@ -1,0 +1,153 @@
+//! One way to fail, as values and as a text that replays it.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use terrane_storage::crash::Choice;
+
+use super::{Dropped, Subject};
+
+/// What a crash takes away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing: the process is killed.
+    Kill,
+    /// What the choice does not keep: the power fails.
+    Power(Choice),
+}
+
+/// A crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// Number of events before it, from the start of the history or of the recovery.
+    pub cut: usize,
+    /// What it takes away.
+    pub loss: Loss,
+}
+
+/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before.
+///
+/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, without what is dropped, and reads what it prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case<Step> {
+    /// Name of the subject's configuration.
+    pub configuration: String,
+    /// What is done.
+    pub steps: Vec<Step>,
+    /// A flush or fence that is left out.
+    pub dropped: Option<Dropped>,
+    /// None if the steps themselves go wrong.
+    pub crashes: Vec<Crash>,
+}
+
+/// A case, and what is wrong in it.
+#[derive(Clone, Debug)]
+pub struct Failure<Step> {
+    /// Name of the subject's structure.
+    pub structure: &'static str,
+    /// What has to be done to see it.
+    pub case: Case<Step>,
+    /// What is wrong.
+    pub what: String,
+    /// The crashes in words.
+    pub crashes: Vec<String>,
+}
+
+/// A text that is not a [`Case`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a case: it takes a configuration, steps, and crashes such as `57 kill` or `57 9:12f`, with semicolons in between"
+)]
+pub struct ParseCaseError {
+    text: String,
+}
+
+impl<Step: Display> Display for Case<Step> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{};", self.configuration)?;
+        self.steps.iter().try_for_each(|step| write!(formatter, " {step}"))?;
+        self.crashes.iter().try_for_each(|crash| match &crash.loss {
+            Loss::Kill => write!(formatter, "; {} kill", crash.cut),
+            Loss::Power(choice) => write!(formatter, "; {} {choice}", crash.cut),
+        })
+    }
+}
+
+impl<Step: FromStr> FromStr for Case<Step> {
+    type Err = ParseCaseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let mut parts = text.split(';').map(str::trim);
+            let configuration = parts.next().filter(|name| !name.is_empty())?.to_owned();
+            let steps = parts.next()?.split_whitespace().map(|step| step.parse().ok()).collect::<Option<_>>()?;
+            let crash = |part: &str| {
+                let (cut, loss) = part.split_once(' ')?;
+                let loss = match loss {
+                    "kill" => Loss::Kill,
+                    choice => Loss::Power(choice.parse().ok()?),
+                };
+                Some(Crash { cut: cut.parse().ok()?, loss })
+            };
+            let crashes = parts.map(crash).collect::<Option<_>>()?;
+            Some(Self { configuration, steps, dropped: None, crashes })
+        };
+        parse().ok_or_else(|| ParseCaseError { text: text.to_owned() })
+    }
+}
+
+impl<Step> Failure<Step> {
+    /// Steps that go wrong without a crash.
+    pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, what: String) -> Box<Self> {
+        let configuration = subject.configuration().to_owned();
+        let case = Case { configuration, steps, dropped: None, crashes: Vec::new() };
+        Box::new(Self { structure: subject.structure(), case, what, crashes: Vec::new() })
+    }
+}
+
+impl<Step: Display> Failure<Step> {
+    /// The command that goes through it again.
+    pub fn command(&self) -> String {
+        let dropped = self.case.dropped.as_ref().map_or(String::new(), |dropped| format!(" --drop {dropped}"));
+        format!("terrane-lab crash {}{dropped} --replay '{}'", self.structure, self.case)
+    }
+}
+
+impl<Step: Display> Display for Failure<Step> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "{} ({}): {}", self.structure, self.case.configuration, self.what)?;
+        if let Some(dropped) = &self.case.dropped {
+            writeln!(formatter, "  left out: {dropped}")?;
+        }
+        let steps: Vec<String> = self.case.steps.iter().map(Step::to_string).collect();
+        writeln!(formatter, "  steps: {}", steps.join(" "))?;
+        for crash in &self.crashes {
+            writeln!(formatter, "  {crash}")?;
+        }
+        write!(formatter, "replay: {}", self.command())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_read_what_they_print() {
+        for text in ["small; a b c; 57 9:12f; 3 kill", "small; a; 0 0:", "small;"] {
+            let case: Case<String> = text.parse().unwrap();
+            assert_eq!(case.to_string(), text);
+        }
+        let case: Case<u64> = "small; 1 2; 5 kill".parse().unwrap();
+        assert_eq!((case.steps, case.crashes), (vec![1, 2], vec![Crash { cut: 5, loss: Loss::Kill }]));
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for text in
+            ["", "small", "; 1", "small; x", "small; 1; kill", "small; 1; 5 all", "small; 1; 5 4:g", "small; 1;"]
+        {
+            assert!(text.parse::<Case<u64>>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether each flush and each fence is needed, and seen to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use terrane_storage::crash::{Budget, NameOrder, PersistenceDomain};
+
+use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally, recover};
+use crate::Instruction;
+
+/// How long to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// What histories are drawn from, one after the other until the loss is caught.
+    pub seeds: std::ops::Range<u64>,
+    /// How many images of each cut are tried.
+    pub breadth: Breadth,
+    /// Whether a name is looked for in every configuration that has it, and not only until one has shown it.
+    pub in_all: bool,
+    /// Of the cuts, every so many are tried with crashes inside of recovery, if others have shown nothing.
+    pub inside_stride: usize,
+}
+
+/// The case that shows that something is needed.
+#[derive(Clone, Debug)]
+pub struct Catch {
+    /// What was left out.
+    pub dropped: Dropped,
+    /// Configuration of the structure.
+    pub configuration: String,
+    /// What the history was drawn from.
+    pub seed: u64,
+    /// Steps that had returned.
+    pub steps_done: usize,
+    /// The step that the crash interrupts, or after which it comes.
+    pub step: String,
+    /// Events before each of the crashes.
+    pub cuts: Vec<usize>,
+    /// What went wrong.
+    pub what: String,
+}
+
+/// What each name's loss was caught by.
+#[derive(Clone, Debug, Default)]
+pub struct GateReport {
+    /// Name of the structure.
+    pub structure: &'static str,
+    /// At least one for each name.
+    pub caught: Vec<Catch>,
+    /// Names whose loss a test of its own shows, each with the test.
+    pub elsewhere: BTreeMap<Dropped, &'static str>,
+    /// Names whose loss nothing has shown, each with the configuration.
+    pub uncaught: Vec<(Dropped, String)>,
+    /// What was looked at.
+    pub tally: Tally,
+}
+
+impl GateReport {
+    /// The different names that were caught.
+    pub fn names(&self) -> BTreeSet<&Dropped> {
+        self.caught.iter().map(|caught| &caught.dropped).collect()
+    }
+}
+
+impl fmt::Display for GateReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Catch { dropped, configuration, seed, steps_done, step, cuts, .. } in &self.caught {
+            let cuts: Vec<String> = cuts.iter().map(usize::to_string).collect();
+            let (cuts, name) = (cuts.join(", then "), dropped.to_string());
+            writeln!(
+                formatter,
+                "{name:<32} {} {configuration}, seed {seed}, after {steps_done} steps at {step}, cut {cuts}",
+                self.structure
+            )?;
+        }
+        self.elsewhere.iter().try_for_each(|(dropped, test)| {
+            let name = dropped.to_string();
+            writeln!(formatter, "{name:<32} {test}")
+        })?;
+        self.uncaught.iter().try_for_each(|(dropped, configuration)| {
+            let name = dropped.to_string();
+            writeln!(formatter, "{name:<32} NOT CAUGHT in {} {configuration}", self.structure)
+        })
+    }
+}
+
+/// Leaves out one flush or fence of the subjects after the other, and looks for a crash that shows it.
+///
+/// Only where lines have to be flushed; subjects on other media are passed over. Names come from histories and from the
+/// recoveries that follow their crashes. Fails if a history goes wrong without anything being left out.
+pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<Failure<S::Step>>> {
+    let mut report = GateReport::default();
+    let mut caught: BTreeSet<Dropped> = BTreeSet::new();
+    for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
+        report.structure = subject.structure();
+        for dropped in names(subject, gate.seeds.start, 1)? {
+            if let Some(test) = subject.shown_by(&dropped.site) {
+                report.elsewhere.insert(dropped, test);
+                continue;
+            }
+            if !gate.in_all && caught.contains(&dropped) {
+                continue;
+            }
+            let found = gate.seeds.clone().find_map(|seed| catch(subject, &dropped, seed, gate, &mut report.tally));
+            match found {
+                Some(found) => {
+                    caught.insert(dropped);
+                    report.caught.push(found);
+                }
+                None => report.uncaught.push((dropped, subject.configuration().to_owned())),
+            }
+        }
+    }
+    if !gate.in_all {
+        report.uncaught.retain(|(dropped, _)| !caught.contains(dropped));
+    }
+    Ok(report)
+}
+
+/// What a subject flushes and fences in a history, and in recovery from crashes at every so many of its cuts.
+pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeSet<Dropped>, Box<Failure<S::Step>>> {
+    let history = History::record(subject, subject.steps(seed), None)?;
+    let mut names = Instruction::sites_after(&history.controller, 0);
+    let extremes = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
+    for cut in history.power_cuts_from(0).into_iter().step_by(stride.max(1)) {
+        let losses = history.controller.images(cut, &extremes, seed);
+        for image in losses.chain([history.controller.process_kill(cut)]) {
+            let restarted = image.restart();
+            restarted.mark(0);
+            // What is wrong with it is told where it is looked for.
+            let _ = recover(subject, &restarted, None);
+            names.extend(Instruction::sites_after(&restarted, 0));
+        }
+    }
+    let own = names.into_iter().filter(|(_, site)| subject.is_own(site));
+    Ok(own.map(|(instruction, site)| Dropped { instruction, site: site.to_owned() }).collect())
+}
+
+fn catch<S: Subject>(subject: &S, dropped: &Dropped, seed: u64, gate: &Gate, tally: &mut Tally) -> Option<Catch> {
+    let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
+        Err(failure) => Some((failure, 0)),
+        Ok(history) => {
+            let mut explorer = Explorer::new(subject);
+            explorer.tally.histories += 1;
+            let cuts = spread(history.power_cuts_from(0));
+            let search = |cut: &usize| explorer.power_losses(&history, *cut, &gate.breadth).err();
+            let mut found = cuts.iter().find_map(search);
+            if found.is_none() {
+                let Breadth { branches, samples, seed } = gate.breadth;
+                let breadth = Breadth { branches: branches.min(8), samples: samples.min(4), seed };
+                let few = cuts.iter().step_by(gate.inside_stride.max(1));
+                found = { few }.find_map(|cut| explorer.inside_recovery(&history, *cut, &breadth).err());
+            }
+            *tally += explorer.tally;
+            found.map(|failure| {
+                let done = failure.case.crashes.first().and_then(|crash| history.steps_done(crash.cut));
+                (failure, done.unwrap_or(0))
+            })
+        }
+    };
+    let (failure, steps_done) = failure?;
+    let step = failure.case.steps.get(steps_done).map_or("the end".to_owned(), S::Step::to_string);
+    let cuts = failure.case.crashes.iter().map(|crash| crash.cut).collect();
+    let configuration = subject.configuration().to_owned();
+    Some(Catch { dropped: dropped.clone(), configuration, seed, steps_done, step, cuts, what: failure.what })
+}
+
+/// The cuts in another order, far ones after each other: most of what matters is caught soon somewhere.
+fn spread(cuts: Vec<usize>) -> Vec<usize> {
+    let keyed: BTreeMap<u32, usize> =
+        cuts.iter().enumerate().map(|(number, &cut)| ((number as u32).reverse_bits(), cut)).collect();
+    keyed.into_values().collect()
+}

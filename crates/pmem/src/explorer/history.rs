@@ -1,0 +1,121 @@
+//! A run of steps under the crash controller.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use terrane_storage::crash::{Controller, Event, PersistenceDomain, PoolEvent};
+
+use super::{Checked, Crash, Dropped, Failure, Subject, guarded};
+
+/// Threads that are numbered while a history runs would change what is done together. So one runs at a time.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+/// The events of a run, and what the structure held before and after each step.
+#[derive(Debug)]
+pub struct History<'s, S: Subject> {
+    pub(super) subject: &'s S,
+    pub(super) steps: Vec<S::Step>,
+    pub(super) dropped: Option<Dropped>,
+    /// The events; a mark for each step that has returned, 0 before the first.
+    pub controller: Arc<Controller>,
+    models: Vec<S::Model>,
+    /// Number of the cut before the first step, and with it that of each step's end.
+    ends: Vec<usize>,
+}
+
+impl<'s, S: Subject> History<'s, S> {
+    /// Runs steps, by two threads in turn: what one of them has not fenced, the other one's fences do not make
+    /// durable. Fails if the steps go wrong without any crash.
+    pub fn record(
+        subject: &'s S,
+        steps: Vec<S::Step>,
+        dropped: Option<Dropped>,
+    ) -> Result<Self, Box<Failure<S::Step>>> {
+        let _running = RUNNING.lock();
+        let controller = Controller::new();
+        let mut history = Self { subject, steps, dropped, controller, models: Vec::new(), ends: Vec::new() };
+        match guarded(|| history.run()) {
+            Ok(()) => Ok(history),
+            Err(what) => Err(history.failure(Vec::new(), what)),
+        }
+    }
+
+    fn run(&mut self) -> Checked<()> {
+        let (subject, controller) = (self.subject, &self.controller);
+        let mut structure = subject.create(&*controller.storage())?;
+        if let Some(Dropped { instruction, site }) = &self.dropped {
+            subject.backend(&structure).leave_out(*instruction, site);
+        }
+        let mut model = S::Model::default();
+        for step in 0..=self.steps.len() {
+            controller.mark(step as u64);
+            self.ends.push(controller.events());
+            self.models.push(model.clone());
+            let Some(next) = self.steps.get(step) else { break };
+            let run = || {
+                subject.apply(&structure, &mut model, next)?;
+                Ok(model)
+            };
+            // A new thread each time: nothing that it fences later helps this step.
+            model = match step % 2 {
+                0 => run()?,
+                _ => std::thread::scope(|scope| scope.spawn(|| guarded(run)).join())
+                    .unwrap_or_else(|_| Err("a panic".to_owned()))?,
+            };
+        }
+        let left = subject.observe(&mut structure)?;
+        if left == model { Ok(()) } else { Err(format!("it holds {left:?} in place of {model:?}")) }
+    }
+
+    /// Number of steps.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there are no steps.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Steps that have returned at a cut; `None` before the structure is there.
+    pub fn steps_done(&self, cut: usize) -> Option<usize> {
+        self.ends.partition_point(|&end| end <= cut).checked_sub(1)
+    }
+
+    /// What a crash at a cut may leave.
+    pub(super) fn allowed(&self, cut: usize) -> &[S::Model] {
+        let first = self.steps_done(cut).unwrap_or(0);
+        &self.models[first..(first + 2).min(self.models.len())]
+    }
+
+    /// Every cut while this many steps have returned, or more.
+    pub fn cuts_from(&self, step: usize) -> impl DoubleEndedIterator<Item = usize> + use<S> {
+        let last = self.ends.last().copied().unwrap_or(0);
+        self.ends.get(step).copied().unwrap_or(last)..last + 1
+    }
+
+    /// Those among the cuts at which power losses leave all that they leave at any cut.
+    pub fn power_cuts_from(&self, step: usize) -> Vec<usize> {
+        let is_sufficient = sufficient(&self.controller, self.subject.domain());
+        self.cuts_from(step).filter(is_sufficient).collect()
+    }
+
+    /// That the last of these crashes goes wrong; without any, the steps themselves.
+    pub fn failure(&self, crashes: Vec<(Crash, String)>, what: String) -> Box<Failure<S::Step>> {
+        let mut failure = Failure::without_crash(self.subject, self.steps.clone(), what);
+        failure.case.dropped = self.dropped.clone();
+        (failure.case.crashes, failure.crashes) = crashes.into_iter().unzip();
+        failure
+    }
+}
+
+/// Whether no later cut can lose all that a cut can lose. Where stores wait for a fence or sync, that is so right before
+/// it; a store or flush takes nothing away from what could be lost before it.
+pub(super) fn sufficient(controller: &Controller, domain: PersistenceDomain) -> impl FnMut(&usize) -> bool + use<> {
+    let log = controller.log();
+    move |&cut: &usize| {
+        let is_store = matches!(log.get(cut), Some(Event::Pool(PoolEvent::Store { .. } | PoolEvent::Flush { .. })));
+        // With caches that are durable, every store is at once.
+        domain == PersistenceDomain::Eadr || !is_store
+    }
+}

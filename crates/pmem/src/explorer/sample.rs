@@ -1,0 +1,97 @@
+//! Histories that are drawn, by as many threads as there are processors.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::available_parallelism;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use terrane_storage::crash::PersistenceDomain;
+
+use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally};
+
+/// Cuts of a history at which power fails.
+const CUTS: usize = 48;
+
+/// Cuts of a history at which the process is killed.
+const KILLS: usize = 16;
+
+/// Cuts of a history from which recovery is interrupted.
+const INTERRUPTED: usize = 2;
+
+const BREADTH: Breadth = Breadth { branches: 12, samples: 12, seed: 0 };
+const BREADTH_INSIDE: Breadth = Breadth { branches: 3, samples: 2, seed: 0 };
+
+/// What to draw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// What the first history is drawn from; the others follow.
+    pub seed: u64,
+    /// Images to try, at least, in all threads together.
+    pub images: u64,
+    /// A flush or fence to leave out.
+    pub dropped: Option<Dropped>,
+}
+
+/// Tries images of random histories, of the subjects in turn, and stops at the first thing that is wrong.
+pub fn sample<S: Subject>(subjects: &[S], sample: &Sample) -> (Tally, Option<Failure<S::Step>>) {
+    let (number, images) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(subjects.is_empty());
+    let found = Mutex::new((Tally::default(), None));
+    let work = || {
+        while !is_over.load(Ordering::Relaxed) {
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            let subject = &subjects[number as usize % subjects.len()];
+            let mut explorer = Explorer::new(subject);
+            let outcome = draw(&mut explorer, sample.seed.wrapping_add(number), sample.dropped.clone());
+            let tried = explorer.tally.images;
+            let mut found = found.lock();
+            found.0 += explorer.tally;
+            if let Err(failure) = outcome {
+                found.1.get_or_insert(*failure);
+            }
+            if found.1.is_some() || images.fetch_add(tried, Ordering::Relaxed) + tried >= sample.images {
+                is_over.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    found.into_inner()
+}
+
+/// One history, and some of its crashes.
+fn draw<S: Subject>(
+    explorer: &mut Explorer<'_, S>,
+    seed: u64,
+    dropped: Option<Dropped>,
+) -> Result<(), Box<Failure<S::Step>>> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let history = History::record(explorer.subject(), explorer.subject().steps(seed), dropped)?;
+    explorer.tally.histories += 1;
+    let kills: Vec<usize> = history.cuts_from(0).collect();
+    let losses = history.power_cuts_from(0);
+    let few = |cuts: &[usize], count: usize, random: &mut SmallRng| {
+        let mut few: Vec<usize> = cuts.choose_multiple(random, count).copied().collect();
+        // In rising order, cutting is fast.
+        few.sort_unstable();
+        few
+    };
+    let breadth = Breadth { seed: random.random(), ..BREADTH };
+    // All that can come of lost pages is that the pool is refused.
+    let (cuts, killed) = match explorer.subject().domain() {
+        PersistenceDomain::PageCache => (KILLS, CUTS),
+        PersistenceDomain::Adr | PersistenceDomain::Eadr => (CUTS, KILLS),
+    };
+    few(&losses, cuts, &mut random).into_iter().try_for_each(|cut| explorer.power_losses(&history, cut, &breadth))?;
+    few(&kills, killed, &mut random).into_iter().try_for_each(|cut| explorer.kill(&history, cut))?;
+    let breadth = Breadth { seed: random.random(), ..BREADTH_INSIDE };
+    few(&losses, INTERRUPTED, &mut random)
+        .into_iter()
+        .try_for_each(|cut| explorer.inside_recovery(&history, cut, &breadth))
+}

@@ -1,0 +1,209 @@
+//! Recovery from the images of a history's cuts.
+
+use std::collections::HashMap;
+use std::ops::AddAssign;
+
+use terrane_storage::Reads;
+use terrane_storage::crash::{self, Budget, Controller, Image, NameOrder, PersistenceDomain};
+
+use super::history::sufficient;
+use super::{Checked, Crash, Failure, History, Loss, Subject, guarded, recover};
+
+/// How many images of a cut are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breadth {
+    /// Up to so many that recovery can tell apart; if there are no more, these are all.
+    pub branches: usize,
+    /// If there are more: nothing kept, everything kept, and so many that are drawn.
+    pub samples: usize,
+    /// What they are drawn from.
+    pub seed: u64,
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Histories.
+    pub histories: u64,
+    /// Cuts of them, and of recoveries.
+    pub cuts: u64,
+    /// Cuts of which not every image was tried that recovery can tell apart.
+    pub cuts_sampled: u64,
+    /// Images.
+    pub images: u64,
+    /// Images that were recovered from: the others held what one of these did.
+    pub distinct: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.histories += other.histories;
+        self.cuts += other.cuts;
+        self.cuts_sampled += other.cuts_sampled;
+        self.images += other.images;
+        self.distinct += other.distinct;
+    }
+}
+
+/// What recovery made of an image, which depends on the contents alone.
+#[derive(Debug)]
+struct Outcome<Model> {
+    found: Checked<Model>,
+    reads: Reads,
+}
+
+/// The search in one subject's images; it remembers what became of each.
+#[derive(Debug)]
+pub struct Explorer<'s, S: Subject> {
+    subject: &'s S,
+    outcomes: HashMap<u64, Outcome<S::Model>>,
+    /// What was looked at so far.
+    pub tally: Tally,
+}
+
+/// What a search ends with: nothing, or the first thing that is wrong.
+type Search<S> = Result<(), Box<Failure<<S as Subject>::Step>>>;
+
+impl<'s, S: Subject> Explorer<'s, S> {
+    /// One that knows no image.
+    pub fn new(subject: &'s S) -> Self {
+        Self { subject, outcomes: HashMap::new(), tally: Tally::default() }
+    }
+
+    /// The subject.
+    pub fn subject(&self) -> &'s S {
+        self.subject
+    }
+
+    /// Forgets the images, so that they take no room.
+    pub fn forget(&mut self) {
+        self.outcomes.clear();
+    }
+
+    /// Tries power losses at every cut of a history from a step on.
+    pub fn all_power_losses(&mut self, history: &History<'_, S>, from_step: usize, breadth: &Breadth) -> Search<S> {
+        self.tally.histories += 1;
+        let mut cuts = history.power_cuts_from(from_step).into_iter();
+        cuts.try_for_each(|cut| self.power_losses(history, cut, breadth))
+    }
+
+    /// Tries kills at every cut of a history from a step on.
+    pub fn all_kills(&mut self, history: &History<'_, S>, from_step: usize) -> Search<S> {
+        self.tally.histories += 1;
+        history.cuts_from(from_step).try_for_each(|cut| self.kill(history, cut))
+    }
+
+    /// Tries what a power loss at a cut may leave.
+    pub fn power_losses(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
+        self.losses(&history.controller, cut, breadth, |explorer, image| explorer.judge(history, image))
+    }
+
+    /// Tries what a kill at a cut leaves.
+    pub fn kill(&mut self, history: &History<'_, S>, cut: usize) -> Search<S> {
+        self.judge(history, &history.controller.process_kill(cut)).map(drop)
+    }
+
+    /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing and
+    /// everything.
+    pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
+        let extremes = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
+        let losses = history.controller.images(cut, &extremes, breadth.seed);
+        let survives_power = self.subject.domain() != PersistenceDomain::PageCache;
+        let losses = losses.filter(|_| survives_power);
+        losses.chain([history.controller.process_kill(cut)]).try_for_each(|image| self.inside(history, &image, breadth))
+    }
+
+    /// Tries crashes in the recovery from one image.
+    fn inside(&mut self, history: &History<'_, S>, first: &Image, breadth: &Breadth) -> Search<S> {
+        let restarted = first.restart();
+        // What is wrong with it is told of the image itself.
+        let Ok(found) = recover(self.subject, &restarted, history.dropped.as_ref()) else {
+            return self.judge(history, first).map(drop);
+        };
+        let last = restarted.events();
+        let mut is_sufficient = sufficient(&restarted, self.subject.domain());
+        for cut in 0..=last {
+            // What was seen stays.
+            let allowed = if cut == last { std::slice::from_ref(&found) } else { history.allowed(first.cut()) };
+            let judge = |explorer: &mut Self, image: &Image| explorer.judge_as(history, &[first], image, allowed);
+            if is_sufficient(&cut) {
+                self.losses(&restarted, cut, breadth, judge)?;
+            }
+            judge(self, &restarted.process_kill(cut))?;
+        }
+        Ok(())
+    }
+
+    fn losses(
+        &mut self,
+        controller: &Controller,
+        cut: usize,
+        breadth: &Breadth,
+        mut judge: impl FnMut(&mut Self, &Image) -> Result<Reads, Box<Failure<S::Step>>>,
+    ) -> Search<S> {
+        self.tally.cuts += 1;
+        let mut branches = controller.branches(cut);
+        for _ in 0..breadth.branches {
+            let Some(image) = branches.next() else { return Ok(()) };
+            let reads = judge(self, &image)?;
+            branches.note(&reads);
+        }
+        if branches.next().is_none() {
+            return Ok(());
+        }
+        self.tally.cuts_sampled += 1;
+        let budget = Budget { exhaustive_pending: 0, samples: breadth.samples, name_order: NameOrder::AnySubset };
+        controller.images(cut, &budget, breadth.seed).try_for_each(|image| judge(self, &image).map(drop))
+    }
+
+    fn judge(&mut self, history: &History<'_, S>, image: &Image) -> Result<Reads, Box<Failure<S::Step>>> {
+        self.judge_as(history, &[], image, history.allowed(image.cut()))
+    }
+
+    /// Whether what is left is one of what it may be; then, what recovery has read.
+    pub(super) fn judge_as(
+        &mut self,
+        history: &History<'_, S>,
+        before: &[&Image],
+        image: &Image,
+        allowed: &[S::Model],
+    ) -> Result<Reads, Box<Failure<S::Step>>> {
+        let subject = self.subject;
+        let has_lost_pages =
+            subject.domain() == PersistenceDomain::PageCache && image.crash() == crash::Crash::PowerLoss;
+        let outcome = self.outcome(image);
+        let wrong = match &outcome.found {
+            Ok(_) if has_lost_pages => "it was opened, where pages may be lost".to_owned(),
+            Ok(model) if allowed.contains(model) => return Ok(outcome.reads.clone()),
+            Ok(model) => format!("it holds {model:?} in place of one of {allowed:?}"),
+            Err(_) if has_lost_pages => return Ok(outcome.reads.clone()),
+            Err(what) => what.clone(),
+        };
+        let crashes = before.iter().copied().chain([image]).map(|image| (crash_of(image), image.describe()));
+        Err(history.failure(crashes.collect(), wrong))
+    }
+
+    fn outcome(&mut self, image: &Image) -> &Outcome<S::Model> {
+        self.tally.images += 1;
+        self.outcomes.entry(image.hash_contents()).or_insert_with(|| {
+            self.tally.distinct += 1;
+            let (subject, storage) = (self.subject, image.watched());
+            let found = guarded(|| {
+                let mut structure = subject.open(&storage)?;
+                let model = subject.observe(&mut structure)?;
+                subject.work_on(&mut structure, model.clone())?;
+                Ok(model)
+            });
+            Outcome { found, reads: storage.reads() }
+        })
+    }
+}
+
+/// A crash that leaves an image.
+fn crash_of(image: &Image) -> Crash {
+    let loss = match image.crash() {
+        crash::Crash::ProcessKill => Loss::Kill,
+        crash::Crash::PowerLoss => Loss::Power(image.choice().clone()),
+    };
+    Crash { cut: image.cut(), loss }
+}

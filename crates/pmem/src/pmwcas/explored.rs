@@ -1,0 +1,315 @@
+//! Multi-word compare-and-swap as the crash explorer runs it: operations happen whole or not at all, what was done
+//! stays, and blocks belong to those who link them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane_storage::Storage;
+
+use super::{Descriptor, compare_exchange, read};
+use crate::explorer::{Checked, Subject};
+use crate::{Backend, Dropping, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH};
+
+const SETUP: Site = Site::new("explored.setup");
+const NODE: Site = Site::new("explored.node");
+
+/// Words of the table, each in a line of its own: three that are always equal, one that changes alone, and two links to
+/// blocks that hold a number.
+const WORDS: u64 = 6;
+
+/// Steps of a history that is drawn.
+const STEPS: usize = 12;
+
+/// A table of words in a pool, changed by operations on several of them.
+#[derive(Clone, Debug)]
+pub struct Explored {
+    configuration: String,
+    domain: PersistenceDomain,
+}
+
+impl Explored {
+    /// One for each medium.
+    pub fn configurations() -> Vec<Self> {
+        [
+            ("adr", PersistenceDomain::Adr),
+            ("eadr", PersistenceDomain::Eadr),
+            ("page-cache", PersistenceDomain::PageCache),
+        ]
+        .map(|(configuration, domain)| Self { configuration: configuration.to_owned(), domain })
+        .to_vec()
+    }
+
+    fn options(&self) -> Options {
+        Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, self.domain) }
+    }
+}
+
+/// What is done to the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Counts the first three up.
+    Count,
+    /// Puts blocks with this number under both links, and the number into the single word.
+    Replace(u64),
+    /// Tries the same where one of the words is not what it is said to be.
+    Fail,
+    /// Acquires a block for that, and gives it up.
+    GiveUp,
+    /// Counts the single word up.
+    Single,
+}
+
+/// An operation, and whether what was retired ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub operation: Operation,
+    /// Whether [`Pool::reclaim`] follows.
+    pub reclaims: bool,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operation {
+            Operation::Count => formatter.write_str("count")?,
+            Operation::Replace(number) => write!(formatter, "replace:{number}")?,
+            Operation::Fail => formatter.write_str("fail")?,
+            Operation::GiveUp => formatter.write_str("give-up")?,
+            Operation::Single => formatter.write_str("single")?,
+        }
+        formatter.write_str(if self.reclaims { "+reclaim" } else { "" })
+    }
+}
+
+impl FromStr for Step {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (operation, reclaims) = match text.strip_suffix("+reclaim") {
+            Some(operation) => (operation, true),
+            None => (text, false),
+        };
+        let operation = match operation {
+            "count" => Operation::Count,
+            "fail" => Operation::Fail,
+            "give-up" => Operation::GiveUp,
+            "single" => Operation::Single,
+            other => {
+                Operation::Replace(other.strip_prefix("replace:").and_then(|number| number.parse().ok()).ok_or(())?)
+            }
+        };
+        Ok(Self { operation, reclaims })
+    }
+}
+
+/// What the table holds: the count, the single word, and the number under the links, 0 without any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    count: u64,
+    single: u64,
+    linked: u64,
+}
+
+impl Model {
+    fn take(&mut self, operation: Operation) {
+        match operation {
+            Operation::Count => self.count += 1,
+            Operation::Replace(number) => (self.single, self.linked) = (number, number),
+            Operation::Fail | Operation::GiveUp => {}
+            Operation::Single => self.single += 1,
+        }
+    }
+}
+
+type Table = Pool<Dropping<Traced>>;
+
+fn text(error: crate::Error) -> String {
+    error.to_string()
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+fn word(pool: &Table, number: u64) -> u64 {
+    pool.backend().load(ROOT) + number * LINE_LENGTH
+}
+
+fn run(pool: &Table, operation: Operation) -> Checked<()> {
+    let guard = pool.pin();
+    let word = |number| word(pool, number);
+    let read = |number| read(pool, word(number), &guard);
+    let mut descriptor = Descriptor::new(pool, &guard).map_err(text)?;
+    let fill = |descriptor: &mut Descriptor<'_, _>, number: u64, length: u64| {
+        let block = descriptor.acquire(length).map_err(text)?;
+        pool.backend().store(block, number);
+        // The fence comes with the operation.
+        pool.backend().flush(block..block + WORD_LENGTH, NODE);
+        Ok::<_, String>(block)
+    };
+    match operation {
+        Operation::Count => {
+            for number in [2, 0, 1] {
+                let before = read(number);
+                descriptor.swap(word(number), before, before + 1).map_err(text)?;
+            }
+            ensure(descriptor.execute(), || "nobody is in the way, and it fails".to_owned())
+        }
+        Operation::Replace(number) => {
+            let blocks = [fill(&mut descriptor, number, 64)?, fill(&mut descriptor, number, 100)?];
+            for (link, block) in [4, 5].into_iter().zip(blocks) {
+                let before = read(link);
+                descriptor.swap(word(link), before, block).map_err(text)?;
+                if before != 0 {
+                    descriptor.release(before).map_err(text)?;
+                }
+            }
+            descriptor.swap(word(3), read(3), number).map_err(text)?;
+            ensure(descriptor.execute(), || "nobody is in the way, and it fails".to_owned())
+        }
+        Operation::Fail => {
+            let block = fill(&mut descriptor, 99, 64)?;
+            let before = read(4);
+            descriptor.swap(word(4), before, block).map_err(text)?;
+            if before != 0 {
+                descriptor.release(before).map_err(text)?;
+            }
+            descriptor.swap(word(3), read(3), 98).map_err(text)?;
+            descriptor.swap(word(5), read(5) + 64, 97 * 64).map_err(text)?;
+            ensure(!descriptor.execute(), || "a word is another one, and it succeeds".to_owned())
+        }
+        Operation::GiveUp => {
+            fill(&mut descriptor, 99, 100)?;
+            descriptor.swap(word(4), read(4), 64).map_err(text)
+        }
+        Operation::Single => {
+            drop(descriptor);
+            let before = read(3);
+            let outcomes = [(); 2].map(|()| compare_exchange(pool, word(3), before, before + 1, &guard));
+            ensure(outcomes == [Ok(before), Err(before + 1)], || format!("{before} was changed to {outcomes:?}"))
+        }
+    }
+}
+
+/// The state, after a check that it is whole and that no block is lost.
+fn check(pool: &Table) -> Checked<Model> {
+    let guard = pool.pin();
+    let words: Vec<u64> = (0..WORDS).map(|number| read(pool, word(pool, number), &guard)).collect();
+    ensure(words[0] == words[1] && words[1] == words[2], || format!("torn: {words:?}"))?;
+    let mut acquired = BTreeSet::new();
+    let mut is_twice = false;
+    pool.visit_blocks(|block, _| is_twice |= !acquired.insert(block)).map_err(text)?;
+    let links: Vec<u64> = words[4..].iter().copied().filter(|link| *link != 0).collect();
+    ensure(links.len() != 1 && !is_twice, || format!("torn: {words:?}"))?;
+    let mut owned = BTreeSet::from_iter(links.iter().copied());
+    owned.insert(pool.backend().load(ROOT));
+    ensure(acquired == owned, || format!("acquired {acquired:?}, linked {owned:?}"))?;
+    let numbers: BTreeSet<u64> = links.iter().map(|link| pool.backend().load(*link)).collect();
+    ensure(numbers.len() <= 1, || format!("links to {numbers:?}"))?;
+    Ok(Model { count: words[0], single: words[3], linked: numbers.first().copied().unwrap_or(0) })
+}
+
+impl Subject for Explored {
+    type Structure = Table;
+    type Step = Step;
+    type Model = Model;
+
+    fn structure(&self) -> &'static str {
+        "pmwcas"
+    }
+
+    fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        self.domain
+    }
+
+    fn create(&self, storage: &dyn Storage) -> Checked<Table> {
+        let pool: Table = Pool::create(storage, "pool", &self.options()).map_err(text)?;
+        let backend = pool.backend();
+        let mut intent = pool.intent();
+        let length = WORDS * LINE_LENGTH;
+        let table = intent.acquire(length, ROOT).map_err(text)?;
+        (table..table + length).step_by(LINE_LENGTH as usize).for_each(|word| backend.store(word, 0));
+        backend.persist(table..table + length, SETUP);
+        backend.store(ROOT, table);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, SETUP);
+        intent.finish();
+        // The first one adds a page of descriptors, which tests of the allocator look at.
+        drop(Descriptor::new(&pool, &pool.pin()).map_err(text)?);
+        Ok(pool)
+    }
+
+    fn open(&self, storage: &dyn Storage) -> Checked<Table> {
+        Pool::open(storage, "pool", &self.options()).map_err(text)
+    }
+
+    fn backend<'s>(&self, pool: &'s Table) -> &'s Dropping<Traced> {
+        pool.backend()
+    }
+
+    fn steps(&self, seed: u64) -> Vec<Step> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut step = |number: usize| {
+            let operation = match random.random_range(0..7) {
+                0 | 1 => Operation::Count,
+                2 | 3 => Operation::Replace(10 * (number as u64 + 1)),
+                4 => Operation::Fail,
+                5 => Operation::GiveUp,
+                _ => Operation::Single,
+            };
+            Step { operation, reclaims: random.random_range(0..3) == 0 }
+        };
+        (0..STEPS).map(&mut step).collect()
+    }
+
+    fn apply(&self, pool: &Table, model: &mut Model, step: &Step) -> Checked<()> {
+        run(pool, step.operation)?;
+        model.take(step.operation);
+        if step.reclaims { pool.reclaim().map_err(text) } else { Ok(()) }
+    }
+
+    fn observe(&self, pool: &mut Table) -> Checked<Model> {
+        pool.reclaim_all().map_err(text)?;
+        check(pool)
+    }
+
+    fn work_on(&self, pool: &mut Table, mut model: Model) -> Checked<()> {
+        use Operation::{Count, Fail, GiveUp, Replace};
+        for operation in [Replace(50), Count, Fail, GiveUp, Replace(60)] {
+            run(pool, operation)?;
+            model.take(operation);
+            let found = self.observe(pool)?;
+            ensure(found == model, || format!("{operation:?} made {found:?} in place of {model:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Those of the allocator and of pools, too, which it uses all the time.
+    fn is_own(&self, site: &str) -> bool {
+        !site.starts_with("explored.")
+    }
+
+    fn shown_by(&self, site: &str) -> Option<&'static str> {
+        (site == "pool.header.found")
+            .then_some("pmem/tests/pool_crash.rs: a_header_that_was_found_is_durable_before_the_other_copy_is_written")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_read_what_they_print() {
+        for step in Explored::configurations()[0].steps(3) {
+            assert_eq!(step.to_string().parse(), Ok(step));
+        }
+        assert!(["", "replace", "replace:x", "count+", "reclaim"].iter().all(|text| text.parse::<Step>().is_err()));
+    }
+}
