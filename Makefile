@@ -36,7 +36,7 @@ loom:
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target $(HOST) -p terrane-pmem --test '*_shuttle' $(TEST)
+	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target $(HOST) -p terrane-pmem -p terrane-pmtree --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod crash;
 mod map;
 mod measure;
 mod neighbours;
@@ -21,7 +22,7 @@ mod workload;
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use compare::{Section, child};
 
@@ -44,7 +45,7 @@ enum Command {
         options: compare::Options,
     },
     /// Search for crashes that a persistent-memory structure does not survive.
-    Crash(CrashArguments),
+    Crash(crash::Options),
     /// Compare Terrane with its peers.
     Compare(compare::Options),
     /// Draw a map of points, an answer and an outline.
@@ -52,21 +53,6 @@ enum Command {
     /// A task of `compare` that needs a process of its own.
     #[command(hide = true)]
     Child(child::Task),
-}
-
-#[derive(Args)]
-struct CrashArguments {
-    /// Structure to explore; `list` shows them.
-    structure: String,
-    /// Seed of the sampled crash images.
-    #[arg(long, default_value_t = workload::SEED)]
-    seed: u64,
-    /// Number of crash images to examine.
-    #[arg(long, value_name = "IMAGES")]
-    budget: Option<u64>,
-    /// Flush or fence to drop, to see that its absence is caught.
-    #[arg(long, value_name = "SITE")]
-    drop: Option<String>,
 }
 
 const USAGE: u8 = 2;
@@ -93,7 +79,12 @@ fn main() -> ExitCode {
             }
             compare::run(&options, &mut out)
         }
-        Command::Crash(arguments) => return refuse_crash(arguments),
+        Command::Crash(options) => match crash::run(options, &mut out) {
+            Ok(crash::Verdict::Clean) => Ok(()),
+            Ok(crash::Verdict::Violation) => return ExitCode::FAILURE,
+            Err(error) if error.is::<crash::Usage>() => return usage(&error.to_string()),
+            Err(error) => Err(error),
+        },
         Command::Compare(options) => {
             if let Some(reason) = options.refuse() {
                 return usage(&reason);
@@ -123,16 +114,6 @@ fn usage(message: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// No persistent-memory structure is part of this build, so every name is refused, never approximated.
-fn refuse_crash(arguments: &CrashArguments) -> ExitCode {
-    let CrashArguments { structure, seed, budget, drop } = arguments;
-    let budget = budget.map_or(String::from("default"), |images| images.to_string());
-    let drop = drop.as_deref().unwrap_or("nothing");
-    usage(&format!(
-        "no structure {structure} (seed {seed}, budget {budget}, dropping {drop}); there are: none in this build"
-    ))
-}
-
 fn list(out: &mut impl io::Write) -> io::Result<()> {
     writeln!(out, "experiments (terrane-lab run NAME)")?;
     for section in Section::ALL {
@@ -143,5 +124,5 @@ fn list(out: &mut impl io::Write) -> io::Result<()> {
         writeln!(out, "  {:<18}{}", system.name(), system.settings())?;
     }
     writeln!(out, "structures (terrane-lab crash NAME)")?;
-    writeln!(out, "  none in this build")
+    crash::structures().try_for_each(|(name, what)| writeln!(out, "  {name:<18}{what}"))
 }

@@ -31,13 +31,6 @@ fn an_unknown_experiment_is_a_usage_error_that_names_those_there_are() {
 }
 
 #[test]
-fn structures_that_do_not_exist_are_refused() {
-    let output = lab(&["crash", "fbr", "--seed", "7"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no structure fbr"));
-}
-
-#[test]
 fn senseless_options_are_usage_errors() {
     for arguments in [
         &["compare", "--points", "5"][..],

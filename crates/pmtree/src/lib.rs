@@ -26,6 +26,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[cfg(feature = "explorer")]
+pub mod explored;
 mod rtree;
 
 pub use error::{Error, Result};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use interrupting::{At, Interrupting, interrupt};
 use support::{FORMS, Model, configurations, options, random, rect};
-use terrane_pmem::PersistenceDomain;
+use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
@@ -317,40 +317,57 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
     }
 }
 
-/// Link-and-persist: power fails right after the search.
-#[test]
-fn what_a_search_has_seen_of_an_operation_under_way_survives_a_power_loss() {
+/// Looks for what an operation under way changes, at each of its steps, and lets the power fail right after. What was seen
+/// and is gone after that, if something is.
+fn seen_and_gone(scenario: &Scenario, dropped: Option<(Instruction, &str)>) -> Option<String> {
     let budget = Budget { exhaustive_pending: 6, samples: 12, name_order: NameOrder::AnySubset };
-    for scenario in scenarios() {
-        for (done, operation) in scenario.chosen() {
-            let image = scenario.after(done);
-            for number in 0.. {
-                let controller = image.restart();
-                let tree = scenario.open(&*controller.storage());
-                let outcome = Arc::new(Mutex::new(None));
-                let (reader, seen, at) = (tree.clone(), outcome.clone(), controller.clone());
-                let (Operation::Insert(rect, payload) | Operation::Delete(rect, payload)) = operation.clone();
-                let look = move || {
-                    let is_there = reader.contains(&rect, payload).unwrap();
-                    *seen.lock().unwrap() = Some((is_there, at.events()));
-                };
-                let write = || Scenario::run(&tree, std::slice::from_ref(operation));
-                let (_, was_interrupted) = interrupt(At::Change, number, look, write);
-                if !was_interrupted {
-                    break;
-                }
-                let Some((is_there, cut)) = *outcome.lock().unwrap() else { panic!("the search did not run") };
-                let is_changed = is_there == matches!(operation, Operation::Insert(..));
-                for image in controller.images(cut, &budget, 1) {
-                    let tree = scenario.open(&*image.storage());
-                    let is_there_now = tree.contains(&rect, payload).unwrap();
-                    assert!(
-                        !is_changed || is_there_now == is_there,
-                        "{}: {operation:?} after {number} changes: seen, and gone: {image:?}",
-                        scenario.name
-                    );
+    for (done, operation) in scenario.chosen() {
+        let image = scenario.after(done);
+        for number in 0.. {
+            let controller = image.restart();
+            let tree = scenario.open(&*controller.storage());
+            if let Some((instruction, site)) = dropped {
+                tree.pool().backend().0.leave_out(instruction, site);
+            }
+            let outcome = Arc::new(Mutex::new(None));
+            let (reader, seen, at) = (tree.clone(), outcome.clone(), controller.clone());
+            let (Operation::Insert(rect, payload) | Operation::Delete(rect, payload)) = operation.clone();
+            let look = move || {
+                let is_there = reader.contains(&rect, payload).unwrap();
+                *seen.lock().unwrap() = Some((is_there, at.events()));
+            };
+            let write = || Scenario::run(&tree, std::slice::from_ref(operation));
+            let (_, was_interrupted) = interrupt(At::Change, number, look, write);
+            if !was_interrupted {
+                break;
+            }
+            let Some((is_there, cut)) = *outcome.lock().unwrap() else { panic!("the search did not run") };
+            let is_changed = is_there == matches!(operation, Operation::Insert(..));
+            for image in controller.images(cut, &budget, 1) {
+                let tree = scenario.open(&*image.storage());
+                let is_there_now = tree.contains(&rect, payload).unwrap();
+                if is_changed && is_there_now != is_there {
+                    return Some(format!("{}: {operation:?} after {number} changes: {image:?}", scenario.name));
                 }
             }
         }
+    }
+    None
+}
+
+/// Link-and-persist.
+#[test]
+fn what_a_search_has_seen_of_an_operation_under_way_survives_a_power_loss() {
+    for scenario in scenarios() {
+        assert_eq!(seen_and_gone(&scenario, None), None);
+    }
+}
+
+#[test]
+fn what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable() {
+    let scenario = &scenarios()[0];
+    for instruction in [Instruction::Flush, Instruction::Fence] {
+        let lost = seen_and_gone(scenario, Some((instruction, "fbr.search.persist")));
+        assert!(lost.is_some(), "{instruction:?} can be left out");
     }
 }

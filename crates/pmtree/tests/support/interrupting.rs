@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
-use terrane_pmem::{Backend, Loads, PersistenceDomain, Result, Site, Traced};
+use terrane_pmem::{Backend, Dropping, Loads, PersistenceDomain, Result, Site, Traced};
 use terrane_storage::File;
 
 /// Where to interrupt.
@@ -59,9 +59,9 @@ fn pass(at: At) {
     }
 }
 
-/// [`Traced`], interrupted.
+/// [`Traced`], interrupted, and without an instruction that may be left out.
 #[derive(Debug)]
-pub struct Interrupting(Traced);
+pub struct Interrupting(pub Dropping<Traced>);
 
 impl Backend for Interrupting {
     type View<'a>
@@ -70,7 +70,7 @@ impl Backend for Interrupting {
         Self: 'a;
 
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
-        Traced::map(file, pool, domain, address_space).map(Self)
+        Dropping::map(file, pool, domain, address_space).map(Self)
     }
 
     fn extend(&self, length: u64) -> Result<()> {

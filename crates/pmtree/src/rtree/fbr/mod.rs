@@ -22,6 +22,8 @@ mod merge;
 mod node;
 mod recover;
 mod search;
+#[cfg(feature = "explorer")]
+mod shape;
 mod split;
 mod tags;
 

@@ -1,0 +1,211 @@
+//! `terrane-lab crash`: looks for crashes that a structure in persistent memory does not survive.
+
+mod show;
+mod structures;
+
+use std::io::Write;
+use std::str::FromStr;
+use std::time::Instant;
+
+use anyhow::Result;
+use terrane_pmem::PersistenceDomain;
+use terrane_pmem::explorer::{
+    Breadth, Case, Dropped, Failure, Gate, Sample, Tally, check_canary, gate, names, replay, sample, shrink,
+};
+
+pub use show::Format;
+use structures::{Structure, Visitor};
+
+/// Images that are tried if nothing else is said.
+const BUDGET: u64 = 100_000;
+
+/// Histories that are drawn for a flush or fence that is left out, until it is caught.
+const GATE_SEEDS: u64 = 20;
+
+/// How many images of each cut are tried to see that something is caught.
+const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
+
+/// Options of `crash`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Structure to explore; `list` shows them.
+    pub structure: String,
+    /// Seed that histories and crashes are drawn from.
+    #[arg(long, default_value_t = crate::workload::SEED)]
+    pub seed: u64,
+    /// Number of crash images to examine.
+    #[arg(long, value_name = "IMAGES", default_value_t = BUDGET)]
+    pub budget: u64,
+    /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or fence:NAME.
+    #[arg(long, value_name = "SITE", conflicts_with_all = ["gate", "exhaustive"])]
+    pub drop: Option<String>,
+    /// Leave out each flush and fence in turn, and tell what catches it.
+    #[arg(long, conflicts_with = "exhaustive")]
+    pub gate: bool,
+    /// Try every small case in place of random ones.
+    #[arg(long)]
+    pub exhaustive: bool,
+    /// Go through one case again, as a failure has printed it.
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["gate", "exhaustive"])]
+    pub replay: Option<String>,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// What came of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No violation was found.
+    Clean,
+    /// One was found, or the explorer does not work; it has been printed.
+    Violation,
+}
+
+/// Something asked for that there is not.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(String);
+
+/// Names of the structures, and what they are.
+pub fn structures() -> impl Iterator<Item = (&'static str, &'static str)> {
+    structures::ALL.into_iter()
+}
+
+/// Runs what is asked for. An error that is [`Usage`] is the caller's.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<Verdict> {
+    // A structure that is wrong may panic over words that make no sense; that is told as what it is.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let outcome = structures::visit(&options.structure, &mut Run { options, out });
+    std::panic::set_hook(hook);
+    outcome.unwrap_or_else(|| {
+        let names: Vec<_> = structures().map(|(name, _)| name).collect();
+        Err(Usage(format!("no structure {}; there are: {}", options.structure, names.join(", "))).into())
+    })
+}
+
+struct Run<'r> {
+    options: &'r Options,
+    out: &'r mut dyn Write,
+}
+
+impl Visitor for Run<'_> {
+    type Output = Result<Verdict>;
+
+    fn visit<S: Structure>(&mut self) -> Result<Verdict> {
+        let subjects = S::configurations();
+        let dropped =
+            self.options.drop.as_deref().map(|name| find_site(&subjects, name, self.options.seed)).transpose()?;
+        if let Some(text) = &self.options.replay {
+            return self.replay(&subjects, text, dropped);
+        }
+        if let Err(broken) = check_canary(&BREADTH) {
+            writeln!(self.out, "{broken}")?;
+            return Ok(Verdict::Violation);
+        }
+        if self.options.gate {
+            return self.gate(&subjects);
+        }
+        if self.options.exhaustive {
+            return self.exhaust(&subjects);
+        }
+        // What is left out matters where lines have to be flushed.
+        let subjects: Vec<S> = subjects
+            .into_iter()
+            .filter(|subject| dropped.is_none() || subject.domain() == PersistenceDomain::Adr)
+            .collect();
+        let begun = Instant::now();
+        let options = Sample { seed: self.options.seed, images: self.options.budget, dropped };
+        let (tally, failure) = sample(&subjects, &options);
+        let configurations: Vec<&str> = subjects.iter().map(|subject| subject.configuration()).collect();
+        self.tell(S::NAME, &configurations.join(", "), &tally, begun)?;
+        self.conclude(&subjects, failure)
+    }
+}
+
+impl Run<'_> {
+    fn tell(&mut self, structure: &str, configurations: &str, tally: &Tally, begun: Instant) -> Result<()> {
+        Ok(show::tally(self.options.format, structure, configurations, tally, begun.elapsed(), self.out)?)
+    }
+
+    fn conclude<S: Structure>(&mut self, subjects: &[S], failure: Option<Failure<S::Step>>) -> Result<Verdict> {
+        let Some(failure) = failure else { return Ok(Verdict::Clean) };
+        let subject = subjects.iter().find(|subject| subject.configuration() == failure.case.configuration);
+        let failure = match subject {
+            Some(subject) => shrink(subject, failure),
+            None => failure,
+        };
+        show::failure(self.options.format, &failure, self.out)?;
+        Ok(Verdict::Violation)
+    }
+
+    fn exhaust<S: Structure>(&mut self, subjects: &[S]) -> Result<Verdict> {
+        for subject in subjects.iter().filter(|subject| subject.has_small_cases()) {
+            let begun = Instant::now();
+            match subject.exhaust() {
+                Ok((tally, what)) => {
+                    self.tell(S::NAME, &format!("{}: {what}", subject.configuration()), &tally, begun)?;
+                }
+                Err(failure) => return self.conclude(subjects, Some(*failure)),
+            }
+        }
+        Ok(Verdict::Clean)
+    }
+
+    fn gate<S: Structure>(&mut self, subjects: &[S]) -> Result<Verdict> {
+        let begun = Instant::now();
+        let seed = self.options.seed;
+        let options = Gate { seeds: seed..seed + GATE_SEEDS, breadth: BREADTH, in_all: false, inside_stride: 3 };
+        match gate(subjects, &options) {
+            Err(failure) => self.conclude(subjects, Some(*failure)),
+            Ok(report) => {
+                show::gate(self.options.format, &report, self.out)?;
+                self.tell(S::NAME, "the gate", &report.tally, begun)?;
+                Ok(if report.uncaught.is_empty() { Verdict::Clean } else { Verdict::Violation })
+            }
+        }
+    }
+
+    fn replay<S: Structure>(&mut self, subjects: &[S], text: &str, dropped: Option<Dropped>) -> Result<Verdict> {
+        let mut case = Case::<S::Step>::from_str(text).map_err(|error| Usage(error.to_string()))?;
+        case.dropped = dropped;
+        let subject = subjects.iter().find(|subject| subject.configuration() == case.configuration);
+        let Some(subject) = subject else {
+            let names: Vec<&str> = subjects.iter().map(|subject| subject.configuration()).collect();
+            let message =
+                format!("{} has no configuration {}; there are: {}", S::NAME, case.configuration, names.join(", "));
+            return Err(Usage(message).into());
+        };
+        match replay(subject, &case).map_err(Usage)? {
+            None => {
+                writeln!(self.out, "nothing goes wrong")?;
+                Ok(Verdict::Clean)
+            }
+            Some(failure) => {
+                show::failure(self.options.format, &failure, self.out)?;
+                Ok(Verdict::Violation)
+            }
+        }
+    }
+}
+
+/// The flush or fence with a name that one of the subjects has.
+fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Dropped> {
+    let mut sites = std::collections::BTreeSet::new();
+    for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
+        let found = names(subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?;
+        sites.extend(found);
+    }
+    let is_meant = |site: &&Dropped| site.site == name || site.to_string() == name;
+    let meant: Vec<&Dropped> = sites.iter().filter(is_meant).collect();
+    if let [site] = meant.as_slice() {
+        return Ok((*site).clone());
+    }
+    let list = |sites: &mut dyn Iterator<Item = &Dropped>| sites.map(Dropped::to_string).collect::<Vec<_>>().join(", ");
+    Err(Usage(match meant.is_empty() {
+        true => format!("no flush or fence {name}; there are: {}", list(&mut sites.iter())),
+        false => format!("{name} is the name of a flush and of a fence: {}", list(&mut meant.into_iter())),
+    })
+    .into())
+}

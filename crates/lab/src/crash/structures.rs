@@ -1,0 +1,88 @@
+//! The structures that can be explored. A new one is a line in each of two lists.
+
+use terrane_pmem::PersistenceDomain;
+use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Subject, Tally};
+use terrane_pmem::pmwcas;
+use terrane_pmtree::explored as fbr;
+
+/// Names, and what they stand for.
+pub const ALL: [(&str, &str); 2] = [
+    ("fbr", "the FBR-tree: insertions and deletions that split and merge nodes"),
+    ("pmwcas", "persistent multi-word compare-and-swap, and the blocks that its words link"),
+];
+
+/// A structure in its configurations.
+pub trait Structure: Subject + Sized {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// All that there are.
+    fn configurations() -> Vec<Self>;
+
+    /// Whether there are small cases of this configuration that [`Structure::exhaust`] tries.
+    fn has_small_cases(&self) -> bool;
+
+    /// Tries every small case; what was tried, also in words.
+    fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>>;
+}
+
+/// What is done with a structure, whichever it is.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn visit<S: Structure>(&mut self) -> Self::Output;
+}
+
+/// Visits the structure of a name, if there is one.
+pub fn visit<V: Visitor>(name: &str, visitor: &mut V) -> Option<V::Output> {
+    match name {
+        fbr::Explored::NAME => Some(visitor.visit::<fbr::Explored>()),
+        pmwcas::explored::Explored::NAME => Some(visitor.visit::<pmwcas::explored::Explored>()),
+        _ => None,
+    }
+}
+
+impl Structure for fbr::Explored {
+    const NAME: &'static str = "fbr";
+
+    fn configurations() -> Vec<Self> {
+        Self::configurations()
+    }
+
+    /// What other media leave is among what this one leaves.
+    fn has_small_cases(&self) -> bool {
+        self.options().fan_out < 10 && self.domain() == PersistenceDomain::Adr
+    }
+
+    fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
+        let found = fbr::small_trees(self, 1)?;
+        let what = format!("all {} histories of two operations on {} trees", found.histories, found.trees);
+        Ok((found.tally, what))
+    }
+}
+
+impl Structure for pmwcas::explored::Explored {
+    const NAME: &'static str = "pmwcas";
+
+    fn configurations() -> Vec<Self> {
+        Self::configurations()
+    }
+
+    fn has_small_cases(&self) -> bool {
+        true
+    }
+
+    fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
+        let mut explorer = Explorer::new(self);
+        let breadth = Breadth { branches: 1 << 20, samples: 0, seed: 0 };
+        for seed in 0..10 {
+            let history = History::record(self, self.steps(seed), None)?;
+            explorer.all_power_losses(&history, 0, &breadth)?;
+            explorer.all_kills(&history, 0)?;
+            explorer.forget();
+        }
+        Ok((explorer.tally, "every cut of 10 histories".to_owned()))
+    }
+}

@@ -1,0 +1,87 @@
+//! The built program as a search for crashes: what it finds, how it says so, and how that is seen again.
+
+use std::process::{Command, Output};
+
+fn crash(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrane-lab"));
+    command.arg("crash").args(arguments).output().expect("the built program starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The arguments behind `terrane-lab crash` of the command that a failure prints.
+fn replay_arguments(text: &str) -> Vec<String> {
+    let command = text.lines().find_map(|line| line.strip_prefix("replay: terrane-lab crash "));
+    let (flags, case) = command.and_then(|command| command.split_once(" --replay '")).expect(text);
+    let case = case.strip_suffix('\'').expect(text).to_owned();
+    flags.split(' ').map(str::to_owned).chain(["--replay".to_owned(), case]).collect()
+}
+
+#[test]
+fn structures_that_are_right_pass() {
+    for structure in ["fbr", "pmwcas"] {
+        let output = crash(&[structure, "--seed", "7", "--budget", "3000"]);
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+        assert!(text.contains("images a minute") && text.contains("distinct"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_found_shrunk_and_found_again_by_the_command_that_is_printed() {
+    for (structure, site) in
+        [("fbr", "fence:fbr.insert.entry"), ("fbr", "fbr.log.commit"), ("pmwcas", "flush:pmwcas.decide")]
+    {
+        let output = crash(&[structure, "--budget", "200000", "--drop", site]);
+        let text = stdout(&output);
+        if site == "fbr.log.commit" {
+            assert_eq!(output.status.code(), Some(2), "a flush and a fence have the name");
+            assert!(stderr(&output).contains("flush:fbr.log.commit, fence:fbr.log.commit"), "{}", stderr(&output));
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+        let arguments = replay_arguments(&text);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert!(arguments.contains(&site), "{arguments:?}");
+        let again = crash(&arguments);
+        assert_eq!(again.status.code(), Some(1), "{}{}", stdout(&again), stderr(&again));
+        let failure = |text: &str| text.lines().skip_while(|line| !line.contains(" (")).collect::<Vec<_>>().join("\n");
+        let found = text.split("images a minute\n").nth(1).expect(&text);
+        assert_eq!(failure(&stdout(&again)), failure(found));
+        // The same history with nothing left out survives, or has other stores to lose.
+        let whole: Vec<&str> = [structure, "--replay", arguments[arguments.len() - 1]].to_vec();
+        assert_ne!(crash(&whole).status.code(), Some(1));
+    }
+}
+
+#[test]
+fn json_has_a_figure_a_line() {
+    let output = crash(&["pmwcas", "--budget", "500", "--format", "json"]);
+    let lines: Vec<serde_json::Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for metric in ["histories", "cuts", "images", "distinct images", "images a minute"] {
+        assert!(lines.iter().any(|line| line["metric"] == metric && line["value"].is_number()), "{metric}");
+    }
+    assert!(lines.iter().all(|line| line["experiment"] == "crash" && line["system"] == "pmwcas"), "{lines:?}");
+}
+
+#[test]
+fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
+    for (arguments, expected) in [
+        (&["pear"][..], "no structure pear; there are: fbr, pmwcas"),
+        (&["pmwcas", "--drop", "fence:fbr.insert.entry"], "fence:pmwcas.prepare"),
+        (&["pmwcas", "--replay", "nonsense"], "is not a case"),
+        (&["pmwcas", "--replay", "dax; count"], "there are: adr, eadr, page-cache"),
+        (&["fbr", "--gate", "--exhaustive"], "cannot be used with"),
+    ] {
+        let output = crash(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+}

@@ -1,0 +1,280 @@
+//! The FBR-tree as the crash explorer runs it.
+
+mod small;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane_pmem::explorer::{Checked, Subject};
+use terrane_pmem::{Dropping, Traced};
+use terrane_storage::{File, OpenMode, Storage};
+
+use crate::{FbrTree, Options, PersistenceDomain, Rebalancing, Rect, SearchMode, Split};
+pub use small::{SmallTrees, small_trees};
+
+/// Steps of a history that is drawn, for small nodes and for others.
+const STEPS: [usize; 2] = [60, 230];
+
+/// Borders of the boxes that are drawn.
+const GRID: u32 = 12;
+
+const MEDIA: [(&str, PersistenceDomain); 3] =
+    [("adr", PersistenceDomain::Adr), ("eadr", PersistenceDomain::Eadr), ("page-cache", PersistenceDomain::PageCache)];
+
+/// A tree of two dimensions with some options.
+#[derive(Clone, Debug)]
+pub struct Explored {
+    configuration: String,
+    options: Options,
+}
+
+impl Explored {
+    /// Every configuration that is explored: small nodes first, then ones with bitmaps of two words.
+    pub fn configurations() -> Vec<Self> {
+        let mut all = Vec::new();
+        for fan_out in [4, 60] {
+            // Each of the splits with one of the ways to rebalance.
+            for (name, rebalancing, split) in [
+                ("in-place", Rebalancing::InPlace, Split::RStar),
+                ("copy-on-write", Rebalancing::CopyOnWrite, Split::Quadratic),
+            ] {
+                for (medium, domain) in MEDIA {
+                    let mut options = Options { fan_out, rebalancing, split, ..Options::new(domain) };
+                    // Small chunks, so that pools grow and are soon looked through.
+                    options.pool.chunk_length = 1 << 16;
+                    options.pool.address_space = 1 << 28;
+                    all.push(Self { configuration: format!("{name}-{fan_out}-{medium}"), options });
+                }
+            }
+        }
+        all
+    }
+
+    /// The options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// A history with this many steps: more insertions than deletions at first, then fewer.
+    pub fn steps_drawn(&self, seed: u64, count: usize) -> Vec<Step> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut model: Vec<(Rect<2>, u64)> = Vec::new();
+        let mut steps = Vec::new();
+        for step in 0..count {
+            if model.len() < 2 || random.random_bool(if step < count / 2 { 0.9 } else { 0.15 }) {
+                let entry = (rect_drawn(&mut random), step as u64);
+                model.push(entry);
+                steps.push(Step::Insert(entry.0, entry.1));
+            } else {
+                let (rect, payload) = model.swap_remove(random.random_range(0..model.len()));
+                steps.push(Step::Delete(rect, payload));
+            }
+        }
+        steps
+    }
+}
+
+/// A box with corners on a grid, so that borders meet often.
+fn rect_drawn(random: &mut SmallRng) -> Rect<2> {
+    let min: [f64; 2] = std::array::from_fn(|_| f64::from(random.random_range(0..GRID)));
+    let max = std::array::from_fn(|axis| min[axis] + f64::from(random.random_range(0..3u32)));
+    Rect::raw(min, max)
+}
+
+/// What is done to the tree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// An insertion; prints as `+0,0,1,2:7`.
+    Insert(Rect<2>, u64),
+    /// A deletion, in vain if there is no such entry; prints as `-0,0,1,2:7`.
+    Delete(Rect<2>, u64),
+    /// An exact look-up; prints as `?0,0,1,2:7`.
+    LookUp(Rect<2>, u64),
+    /// Makes all durable that is stored, as after a rest; prints as `sync`.
+    Sync,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, rect, payload) = match self {
+            Self::Insert(rect, payload) => ('+', rect, payload),
+            Self::Delete(rect, payload) => ('-', rect, payload),
+            Self::LookUp(rect, payload) => ('?', rect, payload),
+            Self::Sync => return formatter.write_str("sync"),
+        };
+        let ([x0, y0], [x1, y1]) = (rect.min(), rect.max());
+        write!(formatter, "{sign}{x0},{y0},{x1},{y1}:{payload}")
+    }
+}
+
+impl FromStr for Step {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text == "sync" {
+            return Ok(Self::Sync);
+        }
+        let parse = || {
+            let (corners, payload) = text.get(1..)?.split_once(':')?;
+            let payload = payload.parse().ok()?;
+            let corners: Vec<f64> = corners.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+            let &[x0, y0, x1, y1] = corners.as_slice() else { return None };
+            let rect = Rect::new([x0, y0], [x1, y1]).ok()?;
+            match text.get(..1)? {
+                "+" => Some(Self::Insert(rect, payload)),
+                "-" => Some(Self::Delete(rect, payload)),
+                "?" => Some(Self::LookUp(rect, payload)),
+                _ => None,
+            }
+        };
+        parse().ok_or(())
+    }
+}
+
+/// The entries, in an order that depends on them alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model(Vec<(Rect<2>, u64)>);
+
+impl Model {
+    fn insert(&mut self, rect: Rect<2>, payload: u64) {
+        let key =
+            |(rect, payload): &(Rect<2>, u64)| (*payload, rect.min().map(f64::to_bits), rect.max().map(f64::to_bits));
+        let place = self.0.partition_point(|entry| key(entry) <= key(&(rect, payload)));
+        self.0.insert(place, (rect, payload));
+    }
+
+    fn delete(&mut self, rect: &Rect<2>, payload: u64) -> bool {
+        let place = self.0.iter().position(|entry| *entry == (*rect, payload));
+        place.map(|place| self.0.remove(place)).is_some()
+    }
+}
+
+/// A tree in use, and its file.
+#[derive(Debug)]
+pub struct Run {
+    tree: FbrTree<2, Dropping<Traced>>,
+    file: Arc<dyn File>,
+}
+
+const NAME: &str = "tree";
+
+impl Run {
+    fn new(tree: crate::Result<FbrTree<2, Dropping<Traced>>>, storage: &dyn Storage) -> Checked<Self> {
+        let file = storage.open(NAME, OpenMode::Write).map_err(|error| error.to_string())?;
+        Ok(Self { tree: tree.map_err(text)?, file })
+    }
+}
+
+fn text(error: crate::Error) -> String {
+    error.to_string()
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+impl Subject for Explored {
+    type Structure = Run;
+    type Step = Step;
+    type Model = Model;
+
+    fn structure(&self) -> &'static str {
+        "fbr"
+    }
+
+    fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        self.options.pool.domain
+    }
+
+    fn create(&self, storage: &dyn Storage) -> Checked<Run> {
+        Run::new(FbrTree::create(storage, NAME, &self.options), storage)
+    }
+
+    fn open(&self, storage: &dyn Storage) -> Checked<Run> {
+        Run::new(FbrTree::open(storage, NAME, &self.options), storage)
+    }
+
+    fn backend<'s>(&self, run: &'s Run) -> &'s Dropping<Traced> {
+        run.tree.pool().backend()
+    }
+
+    fn steps(&self, seed: u64) -> Vec<Step> {
+        self.steps_drawn(seed, STEPS[usize::from(self.options.fan_out > 10)])
+    }
+
+    fn apply(&self, Run { tree, file }: &Run, model: &mut Model, step: &Step) -> Checked<()> {
+        match step {
+            Step::Insert(rect, payload) => {
+                model.insert(*rect, *payload);
+                tree.insert(rect, *payload).map_err(text)
+            }
+            Step::Delete(rect, payload) => {
+                let (was_there, is_deleted) =
+                    (model.delete(rect, *payload), tree.delete(rect, *payload).map_err(text)?);
+                ensure(was_there == is_deleted, || format!("{step}: deleted {is_deleted}, was there {was_there}"))
+            }
+            Step::LookUp(rect, payload) => {
+                let (is_there, is_found) =
+                    (model.0.contains(&(*rect, *payload)), tree.contains(rect, *payload).map_err(text)?);
+                ensure(is_there == is_found, || format!("{step}: found {is_found}, is there {is_there}"))
+            }
+            Step::Sync => file.sync_data().map_err(|error| error.to_string()),
+        }
+    }
+
+    fn observe(&self, Run { tree, .. }: &mut Run) -> Checked<Model> {
+        tree.check().map_err(text)?;
+        let everything = Rect::raw([f64::MIN; 2], [f64::MAX; 2]);
+        let mut model = Model::default();
+        let collect = |rect: &Rect<2>, payload| model.insert(*rect, payload);
+        tree.window(&everything, SearchMode::Validated, collect).map_err(text)?;
+        for (rect, payload) in &model.0 {
+            let is_found = tree.contains(rect, *payload).map_err(text)?;
+            ensure(is_found, || format!("{payload} is not where it should be"))?;
+        }
+        Ok(model)
+    }
+
+    fn work_on(&self, run: &mut Run, mut model: Model) -> Checked<()> {
+        let mut random = SmallRng::seed_from_u64(9);
+        for payload in 1000..1006 {
+            self.apply(run, &mut model, &Step::Insert(rect_drawn(&mut random), payload))?;
+        }
+        while let Some(&(rect, payload)) = model.0.last() {
+            self.apply(run, &mut model, &Step::Delete(rect, payload))?;
+        }
+        let left = self.observe(run)?;
+        ensure(left == model, || format!("{left:?} is left of what was deleted"))
+    }
+
+    fn is_own(&self, site: &str) -> bool {
+        site.starts_with("fbr.")
+    }
+
+    fn shown_by(&self, site: &str) -> Option<&'static str> {
+        (site == "fbr.search.persist")
+            .then_some("pmtree/tests/interleavings.rs: what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_read_what_they_print() {
+        let rect = Rect::new([-0.5, 1e300], [3.25, f64::MAX]).unwrap();
+        for step in [Step::Insert(rect, 3), Step::Delete(rect, u64::MAX), Step::LookUp(rect, 0), Step::Sync] {
+            assert_eq!(step.to_string().parse(), Ok(step), "{step}");
+        }
+        let wrong = ["", "+", "+1,2,3:4", "1,2,3,4:5", "+1,2,0,4:5", "+1,2,3,4:x", "é1,2,3,4:5"];
+        assert!(wrong.iter().all(|text| text.parse::<Step>().is_err()));
+    }
+}

@@ -1,0 +1,196 @@
+//! Every small history: two operations on each tree of a few entries.
+//!
+//! The domain are [`RECTS`], each with its number as payload. The trees are those that come from inserting any up to
+//! [`ENTRIES_MAX`] of them in any order; of trees that differ only in the places of entries within nodes, one
+//! counts, with the first order that makes it. Before the operations, all of it is durable. The operations are the insertion of each of the eight (a second time, if
+//! it is there), the deletion of each that is there, and the look-up of each. Look-ups change nothing, which is seen
+//! at every tree and after every first operation; so the crashes of a history with a look-up are those of the history
+//! without it.
+//!
+//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use terrane_pmem::explorer::{Breadth, Checked, Explorer, Failure, History, Tally};
+use terrane_storage::MemoryStorage;
+
+use super::{Explored, Step, text};
+use crate::{FbrTree, Rect};
+
+/// Most entries of the trees.
+const ENTRIES_MAX: usize = 6;
+
+/// Two heaps, one of which touches itself, a box between them, one around all, and a point.
+const RECTS: [[f64; 4]; 8] = [
+    [0.0, 0.0, 1.0, 1.0],
+    [1.0, 0.0, 2.0, 1.0],
+    [0.0, 2.0, 1.0, 3.0],
+    [6.0, 0.0, 7.0, 1.0],
+    [6.0, 2.0, 7.0, 3.0],
+    [7.0, 2.0, 7.0, 2.0],
+    [3.0, 1.0, 4.0, 2.0],
+    [0.0, 0.0, 7.0, 3.0],
+];
+
+/// More images than any cut has.
+const BREADTH: Breadth = Breadth { branches: 1 << 20, samples: 0, seed: 0 };
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SmallTrees {
+    /// Trees that there are.
+    pub trees: u64,
+    /// Trees whose histories were tried.
+    pub trees_tried: u64,
+    /// Histories of two operations of these, those with look-ups among them.
+    pub histories: u64,
+    /// What was looked at.
+    pub tally: Tally,
+}
+
+/// Tries all histories of two operations from every `stride`-th tree, in as many threads as there are processors.
+pub fn small_trees(subject: &Explored, stride: usize) -> Result<SmallTrees, Box<Failure<Step>>> {
+    let trees = trees(subject)?;
+    let chosen: Vec<&Vec<Step>> = trees.iter().step_by(stride.max(1)).collect();
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        let mut found = SmallTrees::default();
+        while let Some(tree) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            if let Err(failure) = explore_tree(subject, tree, &mut found) {
+                is_over.store(true, Ordering::Relaxed);
+                return Err(failure);
+            }
+        }
+        Ok(found)
+    };
+    let mut all = SmallTrees { trees: trees.len() as u64, ..SmallTrees::default() };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            let found = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            all.trees_tried += found.trees_tried;
+            all.histories += found.histories;
+            all.tally += found.tally;
+        }
+        Ok(all)
+    })
+}
+
+fn explore_tree(subject: &Explored, tree: &[Step], found: &mut SmallTrees) -> Result<(), Box<Failure<Step>>> {
+    // Images of one tree's histories are often the same.
+    let mut explorer = Explorer::new(subject);
+    let tree = &[tree, &[Step::Sync]].concat();
+    let record = |operations: &[Step]| History::record(subject, [tree, operations].concat(), None);
+    look_ups_change_nothing(&record(&look_ups())?, tree.len())?;
+    let first_operations = operations(tree);
+    for first in &first_operations {
+        let after_first = [tree, std::slice::from_ref(first)].concat();
+        let looking = record(&[&[*first], look_ups().as_slice()].concat())?;
+        look_ups_change_nothing(&looking, after_first.len())?;
+        explorer.all_power_losses(&record(&[*first])?, tree.len(), &BREADTH)?;
+        for second in operations(&after_first) {
+            explorer.all_power_losses(&record(&[*first, second])?, after_first.len(), &BREADTH)?;
+        }
+        found.histories += (operations(&after_first).len() + RECTS.len()) as u64;
+    }
+    // A look-up, and then any of them.
+    found.histories += (RECTS.len() * (first_operations.len() + RECTS.len())) as u64;
+    found.trees_tried += 1;
+    found.tally += explorer.tally;
+    Ok(())
+}
+
+fn look_ups_change_nothing(history: &History<'_, Explored>, first: usize) -> Result<(), Box<Failure<Step>>> {
+    // A mark follows each.
+    let events = history.cuts_from(first).count() - 1;
+    match events == RECTS.len() {
+        true => Ok(()),
+        false => Err(history.failure(Vec::new(), "a look-up changes something".to_owned())),
+    }
+}
+
+fn rect(number: usize) -> Rect<2> {
+    let [x0, y0, x1, y1] = RECTS[number];
+    Rect::raw([x0, y0], [x1, y1])
+}
+
+fn insertion(number: usize) -> Step {
+    Step::Insert(rect(number), number as u64)
+}
+
+fn look_ups() -> Vec<Step> {
+    (0..RECTS.len()).map(|number| Step::LookUp(rect(number), number as u64)).collect()
+}
+
+/// What can be done to a tree that these steps make, but for look-ups.
+fn operations(steps: &[Step]) -> Vec<Step> {
+    let count = |number: usize| {
+        let payload = number as u64;
+        let inserted = steps.iter().filter(|step| matches!(step, Step::Insert(_, inserted) if *inserted == payload));
+        let deleted = steps.iter().filter(|step| matches!(step, Step::Delete(_, deleted) if *deleted == payload));
+        inserted.count() - deleted.count()
+    };
+    let present = (0..RECTS.len()).filter(|&number| count(number) > 0);
+    let deletions = present.map(|number| Step::Delete(rect(number), number as u64));
+    (0..RECTS.len()).map(insertion).chain(deletions).collect()
+}
+
+/// Of each tree, the first order of insertions that makes it; small trees first.
+fn trees(subject: &Explored) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
+    let mut seen = BTreeSet::new();
+    let mut trees = Vec::new();
+    let mut orders: Vec<Vec<usize>> = vec![Vec::new()];
+    for count in 0..=ENTRIES_MAX {
+        for order in &orders {
+            let steps: Vec<Step> = order.iter().copied().map(insertion).collect();
+            let shape = shape(subject, &steps).map_err(|what| Failure::without_crash(subject, steps.clone(), what))?;
+            if seen.insert(shape) {
+                trees.push(steps);
+            }
+        }
+        if count < ENTRIES_MAX {
+            let longer = |order: &Vec<usize>| {
+                let rest = (0..RECTS.len()).filter(|number| !order.contains(number));
+                rest.map(|number| [order.as_slice(), &[number]].concat()).collect::<Vec<_>>()
+            };
+            orders = orders.iter().flat_map(longer).collect();
+        }
+    }
+    Ok(trees)
+}
+
+/// What tells trees apart: the nodes with their entries' boxes, whatever the entries' order.
+fn shape(subject: &Explored, steps: &[Step]) -> Checked<String> {
+    let tree: FbrTree<2, terrane_pmem::Traced> =
+        FbrTree::create(&MemoryStorage::new(), "tree", subject.options()).map_err(text)?;
+    for step in steps {
+        let Step::Insert(rect, payload) = step else { return Err(format!("{step} makes no tree")) };
+        tree.insert(rect, *payload).map_err(text)?;
+    }
+    tree.shape().map_err(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_tell_trees_apart_and_not_the_places_in_their_nodes() {
+        let subject = &Explored::configurations()[0];
+        let shape = |numbers: &[usize]| {
+            let steps: Vec<Step> = numbers.iter().copied().map(insertion).collect();
+            shape(subject, &steps).unwrap()
+        };
+        assert_eq!(shape(&[0, 1, 2]), shape(&[2, 0, 1]));
+        assert_ne!(shape(&[0, 1, 2]), shape(&[0, 1, 3]));
+        let orders: BTreeSet<String> =
+            [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 0, 2, 7, 6]].iter().map(|order| shape(order)).collect();
+        assert!(orders.len() > 1, "{orders:?}");
+        assert_eq!(operations(&[insertion(2)]).len(), 9);
+    }
+}
