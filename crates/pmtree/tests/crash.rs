@@ -3,7 +3,8 @@
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{Breadth, Explorer, Gate, History, Subject, gate};
 use terrane_pmtree::explored::{Explored, small_trees};
-use terrane_storage::crash::{Event, PoolEvent};
+use terrane_storage::Storage;
+use terrane_storage::crash::{Budget, Event, NameOrder, PoolEvent};
 
 fn is_soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
@@ -58,6 +59,25 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
             explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
         }
         println!("{}: {:?}", subject.configuration(), explorer.tally);
+    }
+}
+
+/// A process that was killed leaves stores that were not made durable. What the next one sees of them stays.
+#[test]
+fn what_is_seen_after_a_kill_survives_a_power_loss() {
+    let budget = Budget { exhaustive_pending: 4, samples: 4, name_order: NameOrder::AnySubset };
+    let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr;
+    for subject in Explored::configurations().into_iter().filter(is_meant) {
+        let history = history(&subject);
+        let look = |storage: &dyn Storage| subject.observe(&mut subject.open(storage)?);
+        for cut in history.cuts_from(0) {
+            let restarted = history.controller.process_kill(cut).restart();
+            let seen = look(&*restarted.storage());
+            assert!(seen.is_ok(), "{seen:?} after {cut} events");
+            for image in restarted.images(restarted.events(), &budget, 1) {
+                assert_eq!(look(&*image.storage()), seen, "after {cut} events: {image:?}");
+            }
+        }
     }
 }
 

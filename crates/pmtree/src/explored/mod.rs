@@ -12,7 +12,7 @@ use terrane_pmem::explorer::{Checked, Subject};
 use terrane_pmem::{Dropping, Traced};
 use terrane_storage::{File, OpenMode, Storage};
 
-use crate::{FbrTree, Options, PersistenceDomain, Rebalancing, Rect, SearchMode, Split};
+use crate::{FbrTree, LeafForm, Options, PersistenceDomain, Rebalancing, Rect, SearchMode, Split};
 pub use small::{SmallTrees, small_trees};
 
 /// Steps of a history that is drawn, for small nodes and for others.
@@ -36,13 +36,14 @@ impl Explored {
     pub fn configurations() -> Vec<Self> {
         let mut all = Vec::new();
         for fan_out in [4, 60] {
-            // Each of the splits with one of the ways to rebalance.
-            for (name, rebalancing, split) in [
-                ("in-place", Rebalancing::InPlace, Split::RStar),
-                ("copy-on-write", Rebalancing::CopyOnWrite, Split::Quadratic),
+            // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
+            for (name, leaves, rebalancing, split) in [
+                ("in-place", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar),
+                ("copy-on-write", LeafForm::Bitmap, Rebalancing::CopyOnWrite, Split::Quadratic),
+                ("self-validating", LeafForm::SelfValidating, Rebalancing::InPlace, Split::RStar),
             ] {
                 for (medium, domain) in MEDIA {
-                    let mut options = Options { fan_out, rebalancing, split, ..Options::new(domain) };
+                    let mut options = Options { fan_out, leaves, rebalancing, split, ..Options::new(domain) };
                     // Small chunks, so that pools grow and are soon looked through.
                     options.pool.chunk_length = 1 << 16;
                     options.pool.address_space = 1 << 28;
