@@ -126,7 +126,11 @@ impl<'a> Insertion<'a> {
             Ok(text) => text,
             Err(reason) => return Ok(Err(reason)),
         };
-        let record = match parse_record(&text) {
+        let planar = self
+            .dataset
+            .as_ref()
+            .map_or(self.arguments.planar, |dataset| dataset.schema().system == CoordinateSystem::Planar);
+        let record = match parse_record(&text, planar) {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };

@@ -7,16 +7,17 @@ use terrane_formats::Writer;
 use crate::args::{Common, QueryArguments, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::shape::parse_geometry;
+use crate::shape::{DeclaredSystem, parse_geometry};
 use crate::{environment, output, place};
 
 pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::query_format(arguments.format)?;
-    let query = build(arguments)?;
+    let (query, systems) = build(arguments)?;
     let store = place::open_to_query(&arguments.store, common, messages)?;
     let snapshot = store.dataset(&arguments.dataset)?.snapshot();
     messages.debug(format_args!("the answer is of commit {}", snapshot.sequence()));
     let schema = snapshot.schema();
+    systems.iter().try_for_each(|system| system.check(schema.system))?;
     let explanation = match arguments.count {
         true => count(&snapshot, &schema, &query, arguments.explain)?,
         false => {
@@ -30,16 +31,23 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     }
 }
 
-fn build(arguments: &QueryArguments) -> Result<Query, Failure> {
+/// The query, and what its geometries say of their reference systems.
+fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Failure> {
     let mut query = Query::new();
+    let mut systems = Vec::new();
+    let mut parse = |flag, text| -> Result<Vec<u8>, Failure> {
+        let (wkb, system) = parse_geometry(flag, text)?;
+        systems.push(system);
+        Ok(wkb)
+    };
     if let Some([x0, y0, x1, y1]) = arguments.bbox {
         query = query.window(x0, y0, x1, y1);
     }
     if let Some(text) = &arguments.intersects {
-        query = query.filter(Filter::Intersects(parse_geometry("--intersects", text)?));
+        query = query.filter(Filter::Intersects(parse("--intersects", text)?));
     }
     if let Some(text) = &arguments.within {
-        query = query.filter(Filter::Within(parse_geometry("--within", text)?));
+        query = query.filter(Filter::Within(parse("--within", text)?));
     }
     if let Some([x, y, radius]) = arguments.circle {
         query = query.circle(x, y, radius);
@@ -50,7 +58,7 @@ fn build(arguments: &QueryArguments) -> Result<Query, Failure> {
     if let Some(limit) = arguments.limit {
         query = query.limit(limit);
     }
-    Ok(query)
+    Ok((query, systems))
 }
 
 fn print_rows(snapshot: &Snapshot, query: &Query, mut writer: Box<dyn Writer>) -> Result<Explanation, Failure> {

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 
 use serde_json::Value;
+use terrane::CoordinateSystem;
+use terrane_formats::foreign_crs;
 use terrane_space::geometry::{from_geojson, from_wkt};
 
 use crate::failure::Failure;
@@ -40,17 +42,39 @@ pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
     parse_numbers(text, "x,y")
 }
 
-/// Reads a geometry for the flag `flag`: WKT, GeoJSON, or `@FILE` with one of them.
+/// What a geometry of the command line says of its reference system.
+#[derive(Debug, PartialEq)]
+pub struct DeclaredSystem {
+    flag: &'static str,
+    /// The one that it declares, if that is not WGS 84.
+    foreign: Option<String>,
+}
+
+impl DeclaredSystem {
+    /// Refuses one that is not that of a dataset; planar ones have no system.
+    pub fn check(&self, system: CoordinateSystem) -> Result<(), Failure> {
+        match (&self.foreign, system) {
+            (Some(crs), CoordinateSystem::LonLat) => Err(Failure::usage(format!(
+                "{}: the geometry is declared to be in {crs}; transform it to longitude and latitude (EPSG:4326)",
+                self.flag
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a geometry for the flag `flag`, as WKB: WKT, GeoJSON, or `@FILE` with one of them.
 ///
 /// # Errors
 /// A file that cannot be read; a text that is no geometry.
-pub fn parse_geometry(flag: &str, text: &str) -> Result<Vec<u8>, Failure> {
-    match text.strip_prefix('@') {
+pub fn parse_geometry(flag: &'static str, text: &str) -> Result<(Vec<u8>, DeclaredSystem), Failure> {
+    let (wkb, foreign) = match text.strip_prefix('@') {
         Some("") => Err("the name of a file is missing after @".into()),
         Some(path) => parse_text(&read(flag, path)?).map_err(|reason| format!("{path}: {reason}")),
         None => parse_text(text),
     }
-    .map_err(|reason| Failure::usage(format!("{flag}: {reason}")))
+    .map_err(|reason| Failure::usage(format!("{flag}: {reason}")))?;
+    Ok((wkb, DeclaredSystem { flag, foreign }))
 }
 
 fn read(flag: &str, path: &str) -> Result<String, Failure> {
@@ -66,10 +90,12 @@ fn read(flag: &str, path: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn parse_text(text: &str) -> Result<Vec<u8>, String> {
+/// The geometry as WKB, and the system that it declares, if that is not WGS 84.
+fn parse_text(text: &str) -> Result<(Vec<u8>, Option<String>), String> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if !text.starts_with('{') {
-        return from_wkt(text).map_err(|error| format!("this is not WKT: {error}"));
+        let wkb = from_wkt(text).map_err(|error| format!("this is not WKT: {error}"))?;
+        return Ok((wkb, None));
     }
     let value: Value = serde_json::from_str(text).map_err(|error| format!("this is not GeoJSON: {error}"))?;
     let geometry = match value.get("type").and_then(Value::as_str) {
@@ -84,7 +110,8 @@ fn parse_text(text: &str) -> Result<Vec<u8>, String> {
         },
         _ => &value,
     };
-    from_geojson(geometry).map_err(|error| format!("this is not GeoJSON: {error}"))
+    let wkb = from_geojson(geometry).map_err(|error| format!("this is not GeoJSON: {error}"))?;
+    Ok((wkb, foreign_crs(&value)))
 }
 
 #[cfg(test)]
@@ -112,6 +139,22 @@ mod tests {
         }
         for text in ["", "{}", "{", "POINT (1)", r#"{"type":"FeatureCollection","features":[]}"#, "null"] {
             assert!(parse_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_geometry_in_another_system_is_for_planar_datasets_alone() {
+        let crs = r#""crs":{"type":"name","properties":{"name":"EPSG:27700"}}"#;
+        let point = r#""type":"Point","coordinates":[1,2]"#;
+        for text in [
+            format!("{{{point},{crs}}}"),
+            format!(r#"{{"type":"Feature","properties":{{}},{crs},"geometry":{{{point}}}}}"#),
+            format!(r#"{{"type":"Feature","properties":{{}},"geometry":{{{point},{crs}}}}}"#),
+            format!(r#"{{"type":"FeatureCollection",{crs},"features":[{{"type":"Feature","geometry":{{{point}}}}}]}}"#),
+        ] {
+            let Ok((_, system)) = parse_geometry("--within", &text) else { panic!("{text}") };
+            assert_eq!(system.foreign.as_deref(), Some("EPSG:27700"), "{text}");
+            assert!(system.check(CoordinateSystem::Planar).is_ok() && system.check(CoordinateSystem::LonLat).is_err());
         }
     }
 }

@@ -9,11 +9,12 @@ use std::fmt;
 use serde_json::Value;
 
 /// A reference system as a file declares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum DeclaredCrs {
     /// Longitude and latitude on WGS 84.
     Wgs84,
     /// Nothing is said.
+    #[default]
     Undeclared,
     /// A code of the EPSG registry.
     Epsg(u32),
@@ -128,6 +129,32 @@ impl DeclaredCrs {
             },
         }
     }
+}
+
+/// Visits what a GeoJSON object, and each one inside of it, declares.
+pub(crate) fn visit_declared(value: &Value, visit: &mut impl FnMut(DeclaredCrs)) {
+    if let Some(crs) = value.get("crs") {
+        visit(DeclaredCrs::from_geojson(crs));
+    }
+    if let Some(geometry) = value.get("geometry") {
+        visit_declared(geometry, visit);
+    }
+    for members in ["geometries", "features"] {
+        for inner in value.get(members).and_then(Value::as_array).into_iter().flatten() {
+            visit_declared(inner, visit);
+        }
+    }
+}
+
+/// The first system that a GeoJSON object, or one inside of it, declares and that is not longitude and latitude on WGS 84.
+pub fn foreign_crs(value: &Value) -> Option<String> {
+    let mut found = None;
+    visit_declared(value, &mut |crs| {
+        if !matches!(crs, DeclaredCrs::Wgs84 | DeclaredCrs::Undeclared) {
+            found.get_or_insert_with(|| crs.to_string());
+        }
+    });
+    found
 }
 
 #[cfg(test)]

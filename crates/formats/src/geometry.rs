@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use terrane_space::geometry::{cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt};
 
-use crate::crs::DeclaredCrs;
+use crate::crs::{DeclaredCrs, visit_declared};
 use crate::error::FormatError;
 use crate::reprojection::Reprojection;
 use crate::wkb_transform::transform_coordinates;
@@ -16,7 +16,9 @@ use crate::wkb_transform::transform_coordinates;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GeometryReader {
     reprojection: Option<Arc<Reprojection>>,
-    /// Whether an SRID written into a geometry must name WGS 84.
+    /// What the file as a whole declares.
+    declared: DeclaredCrs,
+    /// Whether a system that a geometry names must be that of the file, or WGS 84.
     is_lonlat: bool,
 }
 
@@ -50,7 +52,12 @@ impl GeometryReader {
                 return Err(refuse("it has no EPSG code to convert it by".to_string()));
             }
         };
-        Ok(GeometryReader { reprojection, is_lonlat: true })
+        Ok(GeometryReader { reprojection, declared: crs.clone(), is_lonlat: true })
+    }
+
+    /// A reader for records that belong to no file.
+    pub(crate) fn of_records(planar: bool) -> GeometryReader {
+        GeometryReader { is_lonlat: !planar, ..GeometryReader::default() }
     }
 
     /// From WKB of either byte order, also EWKB.
@@ -83,7 +90,27 @@ impl GeometryReader {
 
     /// From a GeoJSON geometry object.
     pub(crate) fn geojson(&self, value: &Value) -> Result<Vec<u8>, String> {
+        let mut refused = None;
+        visit_declared(value, &mut |crs| {
+            if !self.takes(&crs) {
+                refused.get_or_insert(crs);
+            }
+        });
+        if let Some(crs) = refused {
+            return Err(format!("the geometry is declared to be in {crs}, which is not converted for one geometry"));
+        }
         self.finish(from_geojson(value).map_err(|error| error.to_string())?)
+    }
+
+    /// Whether a geometry that declares a system is in the coordinates of the file.
+    fn takes(&self, crs: &DeclaredCrs) -> bool {
+        match crs {
+            _ if !self.is_lonlat => true,
+            DeclaredCrs::Undeclared => true,
+            DeclaredCrs::Wgs84 => self.reprojection.is_none(),
+            DeclaredCrs::Epsg(_) => *crs == self.declared,
+            DeclaredCrs::Other(_) => false,
+        }
     }
 
     fn check_srid(&self, srid: u32) -> Result<(), String> {
@@ -103,6 +130,19 @@ impl GeometryReader {
             }
         }
         Ok(wkb)
+    }
+}
+
+/// The geometry of a record that belongs to no file: GeoJSON, or a text of WKT, EWKT or hexadecimal WKB, as
+/// little-endian ISO WKB.
+///
+/// # Errors
+/// When it is none; unless it is planar, when it names a system other than WGS 84.
+pub fn parse_geometry(value: &Value, planar: bool) -> Result<Vec<u8>, String> {
+    let reader = GeometryReader::of_records(planar);
+    match value {
+        Value::String(text) => reader.text(text),
+        value => reader.geojson(value),
     }
 }
 

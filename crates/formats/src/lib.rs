@@ -33,8 +33,10 @@ mod write;
 
 use std::path::Path;
 
+pub use crs::foreign_crs;
 pub use error::{FormatError, Location, SUPPORTED_FORMATS};
 pub use format::{Format, detect};
+pub use geometry::parse_geometry;
 pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
 pub use json::{ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};

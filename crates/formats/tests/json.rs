@@ -216,11 +216,12 @@ fn features_are_streamed_across_buffer_edges() {
 
 #[test]
 fn records_are_parsed_strictly() {
-    let record = parse_record(r#"{"b":1,"a":"x","geometry":{"type":"Point","coordinates":[1,2]}}"#).expect("valid");
+    let record =
+        parse_record(r#"{"b":1,"a":"x","geometry":{"type":"Point","coordinates":[1,2]}}"#, false).expect("valid");
     let names: Vec<&str> = record.fields.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["b", "a"]);
     assert_eq!(record.geometry.expect("a geometry").len(), 21);
-    let record = parse_record(&feature("{\"a\":1}", "null")).expect("valid");
+    let record = parse_record(&feature("{\"a\":1}", "null"), false).expect("valid");
     assert_eq!((record.fields.len(), record.geometry, record.id), (1, None, None));
     for (text, words) in [
         ("{\"a\":1,\"a\":2}", "duplicate member name \"a\""),
@@ -230,11 +231,11 @@ fn records_are_parsed_strictly() {
         ("{\"a\":1} {}", "trailing"),
         ("", "EOF"),
     ] {
-        let error = parse_record(text).expect_err(text).to_string();
+        let error = parse_record(text, false).expect_err(text).to_string();
         assert!(error.contains(words), "{text}: {error}");
     }
     let deep = "[".repeat(20_000);
-    assert!(parse_record(&deep).is_err());
+    assert!(parse_record(&deep, false).is_err());
     let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
     assert_eq!((error.kind, error.offset), (JsonErrorKind::Syntax, Some(6)));
 }
@@ -284,7 +285,7 @@ fn texts_of_too_many_values_are_refused_before_memory_is_taken_for_them() {
 fn the_largest_geometry_of_a_record_can_be_read() {
     let positions = vec!["[1.5,2.5]"; 1 << 20].join(",");
     let line = format!("{{\"type\":\"LineString\",\"coordinates\":[{positions}]}}");
-    let record = parse_record(&line).expect("a million positions");
+    let record = parse_record(&line, false).expect("a million positions");
     assert_eq!(record.geometry.expect("a geometry").len(), 9 + (16 << 20));
 }
 
@@ -343,7 +344,7 @@ fn members_that_geojson_does_not_define_are_told_of() {
         });
         assert_eq!(warning, wanted, "{text}");
     }
-    let record = parse_record(foreign).expect("valid");
+    let record = parse_record(foreign, false).expect("valid");
     assert_eq!(record.foreign, ["time", "speed"]);
 }
 
@@ -373,4 +374,56 @@ fn lines_of_which_none_can_be_used_are_refused_with_the_first_reason() {
         let error = read(&file.path, &options).expect_err("no record").to_string();
         assert!(error.contains(&format!("a.ndjson, line {line}: ")) && error.contains(wanted), "{error}");
     }
+}
+
+/// A reference system that a feature or a geometry declares by itself.
+#[test]
+fn geometries_that_declare_another_system_are_refused_one_by_one() {
+    let crs = |name: &str| format!(r#""crs":{{"type":"name","properties":{{"name":"{name}"}}}}"#);
+    let point = r#""type":"Point","coordinates":[-100,40]"#;
+    let in_geometry = |crs: &str| feature("{}", &format!("{{{point},{crs}}}"));
+    let in_feature = |crs: &str| format!(r#"{{"type":"Feature",{crs},"properties":{{}},"geometry":{{{point}}}}}"#);
+    let nested =
+        |crs: &str| feature("{}", &format!(r#"{{"type":"GeometryCollection","geometries":[{{{point},{crs}}}]}}"#));
+    let bare = |crs: &str| format!("{{{point},{crs}}}");
+    let plain = |crs: &str| format!(r#"{{"id":1,"geometry":{{{point},{crs}}}}}"#);
+    for (other, same) in [(crs("EPSG:4267"), crs("EPSG:4326")), (crs("urn:ogc:def:crs:EPSG::27700"), crs("EPSG:4979"))]
+    {
+        for line in [in_geometry(&other), in_feature(&other), nested(&other), bare(&other), plain(&other)] {
+            let error = parse_record(&line, false).expect_err(&line).to_string();
+            assert!(error.contains("declared to be in EPSG:"), "{error}");
+            assert!(parse_record(&line, true).is_ok(), "planar coordinates have no system: {line}");
+            let whole = read_text("a.geojsonl", format!("{line}\n{line}\n")).expect("a file");
+            assert_eq!((whole.rejected.len(), crate::support::wkt(&whole).len()), (2, 0), "{line}");
+        }
+        for line in [in_geometry(&same), in_feature(&same), nested(&same), bare(&same), plain(&same)] {
+            let record = parse_record(&line, false).expect(&line);
+            assert!(record.geometry.is_some() && record.foreign.is_empty(), "{line}");
+        }
+    }
+    let both = format!(
+        r#"{{"type":"Feature",{},"properties":{{}},"geometry":{{{point},{}}}}}"#,
+        crs("EPSG:4326"),
+        crs("EPSG:4267")
+    );
+    assert!(parse_record(&both, true).is_err(), "which of them?");
+    // A file as a whole may be converted; a geometry in it that says the same is.
+    let collection = |outer: &str, inner: &str| {
+        format!(r#"{{"type":"FeatureCollection",{outer},"features":[{}]}}"#, in_geometry(inner))
+    };
+    let converted = read_text("a.geojson", collection(&crs("EPSG:3857"), &crs("EPSG:3857"))).expect("one system");
+    assert_eq!(converted.rejected.len(), 0);
+    let mixed = read_text("a.geojson", collection(&crs("EPSG:3857"), &crs("EPSG:4326"))).expect("a file");
+    assert_eq!(mixed.rejected.len(), 1);
+}
+
+#[test]
+fn texts_that_name_another_system_are_refused() {
+    for text in ["SRID=3857;POINT (10 20)", "0101000020110F000000000000000024400000000000003440"] {
+        let line = format!(r#"{{"id":1,"geometry":"{text}"}}"#);
+        let error = parse_record(&line, false).expect_err(text).to_string();
+        assert!(error.contains("EPSG:3857"), "{error}");
+        assert!(parse_record(&line, true).is_ok(), "{text}");
+    }
+    assert!(parse_record(r#"{"id":1,"geometry":"SRID=4326;POINT (10 20)"}"#, false).is_ok());
 }

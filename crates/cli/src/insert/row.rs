@@ -4,9 +4,9 @@ use serde_json::Value as Json;
 use terrane::record::{GeometryRef, RowGeometry};
 use terrane::schema::{Column, ColumnType, GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Key, Value};
-use terrane_formats::{JsonRecord, detect_coordinates_by_name};
+use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_geometry};
 use terrane_space::Point;
-use terrane_space::geometry::{as_point, from_geojson, from_wkt, point_wkb};
+use terrane_space::geometry::{as_point, point_wkb};
 
 /// Bytes of a point without Z and M as WKB.
 const POINT_WKB_BYTES: usize = 21;
@@ -185,8 +185,9 @@ impl<'a> Geometry<'a> {
         let member = record.fields.iter().find(|(field, _)| field == name);
         let from_member = match member.map(|(_, json)| json) {
             None | Some(Json::Null) => None,
-            Some(json @ Json::Object(_)) => Some(from_geojson(json)),
-            Some(Json::String(text)) => Some(from_wkt(text)),
+            Some(json @ (Json::Object(_) | Json::String(_))) => {
+                Some(parse_geometry(json, schema.system == CoordinateSystem::Planar))
+            }
             Some(other) => return Err(format!("column {name:?}: {other} is not a geometry")),
         };
         let from_member = from_member.transpose().map_err(|error| format!("column {name:?}: {error}"))?;

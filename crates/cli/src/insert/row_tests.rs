@@ -18,7 +18,7 @@ fn shapes() -> Schema {
 }
 
 fn converted(line: &str, schema: &Schema) -> Result<Row, String> {
-    convert(parse_record(line).map_err(|error| error.to_string())?, schema, 1)
+    convert(parse_record(line, false).map_err(|error| error.to_string())?, schema, 1)
 }
 
 #[test]

@@ -173,7 +173,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let mut layout = Layout::new(&input.path, &seen, options, has_geometry)?;
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
     if survey.has_id {
-        let name = unique_name("id", &survey.names);
+        let name = unique_name("id", |name| survey.names.contains(name));
         let role = options
             .column_type_for(&name, &survey.id)
             .map_or_else(|| Role::found(survey.id.column_type()), Role::Value);
@@ -181,7 +181,8 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         origins.insert(0, Origin::Id);
     }
     if has_geometry {
-        let name = unique_name(options.own_geometry_name.as_deref().unwrap_or("geometry"), &survey.names);
+        let name =
+            unique_name(options.own_geometry_name.as_deref().unwrap_or("geometry"), |name| survey.names.contains(name));
         if layout.geometry == GeometryColumns::None {
             layout.geometry = GeometryColumns::Column { name: name.clone() };
         }

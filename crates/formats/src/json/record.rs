@@ -20,21 +20,22 @@ pub struct JsonRecord {
 }
 
 /// Members of a feature that mean something.
-const FEATURE_MEMBERS: [&str; 5] = ["type", "geometry", "properties", "id", "bbox"];
+const FEATURE_MEMBERS: [&str; 6] = ["type", "geometry", "properties", "id", "bbox", "crs"];
 /// Members of a geometry that mean something.
-const GEOMETRY_MEMBERS: [&str; 4] = ["type", "coordinates", "geometries", "bbox"];
+const GEOMETRY_MEMBERS: [&str; 5] = ["type", "coordinates", "geometries", "bbox", "crs"];
 
 /// Parses one object: a GeoJSON feature, whose properties become the fields,
 /// a bare GeoJSON geometry, or any other object, of which a member `geometry`
 /// that is a GeoJSON geometry (or WKT) becomes the geometry.
 ///
 /// # Errors
-/// When it is not one strict JSON object, or its geometry is not valid.
-pub fn parse_record(line: &str) -> Result<JsonRecord, JsonError> {
+/// When it is not one strict JSON object, or its geometry is not valid or, unless it is planar, declared to be in a
+/// system other than WGS 84.
+pub fn parse_record(line: &str, planar: bool) -> Result<JsonRecord, JsonError> {
     let text = line.strip_prefix('\u{feff}').unwrap_or(line);
     let text = text.trim_start_matches('\u{1e}');
     let raw = RawRecord::from_value(parse_strict(text.as_bytes())?).map_err(JsonError::content)?;
-    let geometry = raw.geometry.convert(&GeometryReader::default()).map_err(JsonError::content)?;
+    let geometry = raw.geometry.convert(&GeometryReader::of_records(planar)).map_err(JsonError::content)?;
     Ok(JsonRecord { fields: raw.fields.into_iter().collect(), geometry, id: raw.id, foreign: raw.foreign })
 }
 
@@ -121,7 +122,7 @@ impl RawRecord {
         };
         let geometry = match members.remove("geometry") {
             None | Some(JsonValue::Null) => RawGeometry::Null,
-            Some(value) => RawGeometry::GeoJson(value),
+            Some(value) => RawGeometry::GeoJson(with_crs(value, members.remove("crs"))?),
         };
         let id = match members.remove("id") {
             None | Some(JsonValue::Null) => None,
@@ -132,6 +133,17 @@ impl RawRecord {
         };
         Ok(RawRecord { fields, geometry, id, foreign })
     }
+}
+
+/// A feature's geometry with the reference system that the feature declares.
+fn with_crs(mut geometry: JsonValue, crs: Option<JsonValue>) -> Result<JsonValue, String> {
+    if let (Some(crs), JsonValue::Object(members)) = (crs.filter(|crs| !crs.is_null()), &mut geometry) {
+        let declared = members.entry("crs").or_insert_with(|| crs.clone());
+        if *declared != crs {
+            return Err("the feature and its geometry declare different reference systems".to_string());
+        }
+    }
+    Ok(geometry)
 }
 
 /// Takes the geometry out of the members of a plain object.

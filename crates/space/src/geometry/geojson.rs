@@ -14,7 +14,7 @@ use super::write::{CommonDimensions, Writer};
 /// The stored form of a GeoJSON geometry object.
 ///
 /// Positions have two numbers, or three throughout. Empty `coordinates` give
-/// an empty geometry. `bbox`, `crs` and foreign members are ignored.
+/// an empty geometry. `bbox`, `crs` and foreign members are ignored: whoever reads files looks at `crs`.
 ///
 /// # Errors
 /// The path to the value that is wrong, or what is wrong with the geometry.
