@@ -120,11 +120,11 @@ pub(crate) fn named_geometry(
     }
 }
 
-/// `name`, or `name` with a number that makes it differ from all `taken`.
-pub(crate) fn unique_name(name: &str, taken: &[String]) -> String {
+/// `name`, or `name` with a number that makes it differ from all that are taken.
+pub(crate) fn unique_name(name: &str, is_taken: impl Fn(&String) -> bool) -> String {
     let mut candidate = name.to_string();
     let mut number = 2_u32;
-    while taken.contains(&candidate) {
+    while is_taken(&candidate) {
         candidate = format!("{name}_{number}");
         number += 1;
     }

@@ -194,18 +194,19 @@ enum Builder {
 }
 
 impl Builder {
+    /// Empty: there may be thousands of columns and few rows.
     fn new(column_type: ColumnType) -> Builder {
         match column_type {
-            ColumnType::Boolean => Builder::Boolean(BooleanBuilder::new()),
-            ColumnType::Int64 => Builder::Int64(Int64Builder::new()),
-            ColumnType::UInt64 => Builder::UInt64(UInt64Builder::new()),
-            ColumnType::Float64 => Builder::Float64(Float64Builder::new()),
-            ColumnType::Utf8 => Builder::Utf8(StringBuilder::new()),
-            ColumnType::Binary => Builder::Binary(BinaryBuilder::new()),
-            ColumnType::Date32 => Builder::Date32(Date32Builder::new()),
-            ColumnType::Timestamp | ColumnType::TimestampUtc => {
-                Builder::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(column_type.data_type()))
-            }
+            ColumnType::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(0)),
+            ColumnType::Int64 => Builder::Int64(Int64Builder::with_capacity(0)),
+            ColumnType::UInt64 => Builder::UInt64(UInt64Builder::with_capacity(0)),
+            ColumnType::Float64 => Builder::Float64(Float64Builder::with_capacity(0)),
+            ColumnType::Utf8 => Builder::Utf8(StringBuilder::with_capacity(0, 0)),
+            ColumnType::Binary => Builder::Binary(BinaryBuilder::with_capacity(0, 0)),
+            ColumnType::Date32 => Builder::Date32(Date32Builder::with_capacity(0)),
+            ColumnType::Timestamp | ColumnType::TimestampUtc => Builder::Timestamp(
+                TimestampMicrosecondBuilder::with_capacity(0).with_data_type(column_type.data_type()),
+            ),
         }
     }
 

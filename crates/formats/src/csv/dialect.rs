@@ -1,5 +1,7 @@
 //! Telling separator and decimal sign of a file from its first records.
 
+use std::collections::HashSet;
+
 use super::scanner::{Record, Scanner};
 use crate::error::{FormatError, Location};
 use crate::input::Input;
@@ -130,11 +132,11 @@ pub(crate) fn column_names(
             "add a header row, or import with --no-header, which names the columns column_1, column_2, …",
         ));
     }
-    for index in 0..names.len() {
-        if names[index].is_empty() {
-            names[index] = crate::layout::unique_name(&format!("column_{}", index + 1), &names);
-            warnings.push(format!("column {} has no name and is called {:?}", index + 1, names[index]));
-        }
+    let mut taken: HashSet<String> = names.iter().cloned().collect();
+    for (index, name) in names.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
+        *name = crate::layout::unique_name(&format!("column_{}", index + 1), |name| taken.contains(name));
+        taken.insert(name.clone());
+        warnings.push(format!("column {} has no name and is called {name:?}", index + 1));
     }
     let mut sorted: Vec<&String> = names.iter().collect();
     sorted.sort();

@@ -9,8 +9,8 @@ use std::io::{self, BufRead};
 /// How long one record may be.
 pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// How many fields one record may have.
-const FIELDS_MAX: usize = 100_000;
+/// How many fields one record may have: several times as many as a dataset has columns.
+const FIELDS_MAX: usize = 10_000;
 
 /// One record. The buffers are used again for the next.
 #[derive(Debug, Default)]
