@@ -49,21 +49,22 @@ impl fmt::Display for Format {
     }
 }
 
-/// Leading bytes of formats that are not read.
-const FOREIGN: [(&[u8], &str); 12] = [
-    (b"PARE", "encrypted Parquet"),
+/// Leading bytes of formats that are not read, and which a text does not begin with.
+const FOREIGN: [(&[u8], &str); 9] = [
     (b"SQLite format 3\0", "SQLite or GeoPackage"),
-    (b"fgb", "FlatGeobuf"),
+    (b"fgb\x03", "FlatGeobuf"),
     (b"\x89HDF\r\n\x1a\n", "HDF5"),
     (b"CDF\x01", "NetCDF"),
     (b"\0\0\x27\x0a", "a Shapefile"),
     (b"PK\x03\x04", "a ZIP archive (also XLSX, KMZ, zipped Shapefiles)"),
     (b"Obj\x01", "Avro"),
-    (b"ORC", "ORC"),
     (b"%PDF", "PDF"),
     (b"\xfd7zXZ", "xz compression"),
-    (b"BZh", "bzip2 compression"),
 ];
+
+/// Leading bytes of which the name of a column may consist: they count where other bytes are no text.
+const FOREIGN_LETTERS: [(&[u8], &str); 3] =
+    [(b"PARE", "encrypted Parquet"), (b"ORC", "ORC"), (b"BZh", "bzip2 compression")];
 
 /// Extensions of formats that are not read, for files whose content tells nothing.
 const FOREIGN_EXTENSIONS: [(&str, &str); 14] = [
@@ -136,7 +137,9 @@ pub(crate) fn detect_input(input: &Input) -> Result<Format, FormatError> {
 }
 
 fn foreign(head: &[u8], name: &str) -> Option<&'static str> {
-    if let Some((_, found)) = FOREIGN.iter().find(|(magic, _)| head.starts_with(magic)) {
+    let is_text = !head.iter().any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace());
+    let letters = if is_text { &[][..] } else { &FOREIGN_LETTERS };
+    if let Some((_, found)) = FOREIGN.iter().chain(letters).find(|(magic, _)| head.starts_with(magic)) {
         return Some(found);
     }
     if let Some((_, found)) = FOREIGN_EXTENSIONS.iter().find(|(extension, _)| name.ends_with(extension)) {

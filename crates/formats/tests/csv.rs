@@ -310,3 +310,25 @@ fn a_column_that_what_was_meant_as_a_number_or_date_makes_text_is_told_of() {
         assert_eq!((columns(&whole), whole.source.warnings), (vec!["v: Utf8".to_string()], vec![]), "{text}");
     }
 }
+
+/// Names of columns that begin as binary formats do.
+#[test]
+fn letters_at_the_beginning_make_no_binary_format() {
+    for name in ["PARENT_ID", "ORCID", "BZh9", "fgb"] {
+        let whole = read_text("a.csv", format!("{name},lon,lat\n1,2,3\n")).expect(name);
+        assert_eq!(columns(&whole)[0], format!("{name}: Int64"));
+    }
+    for magic in ["PARE", "ORC", "BZh91AY&SY", "fgb\u{3}fgb"] {
+        let error = read_text("a", format!("{magic}\0\u{1}\u{2}")).expect_err(magic).to_string();
+        assert!(error.contains("not supported"), "{error}");
+    }
+}
+
+#[test]
+fn as_many_columns_as_no_dataset_has_are_refused() {
+    let names: Vec<String> = (0..10_001).map(|number| format!("c{number}")).collect();
+    let error = read_text("a.csv", format!("{}\n1\n", names.join(","))).expect_err("too many").to_string();
+    assert!(error.contains("too many fields"), "{error}");
+    let whole = read_text("a.csv", format!("lon,lat{}\n1,2{}\n", ",".repeat(5000), ",".repeat(5000))).expect("valid");
+    assert_eq!(columns(&whole).len(), 5002);
+}
