@@ -95,8 +95,9 @@ impl Dataset {
     ) -> Result<()> {
         let key_type = self.schema().key.key_type;
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        // Bytes that the log holds in memory until they are written, when an acknowledgement waits for them.
-        let mut pending = 0;
+        // Where the log ended when an acknowledgement had last waited for it, or with the first row: until then it holds
+        // what is appended in memory.
+        let mut written = None;
         for row in 0..rows.rows() {
             key.clear();
             value.clear();
@@ -133,14 +134,14 @@ impl Dataset {
             match self.change(&key, change, geometry.rect()) {
                 Ok(committed) => {
                     *last = committed.or(*last);
-                    outcome.keys.push(decoded);
-                    pending += key.len() + value.len();
-                    if pending > self.engine.shares.work / 4
+                    if let Some(Committed { end_lsn, .. }) = committed
+                        && end_lsn - *written.get_or_insert(end_lsn) > self.engine.shares.work as u64 / 4
                         && let Some(committed) = last.take()
                     {
                         self.engine.acknowledge(committed).inspect_err(|_| outcome.keys.clear())?;
-                        pending = 0;
+                        written = Some(end_lsn);
                     }
+                    outcome.keys.push(decoded);
                 }
                 Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
                 Err(error) => return Err(error),

@@ -19,7 +19,8 @@ pub(crate) struct Latch {
 #[must_use = "a commit is not durable before it is acknowledged"]
 pub(crate) struct Committed {
     pub sequence: u64,
-    end_lsn: u64,
+    /// Where the log ends with it; 0 without a log.
+    pub end_lsn: u64,
 }
 
 impl Engine {
