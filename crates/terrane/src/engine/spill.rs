@@ -3,11 +3,11 @@
 use std::fs::{DirBuilder, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use terrane_storage::{Operation, RealStorage, Storage, StorageError};
+use terrane_storage::{Operation, StorageError};
 
 /// How the directories of readers begin.
 const PREFIX: &str = "terrane-reader-";
@@ -50,26 +50,33 @@ impl SpillDirectory {
                 let error = io::Error::new(error.kind(), format!("{error}; {advice}"));
                 StorageError::new(Operation::CreateDirectory, self.path.display().to_string(), None, error)
             };
-            self.sweep();
             DirBuilder::new().mode(0o700).create(&self.path).map_err(failed)?;
-            let lock = lock(&self.path).map_err(failed)?;
+            let lock = lock(&self.path).and_then(|lock| {
+                std::fs::create_dir(self.path.join("components"))?;
+                Ok(lock)
+            });
+            // Nobody would take a directory without a lock for one that was left.
+            let lock = lock.inspect_err(|_| drop(std::fs::remove_dir_all(&self.path))).map_err(failed)?;
             let _ = self.created.set(lock);
-            RealStorage::new(&self.path).create_directory("components")?;
+            self.sweep();
         }
         Ok(())
     }
 
-    /// Removes the directories of readers that live no longer. What cannot be removed, such as other users', stays.
+    /// Removes this user's directories of readers that live no longer. What cannot be looked at or removed stays.
     fn sweep(&self) {
-        let Some(Ok(siblings)) = self.path.parent().map(std::fs::read_dir) else { return };
-        for sibling in siblings.flatten() {
-            if sibling.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
-                let path = sibling.path();
-                if let Ok(lock) = File::open(path.join(LOCK))
-                    && lock.try_lock().is_ok()
-                {
-                    let _ = std::fs::remove_dir_all(&path);
-                }
+        let (Some(parent), Ok(own)) = (self.path.parent(), std::fs::metadata(&self.path)) else { return };
+        for sibling in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+            let is_ours = sibling.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))
+                && sibling.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own.uid());
+            let lock = sibling.path().join(LOCK);
+            // A pipe of this name would not let itself be opened.
+            if is_ours
+                && std::fs::symlink_metadata(&lock).is_ok_and(|metadata| metadata.is_file())
+                && let Ok(lock) = File::open(&lock)
+                && lock.try_lock().is_ok()
+            {
+                let _ = std::fs::remove_dir_all(sibling.path());
             }
         }
     }
