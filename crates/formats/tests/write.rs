@@ -97,7 +97,7 @@ fn row_groups_of_parquet_end_when_their_memory_is_used() {
     };
     assert_eq!(row_groups(64 << 20), 1);
     let several = row_groups(400_000);
-    assert!((3..=8).contains(&several), "{several}");
+    assert!((3..=40).contains(&several), "{several}");
 }
 
 #[test]
