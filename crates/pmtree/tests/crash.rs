@@ -24,7 +24,7 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     for subject in Explored::configurations() {
         let history = history(&subject);
         let mut explorer = Explorer::new(&subject);
-        let breadth = Breadth { branches: 100, samples: 24, seed: 1 };
+        let breadth = Breadth { branches: 12, samples: 24, seed: 1 };
         // Of each fifth cut, in long runs, which do the same many times over.
         let stride = if is_soak() || has_small_nodes(&subject) { 1 } else { 5 };
         for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
@@ -49,7 +49,7 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     for subject in Explored::configurations() {
         let sparse = match subject.domain() {
             _ if is_soak() => 1,
-            PersistenceDomain::Adr => 11,
+            PersistenceDomain::Adr => 29,
             PersistenceDomain::Eadr | PersistenceDomain::PageCache => 97,
         };
         let history = history(&subject);
@@ -94,7 +94,7 @@ fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
         let is_commitment =
             |event: &Event| matches!(event, Event::Pool(PoolEvent::Fence { site, .. }) if *site == "fbr.log.commit");
         let commitments = history.cuts_from(0).filter(|&cut| log.get(cut).is_some_and(is_commitment));
-        for commitment in commitments.step_by(if is_soak() { 1 } else { 4 }) {
+        for commitment in commitments.step_by(if is_soak() { 1 } else { 7 }) {
             for cut in commitment - STORES..=commitment {
                 explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
             }
@@ -118,7 +118,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
 /// All of them in a long search and by `terrane-lab crash fbr --exhaustive`.
 #[test]
 fn two_operations_on_any_small_tree_survive_any_power_loss() {
-    let stride = if is_soak() { 1 } else { 149 };
+    let stride = if is_soak() { 1 } else { 197 };
     let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr;
     for subject in Explored::configurations().into_iter().filter(is_meant) {
         let found = small_trees(&subject, stride).unwrap_or_else(|failure| panic!("{failure}"));

@@ -85,7 +85,7 @@ fn run(tree: &Tree, step: &Step) -> bool {
 
 fn next_step(random: &mut SmallRng) -> Step {
     let payload = random.random_range(0..ENTRIES);
-    match random.random_range(0..7) {
+    match random.random_range(0..8) {
         0..3 => Step::Insert(rect(payload), payload),
         3..6 => Step::Delete(rect(payload), payload),
         _ => Step::LookUp(rect(payload), payload),
@@ -172,8 +172,10 @@ fn entries_are_linearizable(seed: u64) {
     check(&calls, &start, &held(&tree), &"at the end");
     let last = controller.events();
     drop(tree);
-    for _ in 0..4 {
-        let cut = random.random_range(first..=last);
+    // Anywhere, and right after something was seen.
+    let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at).collect();
+    let cuts = (0..3).map(|_| random.random_range(first..=last)).collect::<Vec<_>>();
+    for cut in ends.into_iter().chain(cuts) {
         let calls = calls_at(&calls, cut);
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
             check(&calls, &start, &recover(&*image.storage(), options), &image);

@@ -91,7 +91,8 @@ fn draw<S: Subject>(
     few(&losses, cuts, &mut random).into_iter().try_for_each(|cut| explorer.power_losses(&history, cut, &breadth))?;
     few(&kills, killed, &mut random).into_iter().try_for_each(|cut| explorer.kill(&history, cut))?;
     let breadth = Breadth { seed: random.random(), ..BREADTH_INSIDE };
-    few(&losses, INTERRUPTED, &mut random)
+    // At any cut, so that kills come between any two stores.
+    few(&kills, INTERRUPTED, &mut random)
         .into_iter()
         .try_for_each(|cut| explorer.inside_recovery(&history, cut, &breadth))
 }

@@ -20,6 +20,12 @@ pub struct Breadth {
     pub seed: u64,
 }
 
+/// Power losses that are drawn of each cut from which recovery is interrupted.
+const FIRST_SAMPLES: usize = 2;
+
+/// Power losses that are drawn of a cut on the page cache: all that can come of them is that the pool is refused.
+const REFUSED: usize = 4;
+
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -103,11 +109,12 @@ impl<'s, S: Subject> Explorer<'s, S> {
         self.judge(history, &history.controller.process_kill(cut)).map(drop)
     }
 
-    /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing and
-    /// everything.
+    /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing,
+    /// everything, and what is drawn.
     pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
-        let extremes = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
-        let losses = history.controller.images(cut, &extremes, breadth.seed);
+        let samples = breadth.samples.min(FIRST_SAMPLES);
+        let budget = Budget { exhaustive_pending: 0, samples, name_order: NameOrder::AnySubset };
+        let losses = history.controller.images(cut, &budget, breadth.seed);
         let survives_power = self.subject.domain() != PersistenceDomain::PageCache;
         let losses = losses.filter(|_| survives_power);
         losses.chain([history.controller.process_kill(cut)]).try_for_each(|image| self.inside(history, &image, breadth))
@@ -142,6 +149,10 @@ impl<'s, S: Subject> Explorer<'s, S> {
         mut judge: impl FnMut(&mut Self, &Image) -> Result<Reads, Box<Failure<S::Step>>>,
     ) -> Search<S> {
         self.tally.cuts += 1;
+        let breadth = match self.subject.domain() {
+            PersistenceDomain::Adr | PersistenceDomain::Eadr => *breadth,
+            PersistenceDomain::PageCache => Breadth { branches: 0, samples: breadth.samples.min(REFUSED), ..*breadth },
+        };
         let mut branches = controller.branches(cut);
         for _ in 0..breadth.branches {
             let Some(image) = branches.next() else { return Ok(()) };
