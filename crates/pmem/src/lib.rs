@@ -7,7 +7,8 @@
 //! whether its contents can be trusted, a root word, and blocks that are acquired and released
 //! by an [`Intent`]; [`pmwcas`] changes several words at once. [`Dropping`] leaves out
 //! flushes and fences by name, [`Counted`] counts what operations
-//! cost. [`probe`] tells what a file's medium promises.
+//! cost. [`probe`] tells what a file's medium promises. With the feature `explorer`, the module of that name looks
+//! for crashes that a structure does not survive.
 //! This crate knows no structure that is kept in the words.
 #![deny(unsafe_code)]
 
