@@ -32,5 +32,6 @@ mod rtree;
 
 pub use error::{Error, Result};
 pub use rtree::fbr::{Census, FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+pub use rtree::tree::PersistentRTree;
 pub use rtree::{Rect, Split};
 pub use terrane_pmem::PersistenceDomain;

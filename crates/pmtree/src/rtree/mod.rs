@@ -1,9 +1,11 @@
 //! R-trees, and what they share.
 
 mod choose;
+mod closest;
 pub mod fbr;
 mod rect;
 mod split;
+pub mod tree;
 
 pub use rect::Rect;
 pub use split::Split;

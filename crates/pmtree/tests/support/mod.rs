@@ -4,11 +4,13 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Backend, PersistenceDomain};
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
+use terrane_pmem::PersistenceDomain;
+use terrane_pmtree::{LeafForm, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split};
 
 #[path = "../../../pmem/tests/support/mod.rs"]
 pub mod places;
+
+pub mod crash;
 
 pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWrite];
 
@@ -73,7 +75,7 @@ impl<const D: usize> Model<D> {
     }
 }
 
-pub fn window<const D: usize, B: Backend>(tree: &FbrTree<D, B>, window: &Rect<D>, mode: SearchMode) -> Vec<u64> {
+pub fn window<const D: usize, T: PersistentRTree<D>>(tree: &T, window: &Rect<D>, mode: SearchMode) -> Vec<u64> {
     let mut hits = Vec::new();
     tree.window(window, mode, |_, payload| hits.push(payload)).unwrap();
     hits.sort_unstable();

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::{Children, FbrTree, Reading, SearchMode};
+use crate::rtree::closest::{Closest, Found, ordered};
 use crate::{Rect, Result};
 use terrane_pmem::Backend;
 
@@ -18,68 +19,13 @@ struct Candidate {
     parent: usize,
 }
 
-/// An entry that may be one of the closest: the farthest one is the greatest.
-#[derive(Debug)]
-struct Found<const D: usize> {
-    distance_squared: f64,
-    payload: u64,
-    rect: Rect<D>,
-}
-
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
         other.distance_squared.total_cmp(&self.distance_squared).then(other.node.cmp(&self.node))
     }
 }
 
-impl<const D: usize> Ord for Found<D> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.distance_squared.total_cmp(&other.distance_squared).then(self.payload.cmp(&other.payload))
-    }
-}
-
-/// What an order by [`Ord::cmp`] implies.
-macro_rules! ordered {
-    ($([$($generics:tt)*] $name:ty),*) => {$(
-        impl<$($generics)*> PartialOrd for $name {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                Some(self.cmp(other))
-            }
-        }
-
-        impl<$($generics)*> PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.cmp(other).is_eq()
-            }
-        }
-
-        impl<$($generics)*> Eq for $name {}
-    )*};
-}
-
-ordered!([] Candidate, [const D: usize] Found<D>);
-
-/// The closest entries so far, no more than were asked for.
-struct Closest<const D: usize> {
-    entries: BinaryHeap<Found<D>>,
-    count: usize,
-}
-
-impl<const D: usize> Closest<D> {
-    /// Whether something at this distance can be one of them.
-    fn wants(&self, distance_squared: f64) -> bool {
-        self.entries.len() < self.count
-            || self.entries.peek().is_some_and(|farthest| distance_squared < farthest.distance_squared)
-    }
-
-    fn add(&mut self, found: Found<D>) {
-        if self.entries.len() < self.count {
-            self.entries.push(found);
-        } else if let Some(mut farthest) = self.entries.peek_mut() {
-            *farthest = found;
-        }
-    }
-}
+ordered!([] Candidate);
 
 /// A node whose children are candidates: as it was read, and what is known of the children.
 struct Opened<'a, const D: usize, B: Backend + 'a> {
@@ -113,7 +59,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut opened = vec![Opened { reading: None, children: Children::default() }];
         let mut candidates =
             BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, level: None, parent: 0 }]);
-        let mut closest = Closest { entries: BinaryHeap::new(), count };
+        let mut closest = Closest::new(count);
         while let Some(Candidate { distance_squared, node: offset, level, parent }) = candidates.pop() {
             if !closest.wants(distance_squared) {
                 break;
@@ -162,8 +108,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 opened.reading.as_ref().is_none_or(|reading| self.is_current(reading))
                     && opened.children.are_unchanged(self)
             });
-        let found = || closest.entries.into_sorted_vec().into_iter();
-        Ok((is_whole || !is_validated)
-            .then(|| found().map(|found| (found.distance_squared, found.rect, found.payload)).collect()))
+        Ok((is_whole || !is_validated).then(|| closest.into_sorted()))
     }
 }
