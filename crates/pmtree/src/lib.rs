@@ -32,6 +32,7 @@ mod rtree;
 
 pub use error::{Error, Result};
 pub use rtree::fbr::{Census, FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+pub use rtree::logged::LoggedTree;
 pub use rtree::tree::PersistentRTree;
 pub use rtree::{Rect, Split};
 pub use terrane_pmem::PersistenceDomain;

@@ -3,6 +3,7 @@
 mod choose;
 mod closest;
 pub mod fbr;
+pub mod logged;
 mod rect;
 mod split;
 pub mod tree;

@@ -18,6 +18,7 @@
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
 use super::LeafForm;
+use crate::rtree::split;
 
 /// Entries whose bits lie in the first word.
 pub(super) const FIRST_WORD_ENTRIES: usize = 55;
@@ -26,10 +27,10 @@ pub(super) const FIRST_WORD_ENTRIES: usize = 55;
 pub(super) const WORDS_MAX: usize = 8;
 
 /// Fewest entries of a full node: two halves of two.
-pub(super) const FAN_OUT_MIN: usize = 4;
+pub(in crate::rtree) const FAN_OUT_MIN: usize = 4;
 
 /// Most entries of a node.
-pub(super) const FAN_OUT_MAX: usize = FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS;
+pub(in crate::rtree) const FAN_OUT_MAX: usize = FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS;
 
 const WORD_BITS: usize = u64::BITS as usize;
 const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
@@ -79,7 +80,7 @@ impl<const D: usize> Layout<D> {
 
     /// Fewest entries of a node that is not the root and that no crash has left.
     pub(super) fn fill_min(&self) -> usize {
-        (self.fan_out * 2 / 5).max(2)
+        split::fill_min(self.fan_out)
     }
 
     pub(super) fn node_words(&self) -> usize {

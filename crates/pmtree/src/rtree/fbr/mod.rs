@@ -15,7 +15,7 @@
 mod check;
 mod delete;
 mod insert;
-mod layout;
+pub(super) mod layout;
 mod locks;
 mod log;
 mod merge;

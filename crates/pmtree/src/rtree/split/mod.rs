@@ -15,6 +15,11 @@ pub enum Split {
     Quadratic,
 }
 
+/// Fewest entries that a split leaves in a node of so many at most.
+pub(super) fn fill_min(fan_out: usize) -> usize {
+    (fan_out * 2 / 5).max(2)
+}
+
 impl Split {
     /// Says of each box whether it goes to the second node. Each node gets at least `least` of them, and one.
     ///

@@ -1,0 +1,82 @@
+//! Whether a tree is one: every invariant of its structure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use terrane_pmem::{Backend, ROOT};
+
+use super::LoggedTree;
+use super::node::Node;
+use crate::rtree::fbr::Census;
+use crate::{Rect, Result};
+
+impl<const D: usize, B: Backend> LoggedTree<D, B> {
+    /// Levels and counts, boxes as small as they can be (L6), no node linked twice, the log free, and blocks of the
+    /// pool acquired exactly if they belong to the tree.
+    pub(super) fn check_all(&mut self) -> Result<Census> {
+        let (image_blocks, is_free) = self.log_blocks();
+        if !is_free {
+            return Err(self.damaged(self.block, "the log was left over"));
+        }
+        let mut census = Census::default();
+        let mut reached = BTreeSet::from([self.block]);
+        for block in image_blocks {
+            if !reached.insert(block) {
+                return Err(self.damaged(block, "the log has a block twice"));
+            }
+        }
+        let root = self.root()?;
+        census.height = root.level();
+        self.check_node(&root, true, &mut census, &mut reached)?;
+        self.pool.reclaim_all()?;
+        let mut acquired = BTreeMap::new();
+        self.pool.visit_blocks(|offset, length| {
+            acquired.insert(offset, length);
+        })?;
+        if let Some(missing) = reached.iter().find(|offset| !acquired.contains_key(offset)) {
+            return Err(self.damaged(*missing, "a block of the tree is free"));
+        }
+        if let Some(lost) = acquired.keys().find(|offset| !reached.contains(offset)) {
+            return Err(self.damaged(*lost, "a block is acquired and not linked"));
+        }
+        if self.backend().load(ROOT) != self.block {
+            return Err(self.damaged(ROOT, "the pool's root word has changed"));
+        }
+        Ok(census)
+    }
+
+    fn check_node(
+        &self,
+        node: &Node<D, B::View<'_>>,
+        is_root: bool,
+        census: &mut Census,
+        reached: &mut BTreeSet<u64>,
+    ) -> Result<()> {
+        if !reached.insert(node.offset) {
+            return Err(self.damaged(node.offset, "a node is linked twice"));
+        }
+        census.underfull += u64::from(!is_root && node.count() < self.layout.fill_min());
+        if node.level() == 0 {
+            census.leaves += 1;
+            census.entries += node.count() as u64;
+        } else {
+            census.inner_nodes += 1;
+            if node.count() == 0 {
+                return Err(self.damaged(node.offset, "an inner node has no children"));
+            }
+        }
+        for (rect, target) in node.entries() {
+            if Rect::new(*rect.min(), *rect.max()).is_err() {
+                return Err(self.damaged(node.offset, "the box of an entry is none"));
+            }
+            if node.level() > 0 {
+                let child = self.child(node.level(), target)?;
+                // An empty leaf, which a crash may leave, keeps the box that it had.
+                if child.bounds().is_some_and(|bounds| bounds != rect) {
+                    return Err(self.damaged(node.offset, "the box of a child is not the one around its entries"));
+                }
+                self.check_node(&child, false, census, reached)?;
+            }
+        }
+        Ok(())
+    }
+}

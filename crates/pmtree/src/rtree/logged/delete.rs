@@ -1,0 +1,125 @@
+//! Deletion: the leaf and the boxes above it change at once; then nodes with too few entries are mended, from the leaf
+//! upwards.
+
+use terrane_pmem::Backend;
+
+use super::LoggedTree;
+use super::log::Change;
+use super::node::Image;
+use crate::rtree::choose;
+use crate::{Rect, Result};
+
+impl<const D: usize, B: Backend> LoggedTree<D, B> {
+    /// After a crash the entry is there or not, and boxes are as small as they were or are going to be. Between the changes,
+    /// nodes may have too few entries, which is harmless.
+    pub(super) fn delete_logged(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
+        let _lock = self.lock.write();
+        let Some(path) = self.find(rect, payload)? else { return Ok(false) };
+        self.remove(&path, rect, payload)?;
+        for depth in (1..path.len()).rev() {
+            if self.node(path[depth])?.count() < self.layout.fill_min() {
+                self.mend_underflow(&path[..depth], path[depth])?;
+            }
+        }
+        self.lower_root()?;
+        Ok(true)
+    }
+
+    /// Removes an entry from the leaf at the end of a path, and shrinks the boxes on the way.
+    fn remove(&self, path: &[u64], rect: &Rect<D>, payload: u64) -> Result<()> {
+        let Some((&leaf, above)) = path.split_last() else { return Ok(()) };
+        let mut leaf = self.image(leaf)?;
+        let slot = leaf.node().entries().position(|entry| entry == (*rect, payload));
+        let Some(slot) = slot else {
+            return Err(self.damaged(leaf.offset, "an entry is gone that was just found"));
+        };
+        leaf.remove(slot);
+        let mut change = self.change();
+        change.images.push(leaf);
+        self.shrink_above(&mut change, above)?;
+        self.commit(change)
+    }
+
+    /// Shrinks the boxes of the node whose image came last, and of those above it, as far as something changes.
+    fn shrink_above(&self, change: &mut Change<'_, D, B>, above: &[u64]) -> Result<()> {
+        for &node in above.iter().rev() {
+            let Some(child) = change.images.last().map(Image::node) else { return Ok(()) };
+            let mut image = self.image(node)?;
+            let Some(slot) = image.node().slot_of(child.offset) else {
+                return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
+            };
+            // A leaf that a crash has left with one entry is empty now; its box stays until it is mended.
+            let changed = child.bounds().filter(|bounds| image.node().rect(slot) != *bounds);
+            let Some(smaller) = changed else { return Ok(()) };
+            image.set_rect(slot, &smaller);
+            change.images.push(image);
+        }
+        Ok(())
+    }
+
+    /// Lets a node with too few entries take some of its closest sibling's, or all of them. The path ends with its
+    /// parent.
+    fn mend_underflow(&self, path: &[u64], node: u64) -> Result<()> {
+        let Some((&parent, above)) = path.split_last() else { return Ok(()) };
+        let mut parent = self.image(parent)?;
+        let Some(own) = parent.node().slot_of(node) else {
+            return Err(self.damaged(parent.offset, format!("it does not link its child at {node}")));
+        };
+        let bounds = parent.node().rect(own);
+        let siblings = (0..parent.node().count()).filter(|&slot| slot != own);
+        let siblings: Vec<(usize, Rect<D>)> = siblings.map(|slot| (slot, parent.node().rect(slot))).collect();
+        let Some((slot, _)) = choose::least_enlargement(siblings.into_iter(), &bounds) else { return Ok(()) };
+        let mut few = self.image(node)?;
+        let mut more = self.image(self.child(parent.node().level(), parent.node().target(slot))?.offset)?;
+        let mut change = self.change();
+        let is_shared = few.node().count() + more.node().count() >= 2 * self.layout.fill_min();
+        if is_shared {
+            self.redistribute(&bounds, &mut few, &mut more);
+            parent.set_rect(slot, &self.bounds(&more)?);
+        } else {
+            more.node().entries().for_each(|(rect, target)| few.push(&rect, target));
+            change.released = more.offset;
+        }
+        // Two leaves that crashes have left empty have no box.
+        parent.set_rect(own, &few.node().bounds().unwrap_or(bounds));
+        if is_shared {
+            change.images.push(more);
+        } else {
+            parent.remove(slot);
+        }
+        change.images.extend([few, parent]);
+        // The box of a leaf that was left empty is gone.
+        self.shrink_above(&mut change, above)?;
+        self.commit(change)
+    }
+
+    /// Moves entries until both nodes have half of them, those first that enlarge the node least.
+    fn redistribute(&self, bounds: &Rect<D>, few: &mut Image<D>, more: &mut Image<D>) {
+        let growth = |rect: &Rect<D>| choose::growth(bounds.area(), bounds.union(rect).area());
+        let mut nearest: Vec<(f64, usize)> =
+            more.node().entries().enumerate().map(|(slot, (rect, _))| (growth(&rect), slot)).collect();
+        nearest.sort_by(|left, right| left.0.total_cmp(&right.0));
+        nearest.truncate(more.node().count().saturating_sub(few.node().count()) / 2);
+        // The last ones first, since a removal moves the last one.
+        let mut moved: Vec<usize> = nearest.into_iter().map(|(_, slot)| slot).collect();
+        moved.sort_unstable_by(|left, right| right.cmp(left));
+        for slot in moved {
+            few.push(&more.node().rect(slot), more.node().target(slot));
+            more.remove(slot);
+        }
+    }
+
+    /// Makes the only child of the root the root.
+    fn lower_root(&self) -> Result<()> {
+        loop {
+            let root = self.root()?;
+            if root.level() == 0 || root.count() != 1 {
+                return Ok(());
+            }
+            let mut change = self.change();
+            change.released = root.offset;
+            change.root = self.child(root.level(), root.target(0))?.offset;
+            self.commit(change)?;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Insertion: full nodes are split on the way down, then the leaf and the boxes above it change at once.
+
+use terrane_pmem::Backend;
+
+use super::LoggedTree;
+use super::node::Node;
+use crate::rtree::choose;
+use crate::{Rect, Result};
+
+impl<const D: usize, B: Backend> LoggedTree<D, B> {
+    /// After a crash each split is there or not, and so is the entry with all boxes that it makes larger.
+    pub(super) fn insert_logged(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
+        let _lock = self.lock.write();
+        let mut node = self.root()?;
+        if self.is_full(&node) {
+            self.split(None, node.offset)?;
+            node = self.root()?;
+        }
+        let mut change = self.change();
+        // After a split, the choice is between its halves, as in the FBR-tree.
+        let mut halves: Option<[u64; 2]> = None;
+        while node.level() > 0 {
+            let is_eligible = |target: u64| halves.is_none_or(|halves| halves.contains(&target));
+            let children = node
+                .entries()
+                .enumerate()
+                .filter(|(_, (_, child))| is_eligible(*child))
+                .map(|(slot, (bounds, _))| (slot, bounds));
+            let Some((slot, bounds)) = choose::least_enlargement(children, rect) else {
+                return Err(self.damaged(node.offset, "an inner node has no children"));
+            };
+            let child = self.child(node.level(), node.target(slot))?;
+            if self.is_full(&child) {
+                halves = Some(self.split(Some(node.offset), child.offset)?);
+                continue;
+            }
+            halves = None;
+            if !bounds.contains(rect) {
+                let mut image = self.image(node.offset)?;
+                image.set_rect(slot, &bounds.union(rect));
+                change.images.push(image);
+            }
+            node = child;
+        }
+        let mut leaf = self.image(node.offset)?;
+        leaf.push(rect, payload);
+        change.images.push(leaf);
+        self.commit(change)
+    }
+
+    fn is_full<V: terrane_pmem::View>(&self, node: &Node<D, V>) -> bool {
+        node.count() >= self.layout.fan_out
+    }
+
+    /// Splits a full node, whose parent has room; the two halves.
+    fn split(&self, parent: Option<u64>, node: u64) -> Result<[u64; 2]> {
+        let mut stays = self.image(node)?;
+        let entries: Vec<(Rect<D>, u64)> = stays.node().entries().collect();
+        let rects: Vec<Rect<D>> = entries.iter().map(|(rect, _)| *rect).collect();
+        let is_second = self.split.divide(&rects, self.layout.fill_min());
+        let half = |wanted: bool| {
+            entries.iter().zip(&is_second).filter(move |(_, is_second)| **is_second == wanted).map(|(entry, _)| *entry)
+        };
+        let level = stays.node().level();
+        stays.clear();
+        half(false).for_each(|(rect, target)| stays.push(&rect, target));
+        let mut change = self.change();
+        let sibling = self.acquire_node(&mut change, level, half(true))?;
+        let halves = [(self.bounds(&stays)?, node), (self.bounds(&sibling)?, sibling.offset)];
+        match parent {
+            Some(parent) => {
+                let mut parent = self.image(parent)?;
+                let Some(slot) = parent.node().slot_of(node) else {
+                    return Err(self.damaged(parent.offset, format!("it does not link its child at {node}")));
+                };
+                parent.set_rect(slot, &halves[0].0);
+                parent.push(&halves[1].0, halves[1].1);
+                change.images.push(parent);
+            }
+            None => change.root = self.acquire_node(&mut change, level + 1, halves.into_iter())?.offset,
+        }
+        change.images.push(stays);
+        self.commit(change)?;
+        Ok(halves.map(|(_, node)| node))
+    }
+}

@@ -1,0 +1,260 @@
+//! The log: images of the nodes that one change changes.
+//!
+//! The head of the log is a line: its state, blocks that the change acquires and releases, the new root, and the first
+//! nodes; further nodes follow in lines of their own, and each image has a block. Stores of a line become durable in
+//! their order.
+//!
+//! - L1: a head that is committed is whole, and so are the images and the blocks that it acquires.
+//! - L2: a head without a commitment has changed nothing, and owns the new blocks that it names.
+//! - L3: until a head is done, its nodes may hold any part of what its images say; the images count.
+//! - L4: a head that is done owns the block that it releases, and nothing else.
+//! - L5: a head is cleared durably before any image is written again.
+
+use std::collections::BTreeSet;
+
+use terrane_pmem::{Backend, Intent, LINE_LENGTH, Site, WORD_LENGTH};
+
+use super::node::Image;
+use super::{LoggedTree, ROOT_WORD};
+use crate::Result;
+
+/// Most nodes of one change: a path from a root that no pool has room for.
+pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;
+
+/// Places in the tree's block.
+const HEAD: u64 = ROOT_WORD + LINE_LENGTH;
+const LATER: u64 = HEAD + LINE_LENGTH;
+const IMAGES: u64 = LATER + LATER_NODES as u64 * WORD_LENGTH;
+/// Bytes of the tree's block.
+pub(super) const BLOCK_LENGTH: u64 = (IMAGES + IMAGES_MAX as u64 * WORD_LENGTH).next_multiple_of(LINE_LENGTH);
+
+/// Words of the head.
+const STATE: u64 = HEAD;
+const NEW: [u64; 2] = [HEAD + WORD_LENGTH, HEAD + 2 * WORD_LENGTH];
+const RELEASED: u64 = HEAD + 3 * WORD_LENGTH;
+const NEW_ROOT: u64 = HEAD + 4 * WORD_LENGTH;
+const NODES: u64 = HEAD + 5 * WORD_LENGTH;
+
+/// Nodes named in the head, and after it.
+const FIRST_NODES: usize = 3;
+const LATER_NODES: usize = 48;
+
+const COMMITTED: u64 = 1;
+const DONE: u64 = 2;
+const COUNT_SHIFT: u32 = 8;
+
+const EXTEND: Site = Site::new("logged.log.extend");
+const IMAGE: Site = Site::new("logged.log.image");
+const COMMIT: Site = Site::new("logged.log.commit");
+const APPLY: Site = Site::new("logged.log.apply");
+const CLEAR: Site = Site::new("logged.log.clear");
+
+/// What is changed at once.
+pub(super) struct Change<'t, const D: usize, B: Backend> {
+    /// Nodes of the tree as they are going to be.
+    pub(super) images: Vec<Image<D>>,
+    /// New nodes, written and flushed, which images link, and the intent that has acquired them.
+    new: [u64; 2],
+    acquired: Intent<'t, B>,
+    /// A node that images link no more; 0 for none.
+    pub(super) released: u64,
+    /// What the root word becomes; 0 if it stays.
+    pub(super) root: u64,
+}
+
+impl<const D: usize, B: Backend> LoggedTree<D, B> {
+    pub(super) fn change(&self) -> Change<'_, D, B> {
+        Change { images: Vec::new(), new: [0; 2], acquired: self.pool.intent(), released: 0, root: 0 }
+    }
+
+    /// Acquires a node of a level, writes it with these entries and flushes it.
+    pub(super) fn acquire_node(
+        &self,
+        change: &mut Change<'_, D, B>,
+        level: u64,
+        entries: impl Iterator<Item = (crate::Rect<D>, u64)>,
+    ) -> Result<Image<D>> {
+        let place = usize::from(change.new[0] != 0);
+        let offset = change.acquired.acquire(self.layout.node_length(), self.block + NEW[place])?;
+        change.new[place] = offset;
+        let mut image = Image::new(&self.layout, offset, level);
+        entries.for_each(|(rect, target)| image.push(&rect, target));
+        self.write(offset, image.used_words(), IMAGE);
+        Ok(image)
+    }
+
+    /// Makes a change, durably and at once for whoever opens the tree after a crash.
+    ///
+    /// What is durable after each step: the images, which mean nothing; the commitment, by which
+    /// recovery goes on (L1); the nodes; that the log is free. What can fail does so before the commitment; where
+    /// something fails after it, the pool is damaged, and the next opening goes by the log.
+    pub(super) fn commit(&self, change: Change<'_, D, B>) -> Result<()> {
+        let Change { images, new, acquired, released, root } = change;
+        let blocks = self.image_blocks(images.len())?;
+        let mut release = self.pool.intent();
+        if released != 0 {
+            release.reserve()?;
+        }
+        for (image, block) in images.iter().zip(blocks) {
+            self.write(block, image.words(), IMAGE);
+        }
+        let offsets: Vec<u64> = images.iter().map(|image| image.offset).collect();
+        let (first, later) = offsets.split_at(offsets.len().min(FIRST_NODES));
+        self.write(self.block + LATER, later, IMAGE);
+        self.backend().fence(IMAGE);
+
+        let head = [(NEW[0], new[0]), (NEW[1], new[1]), (RELEASED, released), (NEW_ROOT, root)];
+        for (word, value) in head.into_iter().filter(|&(_, value)| value != 0) {
+            self.backend().store(self.block + word, value);
+        }
+        for (word, &node) in (self.block + NODES..).step_by(WORD_LENGTH as usize).zip(first) {
+            self.backend().store(word, node);
+        }
+        self.backend().store(self.block + STATE, (images.len() as u64) << COUNT_SHIFT | COMMITTED);
+        self.persist_head(COMMIT);
+
+        self.apply(&images, root);
+        acquired.finish();
+        self.finish(release)
+    }
+
+    /// Brings images into their nodes, in place; any part of that may have been done before.
+    fn apply(&self, images: &[Image<D>], root: u64) {
+        for image in images {
+            let mut changed = BTreeSet::new();
+            for (offset, &word) in (image.offset..).step_by(WORD_LENGTH as usize).zip(image.words()) {
+                if self.backend().load(offset) != word {
+                    self.backend().store(offset, word);
+                    changed.insert(offset - offset % LINE_LENGTH);
+                }
+            }
+            for line in changed {
+                self.backend().flush(line..line + LINE_LENGTH, APPLY);
+            }
+        }
+        if root != 0 {
+            let word = self.block + ROOT_WORD;
+            self.backend().store(word, root);
+            self.backend().flush(word..word + WORD_LENGTH, APPLY);
+        }
+        self.backend().fence(APPLY);
+    }
+
+    /// Ends a change that is durable without the log: frees what it has unlinked, and the log.
+    fn finish(&self, mut release: Intent<'_, B>) -> Result<()> {
+        let released = self.backend().load(self.block + RELEASED);
+        if released != 0 {
+            release.release(released, self.block + RELEASED)?;
+        }
+        self.clear();
+        release.finish();
+        Ok(())
+    }
+
+    /// Clears the head. A committed one is done first, so that what it acquired stays the tree's; of another one, each
+    /// block that it still names stays its own.
+    fn clear(&self) {
+        let backend = self.backend();
+        let state = backend.load(self.block + STATE);
+        if state != 0 {
+            backend.store(self.block + STATE, state | DONE);
+        }
+        for word in (STATE + WORD_LENGTH..HEAD + LINE_LENGTH).step_by(WORD_LENGTH as usize) {
+            if backend.load(self.block + word) != 0 {
+                backend.store(self.block + word, 0);
+            }
+        }
+        backend.store(self.block + STATE, 0);
+        self.persist_head(CLEAR);
+    }
+
+    fn persist_head(&self, site: Site) {
+        self.backend().persist(self.block + HEAD..self.block + HEAD + LINE_LENGTH, site);
+    }
+
+    /// Completes a change that a crash has interrupted, or undoes it.
+    pub(super) fn recover(&self) -> Result<()> {
+        let word = |word: u64| self.backend().load(self.block + word);
+        let state = word(STATE);
+        let mut release = self.pool.intent();
+        if state & COMMITTED == 0 {
+            for link in NEW.into_iter().filter(|&link| word(link) != 0) {
+                release.release(word(link), self.block + link)?;
+            }
+            if (HEAD..HEAD + LINE_LENGTH).step_by(WORD_LENGTH as usize).any(|head| word(head) != 0) {
+                self.clear();
+            }
+            release.finish();
+            return Ok(());
+        }
+        if state & DONE == 0 {
+            self.apply(&self.logged_images((state >> COUNT_SHIFT) as usize)?, word(NEW_ROOT));
+        }
+        self.finish(release)
+    }
+
+    /// The images that a committed head says to be there.
+    fn logged_images(&self, count: usize) -> Result<Vec<Image<D>>> {
+        if count > IMAGES_MAX {
+            return Err(self.damaged(self.block + STATE, format!("the log is said to hold {count} images")));
+        }
+        (0..count)
+            .map(|index| {
+                let place = match index.checked_sub(FIRST_NODES) {
+                    None => NODES + index as u64 * WORD_LENGTH,
+                    Some(later) => LATER + later as u64 * WORD_LENGTH,
+                };
+                let (offset, block) = (self.backend().load(self.block + place), self.image_block(index));
+                for range in [offset, block] {
+                    self.pool.check_range(range, self.layout.node_length())?;
+                }
+                Ok(Image::read(&self.layout, offset, |word| self.backend().load(block + word as u64 * WORD_LENGTH)))
+            })
+            .collect()
+    }
+
+    /// Blocks for so many images; those that are missing are acquired.
+    ///
+    /// A crash leaves a block free, or as one of the log's.
+    fn image_blocks(&self, count: usize) -> Result<Vec<u64>> {
+        if count > IMAGES_MAX {
+            return Err(self.damaged(self.block, format!("the tree has {count} levels")));
+        }
+        (0..count)
+            .map(|index| {
+                let known = self.image_block(index);
+                if known != 0 {
+                    self.pool.check_range(known, self.layout.node_length())?;
+                    return Ok(known);
+                }
+                let link = self.block + IMAGES + index as u64 * WORD_LENGTH;
+                let mut acquired = self.pool.intent();
+                let block = acquired.acquire(self.layout.node_length(), link)?;
+                self.backend().fence(EXTEND);
+                self.backend().store(link, block);
+                self.backend().persist(link..link + WORD_LENGTH, EXTEND);
+                acquired.finish();
+                Ok(block)
+            })
+            .collect()
+    }
+
+    fn image_block(&self, index: usize) -> u64 {
+        self.backend().load(self.block + IMAGES + index as u64 * WORD_LENGTH)
+    }
+
+    /// The blocks that hold images, and whether the head is free. For checks.
+    pub(super) fn log_blocks(&self) -> (Vec<u64>, bool) {
+        let blocks = (0..IMAGES_MAX).map(|index| self.image_block(index)).filter(|&block| block != 0).collect();
+        let mut head = (HEAD..HEAD + LINE_LENGTH).step_by(WORD_LENGTH as usize);
+        (blocks, head.all(|word| self.backend().load(self.block + word) == 0))
+    }
+
+    /// Stores words from an offset on, and flushes them.
+    pub(super) fn write(&self, first: u64, words: &[u64], site: Site) {
+        for (offset, &word) in (first..).step_by(WORD_LENGTH as usize).zip(words) {
+            self.backend().store(offset, word);
+        }
+        self.backend().flush(first..first + words.len() as u64 * WORD_LENGTH, site);
+    }
+}

@@ -1,0 +1,191 @@
+//! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
+
+mod support;
+
+use rand::Rng;
+use support::{BOTH, Model, options, random, rect, window};
+use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
+use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
+
+fn small(fan_out: usize) -> Options {
+    options(PersistenceDomain::PageCache, fan_out, Rebalancing::InPlace)
+}
+
+/// Grows and shrinks a tree, with checks of everything in between, and reopens it.
+fn compare<const D: usize, T: PersistentRTree<D>>(seed: u64, options: &Options, operations: usize) {
+    let what = format!("seed {seed}, {D} dimensions, {options:?}");
+    let storage = MemoryStorage::new();
+    let mut random = random(seed);
+    let mut tree = T::create(&storage, "tree", options).unwrap();
+    let mut model = Model::<D>::default();
+    for operation in 0..operations {
+        let grows = (operation / (operations / 4)).is_multiple_of(2);
+        if model.0.is_empty() || random.random_bool(if grows { 0.8 } else { 0.2 }) {
+            let (rect, payload) = (rect(&mut random, 40), random.random_range(0..1000));
+            tree.insert(&rect, payload).unwrap();
+            model.0.push((rect, payload));
+        } else {
+            let (rect, payload) = model.0[random.random_range(0..model.0.len())];
+            assert!(tree.contains(&rect, payload).unwrap(), "{what}");
+            assert!(tree.delete(&rect, payload).unwrap(), "{what}");
+            model.delete(&rect, payload);
+        }
+        assert!(!tree.delete(&rect(&mut random, 40), 1000).unwrap(), "{what}");
+        if operation % 16 == 0 {
+            let query = rect(&mut random, 40);
+            assert_eq!(window(&tree, &query, SearchMode::Validated), model.window(&query), "{what}");
+            let nearest = tree.nearest(query.min(), 7, SearchMode::Validated).unwrap();
+            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
+            assert_eq!(distances, model.distances(query.min(), 7), "{what}");
+        }
+        if operation % 64 == 0 {
+            let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!((census.entries, census.underfull), (model.0.len() as u64, 0), "{what}");
+        }
+        if operation % 500 == 250 {
+            tree.close().unwrap();
+            tree = T::open(&storage, "tree", options).unwrap();
+        }
+    }
+    for (rect, payload) in model.0 {
+        assert!(tree.delete(&rect, payload).unwrap(), "{what}");
+    }
+    let census = tree.check().unwrap();
+    assert_eq!((census.entries, census.leaves, census.inner_nodes, census.height), (0, 1, 0, 0), "{what}");
+}
+
+#[test]
+fn it_holds_what_a_list_holds() {
+    for rebalancing in BOTH {
+        // The splits differ with it.
+        for fan_out in [4, 5, 9, 60] {
+            let options = options(PersistenceDomain::PageCache, fan_out, rebalancing);
+            compare::<2, LoggedTree<2, Traced>>(1, &options, 2000);
+        }
+    }
+    compare::<3, LoggedTree<3, Traced>>(2, &small(4), 1000);
+    compare::<4, LoggedTree<4, Traced>>(3, &small(503), 1000);
+}
+
+#[test]
+fn trees_behind_the_trait_give_the_same_answers() {
+    fn answers<T: PersistentRTree<2>>() -> Vec<Vec<u64>> {
+        let tree = T::create(&MemoryStorage::new(), "tree", &small(6)).unwrap();
+        let mut random = random(5);
+        (0..300).for_each(|payload| tree.insert(&rect(&mut random, 40), payload).unwrap());
+        (0..50).map(|_| window(&tree, &rect(&mut random, 40), SearchMode::SharedLock)).collect()
+    }
+    let logged = answers::<LoggedTree<2, Traced>>();
+    assert_eq!(logged, answers::<FbrTree<2, Traced>>());
+    assert!(logged.iter().any(|hits| hits.len() > 1));
+}
+
+#[test]
+fn pools_of_other_trees_are_refused() {
+    let storage = MemoryStorage::new();
+    drop(FbrTree::<2, Traced>::create(&storage, "fbr", &small(4)).unwrap());
+    drop(LoggedTree::<2, Traced>::create(&storage, "logged", &small(4)).unwrap());
+    let pool = |error: Error| matches!(error, Error::Pool(terrane_pmem::Error::OtherLayout { .. }));
+    assert!(pool(LoggedTree::<2, Traced>::open(&storage, "fbr", &small(4)).unwrap_err()));
+    assert!(pool(FbrTree::<2, Traced>::open(&storage, "logged", &small(4)).unwrap_err()));
+    let of_three = LoggedTree::<3, Traced>::open(&storage, "logged", &small(4));
+    assert!(matches!(of_three, Err(Error::OtherShape { .. })), "{of_three:?}");
+    let too_small = LoggedTree::<2, Traced>::create(&storage, "other", &small(3));
+    assert!(matches!(too_small, Err(Error::FanOut { fan_out: 3, .. })), "{too_small:?}");
+}
+
+/// Everything that can be done, whatever it gives.
+fn use_all(storage: &dyn Storage) -> Result<(), Error> {
+    let mut tree: LoggedTree<2, Traced> = LoggedTree::open(storage, "tree", &small(4))?;
+    let _ = tree.window(&Rect::new([-1e300; 2], [1e300; 2])?, SearchMode::Validated, |_, _| {});
+    let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated);
+    let mut random = random(1);
+    (0..60).for_each(|payload| drop(tree.delete(&rect(&mut random, 30), payload)));
+    (0..20).for_each(|payload| drop(tree.insert(&rect(&mut random, 30), payload)));
+    tree.check().map(drop)
+}
+
+#[test]
+fn any_word_may_be_damaged() {
+    let storage = MemoryStorage::new();
+    let tree: LoggedTree<2, Traced> = LoggedTree::create(&storage, "tree", &small(4)).unwrap();
+    let mut of_tree = random(1);
+    (0..60).for_each(|payload| tree.insert(&rect(&mut of_tree, 30), payload).unwrap());
+    tree.close().unwrap();
+    let file = storage.open("tree", OpenMode::Read).unwrap();
+    let mut sound = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut sound, 0).unwrap();
+    let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let mut random = random(2);
+    let mut caught = 0;
+    for _ in 0..1500 {
+        let mut damaged = sound.clone();
+        let place = random.random_range(0..end / 8) * 8;
+        let other = random.random_range(0..end / 8) * 8;
+        let value = match random.random_range(0..4) {
+            0 => u64::MAX,
+            1 => random.random_range(0..16),
+            2 => u64::from_le_bytes(sound[other..other + 8].try_into().unwrap()),
+            _ => u64::from_le_bytes(sound[place..place + 8].try_into().unwrap()) ^ 1 << random.random_range(0..64),
+        };
+        damaged[place..place + 8].copy_from_slice(&value.to_le_bytes());
+        let storage = MemoryStorage::new();
+        storage.open("tree", OpenMode::CreateNew).unwrap().write_all_at(&damaged, 0).unwrap();
+        caught += usize::from(use_all(&storage).is_err());
+    }
+    assert!(caught > 20, "{caught}");
+}
+
+fn counted<const D: usize>(
+    tree: &LoggedTree<D, Counted<Traced>>,
+    run: impl FnOnce(&LoggedTree<D, Counted<Traced>>),
+) -> Counters {
+    tree.pool().backend().take();
+    run(tree);
+    tree.pool().backend().take()
+}
+
+fn counting<const D: usize>(fan_out: usize) -> LoggedTree<D, Counted<Traced>> {
+    let options = options(PersistenceDomain::Adr, fan_out, Rebalancing::InPlace);
+    LoggedTree::create(&MemoryStorage::new(), "tree", &options).unwrap()
+}
+
+/// Lines of a node of three dimensions: the header, and one for each entry.
+const NODE_LINES: u64 = 1 + 55;
+
+#[test]
+fn an_insertion_into_a_leaf_logs_the_leaf_whole_and_takes_four_fences() {
+    let tree = counting::<3>(55);
+    let rect = |number: u64| Rect::point([number as f64; 3]).unwrap();
+    // The log gets its first block.
+    tree.insert(&rect(0), 0).unwrap();
+    for number in 1..55 {
+        let cost = counted(&tree, |tree| tree.insert(&rect(number), number).unwrap());
+        // The image; its commitment; header and entry in place; the end of the log.
+        assert_eq!((cost.flushes, cost.fences), (NODE_LINES + 1 + 2 + 1, 4), "{number}");
+    }
+}
+
+#[test]
+fn each_box_that_grows_logs_one_more_node() {
+    let tree = counting::<3>(55);
+    let point = |at: f64| Rect::point([at; 3]).unwrap();
+    (0..600).for_each(|number| tree.insert(&point(f64::from(number)), 0).unwrap());
+    // Inside of all boxes, and then beyond all of them.
+    for (at, levels) in [(300.0, 0), (900.0, 1)] {
+        let cost = counted(&tree, |tree| tree.insert(&point(at), 0).unwrap());
+        assert_eq!((cost.flushes, cost.fences), ((1 + levels) * NODE_LINES + 1 + 2 + levels + 1, 4), "{at}");
+    }
+}
+
+#[test]
+fn a_search_flushes_nothing_and_a_deletion_logs_what_it_changes() {
+    let tree = counting::<2>(55);
+    (0..30).for_each(|number| tree.insert(&Rect::point([f64::from(number); 2]).unwrap(), 1).unwrap());
+    let rect = Rect::point([3.0; 2]).unwrap();
+    let search = counted(&tree, |tree| tree.window(&rect, SearchMode::Validated, |_, _| {}).unwrap());
+    assert_eq!((search.flushes, search.fences, search.stores), (0, 0, 0));
+    let deletion = counted(&tree, |tree| assert!(tree.delete(&rect, 1).unwrap()));
+    assert_eq!((deletion.flushes, deletion.fences), (NODE_LINES + 1 + 2 + 1, 4));
+}
