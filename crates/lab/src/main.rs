@@ -8,13 +8,16 @@
 
 mod compare;
 mod crash;
+mod experiments;
 mod map;
 mod measure;
 mod neighbours;
 mod parquet_file;
 #[cfg(feature = "peers")]
 mod peers;
+mod progress;
 mod report;
+mod running;
 mod system;
 mod systems;
 mod workload;
@@ -22,9 +25,12 @@ mod workload;
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use compare::{Section, child};
+use experiments::fbr::reopen;
+use experiments::{Experiment, Setup, Unavailable};
 
 #[derive(Parser)]
 #[command(name = "terrane-lab", version, about = "The laboratory of Terrane")]
@@ -43,6 +49,8 @@ enum Command {
         experiment: String,
         #[command(flatten)]
         options: compare::Options,
+        #[command(flatten)]
+        of_papers: experiments::Options,
     },
     /// Search for crashes that a persistent-memory structure does not survive.
     Crash(crash::Options),
@@ -53,31 +61,25 @@ enum Command {
     /// A task of `compare` that needs a process of its own.
     #[command(hide = true)]
     Child(child::Task),
+    /// The process that `run fbr/reopen` kills.
+    #[command(hide = true)]
+    Grow(reopen::Growth),
 }
 
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let mut out = io::stdout().lock();
     let outcome = match &cli.command {
         Command::List => list(&mut out).map_err(Into::into),
-        Command::Run { experiment, options } => {
-            let section = Section::ALL.into_iter().find(|section| section.name() == experiment);
-            let Some(section) = section else {
-                return usage(&format!(
-                    "no experiment {experiment}; there are: {}",
-                    Section::ALL.map(Section::name).join(", ")
-                ));
-            };
-            if !options.only.is_empty() {
-                return usage("--only chooses sections of `compare`; `run` runs the one it names");
+        Command::Run { experiment, options, of_papers } => {
+            let given = matches.subcommand_matches("run").map(given_options).unwrap_or_default();
+            match run(experiment, options, of_papers, &given, &mut out) {
+                Ok(outcome) => outcome,
+                Err(reason) => return usage(&reason),
             }
-            let options = compare::Options { only: vec![section], ..options.clone() };
-            if let Some(reason) = options.refuse() {
-                return usage(&reason);
-            }
-            compare::run(&options, &mut out)
         }
         Command::Crash(options) => match crash::run(options, &mut out) {
             Ok(crash::Verdict::Clean) => Ok(()),
@@ -93,16 +95,62 @@ fn main() -> ExitCode {
         }
         Command::Map(options) => map::run(options),
         Command::Child(task) => child::run(task, &mut out),
+        Command::Grow(growth) => reopen::grow(growth, &mut out),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads the figures has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Unavailable>() => usage(&format!("{error:#}")),
         Err(error) => {
             eprintln!("terrane-lab: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Names of the options of `run` that were given.
+fn given_options(matches: &ArgMatches) -> Vec<String> {
+    let command = Cli::command();
+    let options = command.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
+    options
+        .map(|option| option.get_id().as_str())
+        .filter(|id| *id != "experiment" && matches.value_source(id) == Some(ValueSource::CommandLine))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Runs a section of `compare` or an experiment of a paper; the error is one of usage.
+fn run(
+    name: &str,
+    options: &compare::Options,
+    of_papers: &experiments::Options,
+    given: &[String],
+    out: &mut impl io::Write,
+) -> Result<anyhow::Result<()>, String> {
+    let refuse_others = |takes: &[&str]| match given.iter().find(|option| !takes.contains(&option.as_str())) {
+        Some(option) => Err(format!("{name} takes no --{}", option.replace('_', "-"))),
+        None => Ok(()),
+    };
+    if let Some(section) = Section::ALL.into_iter().find(|section| section.name() == name) {
+        if !options.only.is_empty() {
+            return Err("--only chooses sections of `compare`; `run` runs the one it names".to_owned());
+        }
+        refuse_others(&["points", "clients", "systems", "rounds", "format", "dir"])?;
+        let options = compare::Options { only: vec![section], ..options.clone() };
+        return options.refuse().map_or_else(|| Ok(compare::run(&options, out)), Err);
+    }
+    let Some(experiment) = experiments::all().find(|experiment| experiment.name == name) else {
+        let names: Vec<&str> =
+            Section::ALL.map(Section::name).into_iter().chain(experiments::all().map(|other| other.name)).collect();
+        return Err(format!("no experiment {name}; there are: {}", names.join(", ")));
+    };
+    refuse_others(&[experiment.takes, &experiments::COMMON].concat())?;
+    if let Some(reason) = options.refuse().or_else(|| of_papers.refuse()) {
+        return Err(reason);
+    }
+    let setup = Setup { options: of_papers.clone(), rounds: options.rounds, dir: options.dir.clone() };
+    Ok(Experiment::run(experiment, &setup, options.format, out))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -118,6 +166,9 @@ fn list(out: &mut impl io::Write) -> io::Result<()> {
     writeln!(out, "experiments (terrane-lab run NAME)")?;
     for section in Section::ALL {
         writeln!(out, "  {:<18}{}", section.name(), section.description())?;
+    }
+    for experiment in experiments::all() {
+        writeln!(out, "  {:<18}{}", experiment.name, experiment.description)?;
     }
     writeln!(out, "systems (--systems NAME,…)")?;
     for system in systems::all() {

@@ -26,6 +26,13 @@ pub struct Figure {
     pub paper: Option<f64>,
 }
 
+impl Figure {
+    /// Adds what a paper reports for the same.
+    pub fn paper(&mut self, value: f64) {
+        self.paper = Some(value);
+    }
+}
+
 /// Which side of a bound is good.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
@@ -100,8 +107,15 @@ impl Table {
     }
 
     /// Adds a figure in the row that bears the system's name.
-    pub fn figure(&mut self, system: &str, params: &Value, metric: &'static str, value: f64, unit: &'static str) {
-        self.figure_in_row(system, system, params, metric, value, unit);
+    pub fn figure(
+        &mut self,
+        system: &str,
+        params: &Value,
+        metric: &'static str,
+        value: f64,
+        unit: &'static str,
+    ) -> &mut Figure {
+        self.figure_in_row(system, system, params, metric, value, unit)
     }
 
     /// Adds a figure in a row of its own name.
@@ -113,7 +127,7 @@ impl Table {
         metric: &'static str,
         value: f64,
         unit: &'static str,
-    ) {
+    ) -> &mut Figure {
         self.figures.push(Figure {
             row: row.to_owned(),
             system: system.to_owned(),
@@ -123,6 +137,8 @@ impl Table {
             unit,
             paper: None,
         });
+        let last = self.figures.len() - 1;
+        &mut self.figures[last]
     }
 
     /// States what `row`'s metric should reach.
@@ -164,6 +180,19 @@ pub enum Format {
     Table,
     /// One JSON object a line.
     Json,
+}
+
+/// Takes a finished table.
+pub type Emit<'a> = dyn FnMut(Table) -> anyhow::Result<()> + 'a;
+
+/// Writes tables as they come, but for empty ones.
+pub fn emitter(format: Format, out: &mut dyn Write) -> impl FnMut(Table) -> anyhow::Result<()> {
+    move |table| {
+        if !table.figures.is_empty() {
+            write(&table, format, out)?;
+        }
+        Ok(())
+    }
 }
 
 /// Writes one experiment's figures as soon as it is done.

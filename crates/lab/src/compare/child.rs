@@ -2,15 +2,16 @@
 //!
 //! The child prints one JSON object of figures as its last line; what comes before belongs to the task.
 
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use crate::measure;
+use crate::running::Running;
 use crate::system::{Reader, count_and_sum};
 use crate::systems;
 use crate::workload::{EXTENT, Points, Window};
@@ -186,22 +187,18 @@ impl Task {
 
     /// Starts a process that does the task.
     pub fn start(&self) -> Result<Running> {
-        let program = std::env::current_exe().context("cannot find this program's file")?;
-        let mut command = Command::new(program);
-        command.args(["child", self.kind.name(), "--system", &self.system, "--dir"]).arg(&self.dir);
-        if let Some(file) = &self.file {
-            command.arg("--file").arg(file);
+        let mut arguments: Vec<OsString> = ["child", self.kind.name(), "--system", &self.system].map(Into::into).into();
+        let numbers = [
+            ("--components", self.components.to_string()),
+            ("--first-id", self.first_id.to_string()),
+            ("--batched", self.batched.to_string()),
+        ];
+        let files = [("--dir", Some(&self.dir)), ("--file", self.file.as_ref())];
+        let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path?.clone().into_os_string())));
+        for (flag, value) in numbers.map(|(flag, number)| (flag, OsString::from(number))).into_iter().chain(files) {
+            arguments.extend([flag.into(), value]);
         }
-        command.args(["--components", &self.components.to_string()]);
-        command.args(["--first-id", &self.first_id.to_string()]);
-        command.args(["--batched", &self.batched.to_string()]);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start a process to {}", self.kind.name()))?;
-        let output = child.stdout.take().context("the child has no output")?;
-        Ok(Running { child, output: BufReader::new(output) })
+        Running::start(arguments)
     }
 
     /// Does the task in a process of its own and returns its figures.
@@ -212,42 +209,11 @@ impl Task {
         while let Some(line) = running.line()? {
             last = line;
         }
-        let status = running.child.wait()?;
+        let status = running.wait()?;
         ensure!(status.success(), "{what} ended with {status}");
         let values: Map<String, Value> =
             serde_json::from_str(&last).with_context(|| format!("{what} printed no figures but {last:?}"))?;
         Ok(Figures { what, values })
-    }
-}
-
-/// A child at work, killed when dropped.
-pub struct Running {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Running {
-    /// The next line it prints; `None` after its last.
-    pub fn line(&mut self) -> Result<Option<String>> {
-        let mut line = String::new();
-        let length = self.output.read_line(&mut line)?;
-        // A line cut off by a kill was not printed whole and promises nothing.
-        Ok((length > 0 && line.ends_with('\n')).then(|| line.trim_end().to_owned()))
-    }
-
-    /// Kills it with SIGKILL and waits for its end; what it printed before can still be read.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill().context("cannot kill the child")?;
-        self.child.wait().context("cannot wait for the child")?;
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail only when the child has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::report::{self, Format, Table};
+use crate::progress::{self, progress};
+use crate::report::{self, Emit, Format, Table};
 use crate::system::{Role, System};
 use crate::workload::{self, Points};
 
@@ -201,18 +202,11 @@ impl Laboratory {
 
 /// Runs the chosen sections and writes their tables.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
-    if cfg!(debug_assertions) {
-        progress("this is a debug build: its figures mean nothing, build with --release");
-    }
+    progress::warn_of_debug_build();
     let laboratory = Laboratory::new(options)?;
     ensure!(!laboratory.systems.is_empty(), "no system to compare was built in");
     let chosen = |section| options.only.is_empty() || options.only.contains(&section);
-    let mut emit = |table: Table| -> Result<()> {
-        if !table.figures.is_empty() {
-            report::write(&table, options.format, out)?;
-        }
-        Ok(())
-    };
+    let mut emit = report::emitter(options.format, out);
     if chosen(Section::Build) {
         process::build(&laboratory, &mut emit)?;
     }
@@ -241,14 +235,6 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
         process::memory(&laboratory, &mut emit)?;
     }
     Ok(())
-}
-
-/// Takes a finished table.
-type Emit<'a> = dyn FnMut(Table) -> Result<()> + 'a;
-
-/// Says on standard error what is going on.
-fn progress(message: &str) {
-    eprintln!("terrane-lab: {message}");
 }
 
 /// Adds one line for each system with the settings that its figures depend on.

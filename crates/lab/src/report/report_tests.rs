@@ -82,3 +82,14 @@ fn units_follow_the_size_of_the_value() {
         assert_eq!(units::human(value, unit), shown);
     }
 }
+
+#[test]
+fn what_a_paper_reports_stands_beside() {
+    let mut table = sample();
+    table.figure("terrane", &json!({}), "size", 8192.0, "bytes").paper(2048.0);
+    let shown = text(&table, Format::Table);
+    let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[2], ["cpu", "to", "geo-index", "size", "paper"]);
+    assert_eq!(lines[3], ["terrane", "1.50", "µs", "1.50", "x", "8", "KiB", "2", "KiB"]);
+    assert_eq!(lines[4], ["geo-index", "1", "µs", "1.00", "x", "4", "KiB", "-"]);
+}

@@ -48,9 +48,13 @@ fn cells(table: &Table) -> Vec<Vec<String>> {
         let measured = table.value(row, metric).is_some_and(|value| value != 0.0);
         (with_ratio.contains(&metric) && measured).then_some(row.as_str())
     };
+    let has_paper = |metric: &str| table.figures.iter().any(|figure| figure.metric == metric && figure.paper.is_some());
     let mut header = vec![String::new()];
     for metric in &metrics {
         header.push((*metric).to_owned());
+        if has_paper(metric) {
+            header.push(String::from("paper"));
+        }
         if let Some(baseline) = ratio(metric) {
             header.push(format!("to {baseline}"));
         }
@@ -61,6 +65,10 @@ fn cells(table: &Table) -> Vec<Vec<String>> {
         for metric in &metrics {
             let figure = table.figures.iter().find(|figure| figure.row == row && figure.metric == *metric);
             line.push(figure.map_or(String::from("-"), |figure| human(figure.value, figure.unit)));
+            if has_paper(metric) {
+                let paper = figure.and_then(|figure| Some(human(figure.paper?, figure.unit)));
+                line.push(paper.unwrap_or_else(|| String::from("-")));
+            }
             if let Some(baseline) = ratio(metric) {
                 let divisor = table.value(baseline, metric);
                 line.push(match (figure, divisor) {

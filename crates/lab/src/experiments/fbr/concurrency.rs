@@ -1,0 +1,388 @@
+//! Many threads on one tree (section 5.2, Figures 10 and 12(b)): throughput, and how long queries take while others write.
+//!
+//! Two ways of searching are compared: without locks and validated, and with shared locks from the root down
+//! (crabbing). Writers are the same in both: they lock nodes exclusively.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use terrane_pmem::Native;
+use terrane_pmtree::{PersistenceDomain, SearchMode};
+use terrane_storage::RealStorage;
+
+use super::{Boxes, FASTEST_FAN_OUT, Kind, Queries, SELECTIVITY, Tree};
+use crate::experiments::Setup;
+use crate::measure::{self, Latencies};
+use crate::progress::progress;
+use crate::report::{Bound, Emit, Table};
+
+const MODES: [(&str, SearchMode); 2] = [("lock-free", SearchMode::Validated), ("shared-lock", SearchMode::SharedLock)];
+
+/// What the throughput of the mix is at the most, divided by that of shared locks: 80 threads on 40 cores.
+const PAPER_GAIN: f64 = 9.4;
+/// Queries as large as the thesis has them elsewhere (it says nothing of these), and ones of a few hits.
+const SELECTIVITIES: [f64; 2] = [SELECTIVITY, 5e-5];
+/// Threads of the figures to reach.
+const TARGET_THREADS: usize = 8;
+/// Threads that answer queries which arrive by themselves.
+const READERS: usize = 7;
+/// Insertions for each query of them: 2 of 98.
+const WRITES_PER_QUERY: f64 = 2.0 / 98.0;
+
+/// What each thread does, over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Workload {
+    Insert,
+    Query,
+    Mix,
+}
+
+impl Workload {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Query => "query",
+            Self::Mix => "3:7 mix",
+        }
+    }
+
+    /// Insertions, and then queries.
+    fn turn(self) -> (usize, usize) {
+        match self {
+            Self::Insert => (1, 0),
+            Self::Query => (0, 1),
+            Self::Mix => (3, 7),
+        }
+    }
+}
+
+/// What threads did together.
+#[derive(Debug, Default)]
+struct Outcome {
+    operations: u64,
+    wall: Duration,
+    queries: Latencies,
+}
+
+impl Outcome {
+    fn throughput(&self) -> f64 {
+        self.operations as f64 / self.wall.as_secs_f64()
+    }
+}
+
+struct Laboratory<'s> {
+    setup: &'s Setup,
+    fan_out: usize,
+    count: u64,
+    seconds: Duration,
+    /// Share of the entries that a query finds.
+    selectivity: f64,
+}
+
+/// A tree with its pool's folder, and how many entries were drawn for it.
+struct Filled {
+    tree: Tree<Native>,
+    next: AtomicU64,
+    _folder: TempDir,
+}
+
+/// Runs every workload with every number of threads, then queries that arrive by themselves.
+pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
+    let threads: &[usize] = if setup.options.threads.is_empty() { &[1, 2, 4, 8] } else { &setup.options.threads };
+    let seconds = Duration::from_secs_f64(setup.options.seconds.unwrap_or(1.0));
+    let given = &setup.options.selectivities;
+    let selectivities: &[f64] = if given.is_empty() { &SELECTIVITIES } else { given };
+    for &fan_out in setup.fan_outs(&[FASTEST_FAN_OUT]) {
+        let count = setup.count(200_000, 1_000_000);
+        let of = |selectivity| Laboratory { setup, fan_out, count, seconds, selectivity };
+        emit(of(SELECTIVITY).throughput(Workload::Insert, threads)?)?;
+        for &selectivity in selectivities {
+            emit(of(selectivity).throughput(Workload::Query, threads)?)?;
+            emit(of(selectivity).throughput(Workload::Mix, threads)?)?;
+            emit(of(selectivity).latency()?)?;
+        }
+    }
+    Ok(())
+}
+
+impl Laboratory<'_> {
+    fn table(&self, title: String) -> Table {
+        let mut table = Table::new("fbr/concurrency", title);
+        let cores = thread::available_parallelism().map_or(0, usize::from);
+        table.note(format!(
+            "{} random boxes, {} entries a node, in place, page cache, {cores} cores",
+            self.count, self.fan_out
+        ));
+        table
+    }
+
+    fn of_queries(&self, workload: Workload) -> String {
+        match workload {
+            Workload::Insert => String::new(),
+            Workload::Query | Workload::Mix => {
+                format!("; a query finds {:.0} boxes", self.selectivity * self.count as f64)
+            }
+        }
+    }
+
+    fn params(&self, workload: &str, threads: usize) -> Value {
+        json!({"workload": workload, "selectivity": self.selectivity, "threads": threads, "count": self.count,
+               "fan_out": self.fan_out,
+               "split": self.setup.shape(Kind::InPlace, self.fan_out).split_name(), "seed": self.setup.options.seed})
+    }
+
+    fn fill(&self) -> Result<Filled> {
+        let folder = self.setup.pool_folder()?;
+        let shape = self.setup.shape(Kind::InPlace, self.fan_out);
+        let tree = Tree::create(&RealStorage::new(folder.path()), &shape, PersistenceDomain::PageCache)?;
+        for (payload, rect) in (0..self.count).zip(Boxes::new(self.setup.options.seed)) {
+            tree.insert(&rect, payload)?;
+        }
+        Ok(Filled { tree, next: AtomicU64::new(self.count), _folder: folder })
+    }
+
+    fn throughput(&self, workload: Workload, threads: &[usize]) -> Result<Table> {
+        let mut table =
+            self.table(format!("Throughput of {}, by threads{}", workload.name(), self.of_queries(workload)));
+        table.note(format!(
+            "{:.2} s a run, median of {} alternating runs; latencies of all runs, of queries",
+            self.seconds.as_secs_f64(),
+            self.setup.rounds
+        ));
+        table.note("paper: 80 M polylines on Optane, 40 cores; its greatest gain in the mix is at 80 threads");
+        // Whoever changes the tree gets one of its own.
+        let read_only = if workload == Workload::Query { Some(self.fill()?) } else { None };
+        for &count in threads {
+            progress(&format!("{} by {count} thread(s)", workload.name()));
+            let mut subjects = MODES.map(|(name, mode)| (name, mode, Latencies::default()));
+            let rates = measure::alternate(self.setup.rounds, &mut subjects, |(_, mode, latencies)| {
+                let own = if read_only.is_none() { Some(self.fill()?) } else { None };
+                let filled = own.as_ref().or(read_only.as_ref()).context("a tree is there")?;
+                let outcome = self.drive(filled, workload, *mode, count)?;
+                let rate = outcome.throughput();
+                latencies.merge(outcome.queries);
+                Ok(rate)
+            })?;
+            let params = self.params(workload.name(), count);
+            let mut medians = Vec::new();
+            for ((name, _, mut latencies), mut rates) in subjects.into_iter().zip(rates) {
+                let rate = measure::median(&mut rates).context("no rounds")?;
+                medians.push(rate);
+                let row = row(name, count);
+                table.figure_in_row(&row, name, &params, "throughput", rate, "1/s");
+                add_latencies(&mut table, &row, name, &params, &mut latencies);
+            }
+            if let [free, shared] = medians[..] {
+                let of_shared = "throughput to shared-lock";
+                let (name, _) = MODES[0];
+                let figure = table.figure_in_row(&row(name, count), name, &params, of_shared, free / shared, "x");
+                if workload == Workload::Mix && Some(&count) == threads.iter().max() {
+                    figure.paper(PAPER_GAIN);
+                }
+            }
+        }
+        if workload == Workload::Mix {
+            let [free, shared] = MODES.map(|(name, _)| row(name, TARGET_THREADS));
+            table.ratio_target(&free, "throughput", &shared, Bound::AtLeast(2.0));
+            table.ratio_target(&free, "p99", &shared, Bound::AtMost(0.2));
+        }
+        Ok(table)
+    }
+
+    /// Lets threads work side by side for the time of a run.
+    fn drive(&self, filled: &Filled, workload: Workload, mode: SearchMode, threads: usize) -> Result<Outcome> {
+        let barrier = Barrier::new(threads + 1);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads as u64)
+                .map(|number| {
+                    let (barrier, is_over) = (&barrier, &is_over);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        self.work(filled, workload, mode, number, is_over)
+                    })
+                })
+                .collect();
+            barrier.wait();
+            let start = Instant::now();
+            thread::sleep(self.seconds);
+            is_over.store(true, Ordering::Relaxed);
+            let mut all = Outcome::default();
+            for worker in workers {
+                let (operations, queries) = worker.join().map_err(|_| anyhow!("a thread panicked"))??;
+                all.operations += operations;
+                all.queries.merge(queries);
+            }
+            all.wall = start.elapsed();
+            Ok(all)
+        })
+    }
+
+    fn work(
+        &self,
+        filled: &Filled,
+        workload: Workload,
+        mode: SearchMode,
+        number: u64,
+        is_over: &AtomicBool,
+    ) -> Result<(u64, Latencies)> {
+        let seed = self.setup.options.seed.wrapping_add(1 + number);
+        let (mut boxes, mut queries) = (Boxes::new(seed), Queries::new(seed, self.selectivity));
+        let (mut operations, mut latencies) = (0, Latencies::default());
+        let (insertions, searches) = workload.turn();
+        while !is_over.load(Ordering::Relaxed) {
+            for rect in boxes.by_ref().take(insertions) {
+                filled.insert(&rect)?;
+                operations += 1;
+            }
+            for query in queries.by_ref().take(searches) {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let start = Instant::now();
+                filled.tree.count_and_sum(&query, mode)?;
+                latencies.record(start.elapsed());
+                operations += 1;
+            }
+        }
+        Ok((operations, latencies))
+    }
+
+    /// Queries that arrive as a Poisson process, while one thread inserts.
+    fn latency(&self) -> Result<Table> {
+        let mut table = self.table(format!(
+            "Latency of queries that arrive as a Poisson process, {READERS} readers{}",
+            self.of_queries(Workload::Query)
+        ));
+        progress("latency of queries that arrive by themselves");
+        // As the thesis has it: the rate is what queries one after the other reach, without locks.
+        let alone = self.drive(&self.fill()?, Workload::Query, SearchMode::Validated, 1)?.throughput();
+        table.note(format!(
+            "arrivals at the rate of one thread's queries, {alone:.0} a second; 2 insertions for 98 queries by one writer"
+        ));
+        table.note("from arrival to answer, of all runs; paper: p99 three orders of magnitude below shared-lock");
+        let mut subjects = MODES.map(|(name, mode)| (name, mode, Latencies::default()));
+        measure::alternate(self.setup.rounds, &mut subjects, |(_, mode, latencies)| {
+            let outcome = self.arrive(&self.fill()?, *mode, alone)?;
+            let rate = outcome.throughput();
+            latencies.merge(outcome.queries);
+            Ok(rate)
+        })?;
+        let params = self.params("poisson", READERS + 1);
+        for (name, _, mut latencies) in subjects {
+            add_latencies(&mut table, name, name, &params, &mut latencies);
+        }
+        Ok(table)
+    }
+
+    /// Readers take queries in the order of their arrival; one writer inserts as a Poisson process too.
+    fn arrive(&self, filled: &Filled, mode: SearchMode, rate: f64) -> Result<Outcome> {
+        let seed = self.setup.options.seed;
+        let arrivals = poisson(seed, rate, self.seconds);
+        let writes = poisson(seed.wrapping_add(1), rate * WRITES_PER_QUERY, self.seconds);
+        let queries: Vec<_> = Queries::new(seed, self.selectivity).take(arrivals.len()).collect();
+        let next = AtomicU64::new(0);
+        let all = Mutex::new(Outcome { operations: arrivals.len() as u64, ..Outcome::default() });
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for (at, rect) in writes.iter().zip(Boxes::new(seed.wrapping_add(1))) {
+                    wait_until(start, *at);
+                    filled.insert(&rect)?;
+                }
+                anyhow::Ok(())
+            });
+            let readers: Vec<_> = (0..READERS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut latencies = Latencies::default();
+                        loop {
+                            let number = next.fetch_add(1, Ordering::Relaxed) as usize;
+                            let (Some(&at), Some(query)) = (arrivals.get(number), queries.get(number)) else { break };
+                            wait_until(start, at);
+                            filled.tree.count_and_sum(query, mode)?;
+                            latencies.record(start.elapsed().saturating_sub(at));
+                        }
+                        if let Ok(mut all) = all.lock() {
+                            all.queries.merge(latencies);
+                        }
+                        anyhow::Ok(())
+                    })
+                })
+                .collect();
+            for thread in readers.into_iter().chain([writer]) {
+                thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+            }
+            anyhow::Ok(())
+        })?;
+        let mut all = all.into_inner().map_err(|_| anyhow!("a thread panicked"))?;
+        all.wall = start.elapsed();
+        Ok(all)
+    }
+}
+
+impl Filled {
+    fn insert(&self, rect: &terrane_pmtree::Rect<3>) -> Result<()> {
+        self.tree.insert(rect, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+fn row(name: &str, threads: usize) -> String {
+    match threads {
+        1 => format!("{name}, 1 thread"),
+        _ => format!("{name}, {threads} threads"),
+    }
+}
+
+fn add_latencies(table: &mut Table, row: &str, system: &str, params: &Value, latencies: &mut Latencies) {
+    for (metric, fraction) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+        if let Some(latency) = latencies.quantile_ns(fraction) {
+            table.figure_in_row(row, system, params, metric, latency as f64, "ns");
+        }
+    }
+}
+
+fn wait_until(start: Instant, at: Duration) {
+    if let Some(left) = at.checked_sub(start.elapsed()) {
+        thread::sleep(left);
+    }
+}
+
+/// Instants of a Poisson process of so many a second.
+fn poisson(seed: u64, rate: f64, length: Duration) -> Vec<Duration> {
+    let mut random = StdRng::seed_from_u64(seed ^ 0xa771_7a15);
+    let mut at = 0.0;
+    let mut arrivals = Vec::new();
+    loop {
+        // The gaps are exponential; 1 - u is never 0.
+        at -= (1.0 - random.random::<f64>()).ln() / rate;
+        if at >= length.as_secs_f64() {
+            return arrivals;
+        }
+        arrivals.push(Duration::from_secs_f64(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_a_poisson_process_of_their_rate() {
+        let arrivals = poisson(1, 1000.0, Duration::from_secs(100));
+        assert!((arrivals.len() as f64 - 100_000.0).abs() < 1000.0, "{}", arrivals.len());
+        let gaps: Vec<f64> = arrivals.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        // The standard deviation of exponential gaps is their mean.
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{mean} {variance}");
+        assert!(arrivals.starts_with(&poisson(1, 1000.0, Duration::from_secs(1))), "a seed repeats them");
+    }
+}

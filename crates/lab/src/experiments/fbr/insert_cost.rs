@@ -1,0 +1,112 @@
+//! What an insertion costs, against the size of nodes (section 5.1, Figure 9).
+
+use anyhow::Result;
+use serde_json::json;
+use terrane_pmem::{CPU_CACHE_LENGTH, Counters, Native};
+use terrane_pmtree::PersistenceDomain;
+use terrane_storage::{MemoryStorage, RealStorage};
+
+use super::{Boxes, Counting, FAN_OUTS, Kind, Shape, Tree};
+use crate::experiments::{Setup, medians};
+use crate::measure::{self, Pin};
+use crate::progress::progress;
+use crate::report::{Bound, Emit, Table};
+
+/// The node size for which the thesis gives numbers.
+const SINGLE_WORD: usize = 55;
+/// Insertions after which it gives them.
+const PAPER_COUNT: u64 = 1_000_000;
+const PAPER_LINES: f64 = 5.07;
+
+/// What the thesis says of the trees, divided by in-place: lines flushed, and bytes written, which it calls bit flips.
+fn paper_ratios(kind: Kind) -> Option<(f64, f64)> {
+    match kind {
+        Kind::InPlace => None,
+        Kind::CopyOnWrite => Some((1.12, 1.3)),
+        // Copy-on-write flushes 12 % more than in-place and 42 % more than logging.
+        Kind::Logging => Some((1.12 / 1.42, 2.85)),
+    }
+}
+
+/// Counts and times insertions into each tree of each size.
+pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
+    for &fan_out in setup.fan_outs(&FAN_OUTS) {
+        let count = match fan_out {
+            SINGLE_WORD => setup.count(100_000, PAPER_COUNT),
+            _ => setup.count(20_000, 100_000),
+        };
+        emit(measure_size(setup, fan_out, count)?)?;
+    }
+    Ok(())
+}
+
+fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
+    let mut shapes = setup.shapes(fan_out);
+    let bitmap_bytes = (fan_out + 1) / 8;
+    let title =
+        format!("Insertion of {count} random boxes, {fan_out} entries a node (a bitmap of {bitmap_bytes} bytes)");
+    let mut table = Table::new("fbr/insert-cost", title);
+    table.note("per insertion; counted by a back-end with flushes, the medium (256-byte blocks) by a model; no device");
+    table
+        .note(format!("cpu: on the page cache, where nothing is flushed, median of {} alternating runs", setup.rounds));
+    table.note("paper: 80 M polylines on Optane; its bit flips are bytes; its two statements on logging conflict");
+    let pin = Pin::to_one_core()?;
+    let cpu = medians(measure::alternate(setup.rounds, &mut shapes, |shape| cpu_per_insertion(setup, shape, count))?)?;
+    drop(pin);
+    let mut in_place = None;
+    for (shape, cpu) in shapes.iter().zip(cpu) {
+        progress(&format!("counting {count} insertions, {}", shape.row()));
+        let counters = counted(setup, shape, count)?;
+        let per_insertion = |value: u64| value as f64 / count as f64;
+        let params = json!({"fan_out": fan_out, "bitmap_bytes": bitmap_bytes, "count": count,
+                            "split": shape.split_name(), "seed": setup.options.seed});
+        let (row, system) = (shape.row(), shape.kind.name());
+        let lines = per_insertion(counters.flushes);
+        let figure = table.figure_in_row(&row, system, &params, "lines flushed", lines, "");
+        if shape.kind == Kind::InPlace && fan_out == SINGLE_WORD && count == PAPER_COUNT {
+            figure.paper(PAPER_LINES);
+        }
+        table.figure_in_row(&row, system, &params, "fences", per_insertion(counters.fences), "");
+        let bytes = per_insertion(counters.bytes_stored());
+        table.figure_in_row(&row, system, &params, "bytes stored", bytes, "bytes");
+        table.figure_in_row(&row, system, &params, "bits flipped", per_insertion(counters.bits_flipped), "");
+        table.figure_in_row(&row, system, &params, "media blocks", per_insertion(counters.media_blocks), "");
+        table.figure_in_row(&row, system, &params, "cpu", cpu, "ns");
+        let (base_lines, base_bytes) = *in_place.get_or_insert((lines, bytes));
+        if let Some((paper_lines, paper_bytes)) = paper_ratios(shape.kind) {
+            let of_lines = table.figure_in_row(&row, system, &params, "lines to in-place", lines / base_lines, "x");
+            of_lines.paper(paper_lines);
+            let of_bytes = table.figure_in_row(&row, system, &params, "bytes to in-place", bytes / base_bytes, "x");
+            of_bytes.paper(paper_bytes);
+        }
+    }
+    if fan_out == SINGLE_WORD {
+        let [in_place, copies, _] = setup.shapes(fan_out).map(|shape| shape.row());
+        table.target(&in_place, "lines flushed", Bound::AtMost(4.7), "");
+        table.ratio_target(&copies, "lines flushed", &in_place, Bound::AtLeast(1.1));
+    }
+    Ok(table)
+}
+
+/// What a tree's insertions did together; lines that are flushed twice by one of them are counted twice.
+pub(super) fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counters> {
+    let tree: Tree<Counting> = Tree::create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
+    tree.pool().backend().reset(CPU_CACHE_LENGTH);
+    for (payload, rect) in (0..count).zip(Boxes::new(setup.options.seed)) {
+        tree.insert(&rect, payload)?;
+    }
+    tree.pool().backend().drain_media();
+    Ok(tree.pool().backend().take())
+}
+
+fn cpu_per_insertion(setup: &Setup, shape: &Shape, count: u64) -> Result<f64> {
+    let folder = setup.pool_folder()?;
+    let storage = RealStorage::new(folder.path());
+    let tree: Tree<Native> = Tree::create(&storage, shape, PersistenceDomain::PageCache)?;
+    let boxes: Vec<_> = Boxes::new(setup.options.seed).take(usize::try_from(count)?).collect();
+    let start = measure::thread_cpu();
+    for (payload, rect) in (0..).zip(&boxes) {
+        tree.insert(rect, payload)?;
+    }
+    Ok((measure::thread_cpu() - start).as_nanos() as f64 / count as f64)
+}

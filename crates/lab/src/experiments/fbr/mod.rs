@@ -1,0 +1,267 @@
+//! The FBR-tree's evaluation (Cho 2020, section 5), with random boxes in three dimensions.
+
+mod concurrency;
+mod hdf5;
+mod insert_cost;
+mod range_query;
+mod reflush;
+pub mod reopen;
+
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use terrane_pmem::{Backend, Counted, Pool, Traced};
+use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistenceDomain, PersistentRTree, Rebalancing, Rect, SearchMode};
+use terrane_storage::Storage;
+
+use super::{Experiment, Setup};
+
+/// What can be run.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "fbr/insert-cost",
+        description: "insertion against node size: lines flushed, fences, bytes, bit flips, media blocks, CPU",
+        takes: &["count", "full", "fan_outs", "split"],
+        run: insert_cost::run,
+    },
+    Experiment {
+        name: "fbr/reflush",
+        description: "lines flushed again at once, against the number of insertions",
+        takes: &["count", "full", "fan_outs", "split"],
+        run: reflush::run,
+    },
+    Experiment {
+        name: "fbr/range-query",
+        description: "range queries against node size: CPU and lines read",
+        takes: &["count", "full", "fan_outs", "queries", "split"],
+        run: range_query::run,
+    },
+    Experiment {
+        name: "fbr/concurrency",
+        description: "insertions, queries and 3:7 of them by 1 to 8 threads, without locks and with shared ones",
+        takes: &["count", "full", "fan_outs", "threads", "seconds", "selectivities", "split"],
+        run: concurrency::run,
+    },
+    Experiment {
+        name: "fbr/reopen",
+        description: "open after SIGKILL: time until it is open and to the first answer, nothing lost",
+        takes: &["count", "full", "fan_outs", "split"],
+        run: reopen::run,
+    },
+    Experiment {
+        name: "fbr/hdf5",
+        description: "range queries over an HDF5 file, by an index of its coordinates and by reading all of it",
+        takes: &["file", "queries", "fan_outs", "split"],
+        run: hdf5::run,
+    },
+];
+
+/// Sizes of bitmaps that the thesis measures, as numbers of entries: 7, 15, … 63 bytes, with one byte for the flags.
+const FAN_OUTS: [usize; 8] = [55, 119, 183, 247, 311, 375, 439, 503];
+
+/// The size that the thesis measures the rest with.
+const FASTEST_FAN_OUT: usize = 183;
+
+/// How full nodes are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Split {
+    /// Guttman's quadratic split, as in the thesis.
+    Quadratic,
+    /// As in the R*-tree, the default of the library.
+    RStar,
+}
+
+/// The trees that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    InPlace,
+    CopyOnWrite,
+    Logging,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::InPlace, Self::CopyOnWrite, Self::Logging];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::InPlace => "in-place",
+            Self::CopyOnWrite => "copy-on-write",
+            Self::Logging => "logging",
+        }
+    }
+}
+
+/// What tells trees of one experiment apart.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    kind: Kind,
+    fan_out: usize,
+    split: Split,
+}
+
+impl Shape {
+    fn row(&self) -> String {
+        format!("{}, {}", self.kind.name(), self.fan_out)
+    }
+
+    fn options(&self, domain: PersistenceDomain) -> Options {
+        Options {
+            fan_out: self.fan_out,
+            rebalancing: match self.kind {
+                Kind::CopyOnWrite => Rebalancing::CopyOnWrite,
+                Kind::InPlace | Kind::Logging => Rebalancing::InPlace,
+            },
+            split: match self.split {
+                Split::Quadratic => terrane_pmtree::Split::Quadratic,
+                Split::RStar => terrane_pmtree::Split::RStar,
+            },
+            ..Options::new(domain)
+        }
+    }
+
+    /// Name of the split in parameters.
+    fn split_name(&self) -> &'static str {
+        match self.split {
+            Split::Quadratic => "quadratic",
+            Split::RStar => "r-star",
+        }
+    }
+}
+
+impl Setup {
+    /// The trees of one node size.
+    fn shapes(&self, fan_out: usize) -> [Shape; 3] {
+        Kind::ALL.map(|kind| self.shape(kind, fan_out))
+    }
+
+    fn shape(&self, kind: Kind, fan_out: usize) -> Shape {
+        Shape { kind, fan_out, split: self.options.split.unwrap_or(Split::Quadratic) }
+    }
+
+    fn fan_outs<'a>(&'a self, default: &'a [usize]) -> &'a [usize] {
+        if self.options.fan_outs.is_empty() { default } else { &self.options.fan_outs }
+    }
+}
+
+/// One of the trees that are measured.
+#[derive(Debug)]
+enum Tree<B: Backend> {
+    Fbr(Box<FbrTree<3, B>>),
+    Logged(Box<LoggedTree<3, B>>),
+}
+
+/// Name of the pool in its storage.
+const NAME: &str = "tree";
+
+impl<B: Backend> Tree<B> {
+    fn create(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Self> {
+        let options = shape.options(domain);
+        Ok(match shape.kind {
+            Kind::InPlace | Kind::CopyOnWrite => Self::Fbr(Box::new(FbrTree::create(storage, NAME, &options)?)),
+            Kind::Logging => Self::Logged(Box::new(LoggedTree::create(storage, NAME, &options)?)),
+        })
+    }
+
+    fn open(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Self> {
+        let options = shape.options(domain);
+        Ok(match shape.kind {
+            Kind::InPlace | Kind::CopyOnWrite => Self::Fbr(Box::new(FbrTree::open(storage, NAME, &options)?)),
+            Kind::Logging => Self::Logged(Box::new(LoggedTree::open(storage, NAME, &options)?)),
+        })
+    }
+
+    fn insert(&self, rect: &Rect<3>, payload: u64) -> Result<()> {
+        match self {
+            Self::Fbr(tree) => tree.insert(rect, payload)?,
+            Self::Logged(tree) => tree.insert(rect, payload)?,
+        }
+        Ok(())
+    }
+
+    fn window(&self, window: &Rect<3>, mode: SearchMode, visit: impl FnMut(&Rect<3>, u64)) -> Result<()> {
+        match self {
+            Self::Fbr(tree) => tree.window(window, mode, visit)?,
+            Self::Logged(tree) => tree.window(window, mode, visit)?,
+        }
+        Ok(())
+    }
+
+    /// Number of hits, and the sum of their payloads.
+    fn count_and_sum(&self, window: &Rect<3>, mode: SearchMode) -> Result<(u64, u64)> {
+        let (mut count, mut sum) = (0, 0_u64);
+        self.window(window, mode, |_, payload| {
+            count += 1;
+            sum = sum.wrapping_add(payload);
+        })?;
+        Ok((count, sum))
+    }
+
+    fn pool(&self) -> &Pool<B> {
+        match self {
+            Self::Fbr(tree) => tree.pool(),
+            Self::Logged(tree) => tree.pool(),
+        }
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            Self::Fbr(tree) => tree.close()?,
+            Self::Logged(tree) => tree.close()?,
+        }
+        Ok(())
+    }
+}
+
+/// A back-end that counts, in memory.
+type Counting = Counted<Traced>;
+
+/// Longest edge of a box, in a cube whose edges are 1.
+const EDGE_MAX: f64 = 0.01;
+
+/// Random boxes: lower corners uniform in the unit cube, edges uniform up to [`EDGE_MAX`].
+#[derive(Clone, Debug)]
+struct Boxes(StdRng);
+
+impl Boxes {
+    fn new(seed: u64) -> Self {
+        Self(StdRng::seed_from_u64(seed))
+    }
+}
+
+impl Iterator for Boxes {
+    type Item = Rect<3>;
+
+    fn next(&mut self) -> Option<Rect<3>> {
+        let min: [f64; 3] = std::array::from_fn(|_| self.0.random_range(0.0..1.0));
+        let max = min.map(|lower| lower + self.0.random_range(0.0..EDGE_MAX));
+        Rect::new(min, max).ok()
+    }
+}
+
+/// The share of all entries that the thesis' queries find on average.
+const SELECTIVITY: f64 = 0.019;
+
+/// Cubes inside the unit cube that overlap a share of the boxes, on average.
+#[derive(Clone, Debug)]
+struct Queries {
+    random: StdRng,
+    edge: f64,
+}
+
+impl Queries {
+    /// Other numbers than those of the boxes of this seed.
+    fn new(seed: u64, selectivity: f64) -> Self {
+        // A box is met if its lower corner lies in the cube, or before it by less than its edge.
+        let edge = (selectivity.cbrt() - EDGE_MAX / 2.0).max(0.0);
+        Self { random: StdRng::seed_from_u64(seed ^ 0x5ea_2c4), edge }
+    }
+}
+
+impl Iterator for Queries {
+    type Item = Rect<3>;
+
+    fn next(&mut self) -> Option<Rect<3>> {
+        let min: [f64; 3] = std::array::from_fn(|_| self.random.random_range(0.0..1.0 - self.edge));
+        Rect::new(min, min.map(|lower| lower + self.edge)).ok()
+    }
+}

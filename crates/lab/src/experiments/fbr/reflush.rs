@@ -1,0 +1,65 @@
+//! Lines that are flushed again at once, against the number of insertions: what a write-back that invalidates the line
+//! makes dear.
+
+use anyhow::Result;
+use serde_json::json;
+use terrane_pmem::{CPU_CACHE_LENGTH, Counters};
+use terrane_pmtree::PersistenceDomain;
+use terrane_storage::MemoryStorage;
+
+use super::{Boxes, Counting, Kind, Tree};
+use crate::experiments::Setup;
+use crate::progress::progress;
+use crate::report::{Emit, Table};
+
+/// Numbers of insertions at which the counts are read.
+const CHECKPOINTS: [u64; 9] = [5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
+const SINGLE_WORD: [usize; 1] = [55];
+
+/// What the thesis reports of in-place.
+fn paper_share(insertions: u64) -> Option<f64> {
+    match insertions {
+        5_000 => Some(0.536),
+        100_000_000 => Some(0.162),
+        _ => None,
+    }
+}
+
+/// Grows a tree of each kind, and reads its counters on the way.
+pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
+    let count = setup.count(100_000, 1_000_000);
+    let mut checkpoints: Vec<u64> = CHECKPOINTS.into_iter().filter(|&checkpoint| checkpoint < count).collect();
+    checkpoints.push(count);
+    for &fan_out in setup.fan_outs(&SINGLE_WORD) {
+        let title = format!("Lines flushed again at a distance of at most 1, {fan_out} entries a node");
+        let mut table = Table::new("fbr/reflush", title);
+        table.note("of all flushes since the tree was empty; counted by a back-end, on no device");
+        table.note("paper: polylines, in-place");
+        for shape in setup.shapes(fan_out) {
+            progress(&format!("counting {count} insertions, {}", shape.row()));
+            let tree: Tree<Counting> = Tree::create(&MemoryStorage::new(), &shape, PersistenceDomain::Adr)?;
+            tree.pool().backend().reset(CPU_CACHE_LENGTH);
+            let mut boxes = Boxes::new(setup.options.seed);
+            let (mut inserted, mut sum) = (0, Counters::default());
+            for &checkpoint in &checkpoints {
+                for (payload, rect) in (inserted..checkpoint).zip(&mut boxes) {
+                    tree.insert(&rect, payload)?;
+                }
+                inserted = checkpoint;
+                sum += tree.pool().backend().take();
+                let row = format!("{}, {checkpoint}", shape.kind.name());
+                let params = json!({"fan_out": fan_out, "insertions": checkpoint, "split": shape.split_name(),
+                                    "seed": setup.options.seed});
+                let share = sum.reflushes as f64 / sum.flushes as f64;
+                let figure = table.figure_in_row(&row, shape.kind.name(), &params, "reflush share", share, "");
+                if let (Kind::InPlace, Some(paper)) = (shape.kind, paper_share(checkpoint)) {
+                    figure.paper(paper);
+                }
+                let lines = sum.flushes as f64 / checkpoint as f64;
+                table.figure_in_row(&row, shape.kind.name(), &params, "lines flushed", lines, "");
+            }
+        }
+        emit(table)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! The papers' experiments through the built program: what each writes, and counts that depend on nothing but the seed.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_terrane-lab"))
+        .args(arguments)
+        .env_remove("TERRANE_DATA")
+        .output()
+        .expect("the built program starts")
+}
+
+/// The figures of an experiment, of a small run.
+fn figures(experiment: &str, arguments: &[&str]) -> Vec<Value> {
+    let output = lab(&[&["run", experiment, "--format", "json", "--rounds", "1"], arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let figures: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for figure in &figures {
+        assert_eq!(figure["experiment"], experiment);
+        for field in ["system", "metric", "unit"] {
+            assert!(figure[field].is_string(), "{field} in {figure}");
+        }
+        assert!(figure["params"].is_object() && figure["value"].is_number(), "{figure}");
+    }
+    figures
+}
+
+fn of<'a>(figures: &'a [Value], system: &str, metric: &str) -> Vec<&'a Value> {
+    figures.iter().filter(|figure| figure["system"] == system && figure["metric"] == metric).collect()
+}
+
+fn values(figures: &[Value], system: &str, metric: &str) -> Vec<f64> {
+    of(figures, system, metric).into_iter().filter_map(|figure| figure["value"].as_f64()).collect()
+}
+
+#[test]
+fn insertions_cost_the_same_each_time() {
+    let run = || figures("fbr/insert-cost", &["--count", "1000", "--fan-outs", "55,183"]);
+    let (first, again) = (run(), run());
+    for system in ["in-place", "copy-on-write", "logging"] {
+        for metric in ["lines flushed", "fences", "bytes stored", "bits flipped", "media blocks"] {
+            assert_eq!(values(&first, system, metric), values(&again, system, metric), "{system} {metric}");
+            assert_eq!(values(&first, system, metric).len(), 2, "{system} {metric}");
+        }
+        assert!(values(&first, system, "cpu").iter().all(|&cpu| cpu > 0.0));
+    }
+    EXPECTED_COSTS.iter().for_each(|(system, metric, expected)| {
+        assert_eq!(values(&first, system, metric), expected, "{system} {metric}");
+    });
+    let copies = of(&first, "copy-on-write", "lines to in-place");
+    assert_eq!((copies.len(), copies[0]["paper"].as_f64()), (2, Some(1.12)));
+    assert!(of(&first, "in-place", "lines flushed")[0]["paper"].is_null(), "the paper's count is another one");
+}
+
+/// Of 1000 insertions into nodes of 55 and of 183 entries.
+const EXPECTED_COSTS: [(&str, &str, [f64; 2]); 6] = [
+    ("in-place", "lines flushed", [3.104, 2.743]),
+    ("in-place", "fences", [2.183, 2.05]),
+    ("copy-on-write", "lines flushed", [3.979, 3.432]),
+    ("copy-on-write", "bits flipped", [495.035, 487.882]),
+    ("logging", "lines flushed", [73.316, 200.263]),
+    ("logging", "bytes stored", [4518.384, 12654.656]),
+];
+
+#[test]
+fn reflushes_are_counted_at_each_checkpoint() {
+    let figures = figures("fbr/reflush", &["--count", "6000"]);
+    let in_place = of(&figures, "in-place", "reflush share");
+    let insertions: Vec<u64> = in_place.iter().filter_map(|figure| figure["params"]["insertions"].as_u64()).collect();
+    assert_eq!(insertions, [5000, 6000]);
+    assert_eq!(in_place[0]["paper"].as_f64(), Some(0.536));
+    assert_eq!(values(&figures, "in-place", "reflush share"), [0.011884442758707883, 0.010210559729129192]);
+    assert!(values(&figures, "logging", "reflush share").iter().all(|share| (0.0..1.0).contains(share)));
+}
+
+#[test]
+fn range_queries_find_the_same_in_all_trees_and_read_lines() {
+    let figures = figures("fbr/range-query", &["--count", "2000", "--fan-outs", "55,503", "--queries", "20"]);
+    let hits = values(&figures, "in-place", "hits");
+    for system in ["in-place", "copy-on-write", "logging"] {
+        assert_eq!(values(&figures, system, "hits"), hits);
+        assert!(values(&figures, system, "cpu").iter().all(|&cpu| cpu > 0.0));
+    }
+    assert_eq!(hits, [36.65, 36.65]);
+    assert_eq!(values(&figures, "in-place", "lines read"), [322.7, 792.7]);
+}
+
+#[test]
+fn concurrency_reports_both_modes_by_threads() {
+    let arguments = ["--count", "2000", "--threads", "1,2", "--seconds", "0.05", "--selectivities", "0.019"];
+    let figures = figures("fbr/concurrency", &arguments);
+    for mode in ["lock-free", "shared-lock"] {
+        let throughput = of(&figures, mode, "throughput");
+        let run = |figure: &&Value| format!("{} {}", figure["params"]["workload"], figure["params"]["threads"]);
+        let runs: Vec<String> = throughput.iter().map(run).collect();
+        let expected =
+            ["insert", "query", "3:7 mix"].map(|workload| [1, 2].map(|count| format!("\"{workload}\" {count}")));
+        assert_eq!(runs, expected.concat());
+        assert!(throughput.iter().all(|figure| figure["value"].as_f64() > Some(0.0)));
+        for quantile in ["p50", "p99", "p99.9"] {
+            let of_poisson = of(&figures, mode, quantile);
+            assert!(of_poisson.iter().any(|figure| figure["params"]["workload"] == "poisson"), "{mode} {quantile}");
+        }
+    }
+    let gains = of(&figures, "lock-free", "throughput to shared-lock");
+    assert_eq!(gains.last().and_then(|figure| figure["paper"].as_f64()), Some(9.4));
+}
+
+#[test]
+fn a_killed_process_leaves_a_tree_that_opens_with_all_it_acknowledged() {
+    let figures = figures("fbr/reopen", &["--count", "3000", "--fan-outs", "8"]);
+    for metric in ["first open", "first answer", "open", "answer", "pool"] {
+        assert_eq!(of(&figures, "fbr-tree", metric).len(), 1, "{metric}");
+    }
+    assert_eq!(of(&figures, "fbr-tree", "first open")[0]["params"]["count"], 3000);
+}
+
+#[test]
+fn without_a_file_or_the_library_the_experiment_says_what_it_needs() {
+    let output = lab(&["run", "fbr/hdf5"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = if cfg!(feature = "hdf5") { "--file" } else { "libhdf5-dev" };
+    assert!(text.contains(expected), "{text}");
+}
+
+#[cfg(feature = "hdf5")]
+#[test]
+fn an_index_finds_what_reading_the_file_finds() {
+    let Some(folder) = std::env::var_os("TERRANE_DATA") else {
+        eprintln!("skipped: TERRANE_DATA names no folder of sample data");
+        return;
+    };
+    let file = std::path::Path::new(&folder).join("hdf/SYNTHETIC_sage_like_1500_events.he5");
+    let figures = figures("fbr/hdf5", &["--file", file.to_str().unwrap(), "--queries", "3"]);
+    assert_eq!(of(&figures, "fbr-tree", "cpu")[0]["params"]["points"], 210_000);
+    assert_eq!(values(&figures, "fbr-tree", "hits"), values(&figures, "linear scan", "hits"));
+}
+
+#[test]
+fn experiments_are_listed_and_refuse_what_they_do_not_take() {
+    let list = String::from_utf8(lab(&["list"]).stdout).unwrap();
+    for name in ["insert-cost", "reflush", "range-query", "concurrency", "reopen", "hdf5"] {
+        assert!(list.contains(&format!("  fbr/{name} ")), "{name} in {list}");
+    }
+    for (arguments, says) in [
+        (&["fbr/insert-costs"][..], "fbr/insert-cost"),
+        (&["fbr/insert-cost", "--threads", "2"], "takes no --threads"),
+        (&["fbr/insert-cost", "--points", "5000"], "takes no --points"),
+        (&["windows", "--fan-outs", "9"], "takes no --fan-outs"),
+        (&["fbr/insert-cost", "--fan-outs", "3"], "4 to 503"),
+        (&["fbr/insert-cost", "--count", "1"], "1000"),
+        (&["fbr/concurrency", "--seconds", "0"], "--seconds"),
+        (&["fbr/concurrency", "--selectivities", "2"], "--selectivities"),
+    ] {
+        let output = lab(&[&["run"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(says), "{arguments:?}: {text}");
+    }
+}
