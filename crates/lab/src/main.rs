@@ -26,7 +26,7 @@ use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use compare::{Section, child};
 use experiments::fbr::reopen;

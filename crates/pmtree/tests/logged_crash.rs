@@ -5,7 +5,7 @@ mod support;
 use support::crash::{History, Step, durable_cuts, is_soak, run, sites, steps};
 use support::options;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
-use terrane_pmtree::{LoggedTree, PersistentRTree, Rebalancing};
+use terrane_pmtree::{LoggedTree, PersistentRTree, Rebalancing, Rect};
 use terrane_storage::crash::{Budget, NameOrder};
 
 const BUDGET: Budget = Budget { exhaustive_pending: 8, samples: 24, name_order: NameOrder::AnySubset };
@@ -79,4 +79,22 @@ fn no_flush_and_no_fence_can_be_left_out() {
         }
     }
     assert!(needless.is_empty(), "{needless:#?}");
+}
+
+#[test]
+fn a_power_loss_while_a_change_is_undone_loses_nothing() {
+    // Most changes acquire nothing, and leave nothing to undo.
+    history(&steps(1, 20), PersistenceDomain::Adr, None).lose_power_while_undoing("logged.log.commit");
+}
+
+/// Each box lies beyond all others, so that every node above it changes: more than the head of the log names.
+#[test]
+fn a_kill_while_a_whole_path_changes_leaves_all_that_was_acknowledged() {
+    let steps: Vec<Step> = (0..60).map(|at| Step::Insert(Rect::point([at as f64; 2]).unwrap(), at)).collect();
+    let history = history(&steps, PersistenceDomain::PageCache, None);
+    for cut in (0..=history.controller.events()).rev().step_by(7).take(300) {
+        let Some(steps) = history.steps_done(cut) else { continue };
+        let image = history.controller.process_kill(cut);
+        history.recover(&*image.storage(), steps).unwrap_or_else(|what| panic!("{what}: {image:?}"));
+    }
 }

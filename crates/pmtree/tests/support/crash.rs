@@ -8,7 +8,7 @@ use rand::Rng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::{Options, PersistentRTree, Rect, SearchMode};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Controller, Event, PoolEvent};
+use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
 use super::{Model, random, rect, window};
 
@@ -99,6 +99,28 @@ fn payloads<T: PersistentRTree<2>>(tree: &T) -> Vec<u64> {
 }
 
 impl<T: PersistentRTree<2, Backend = Traced>> History<T> {
+    /// Kills in the middle of the line that commits a change, by the name of its flush, and loses power while the
+    /// opening that follows undoes it.
+    pub fn lose_power_while_undoing(&self, commit: &str) {
+        let whole_lines = Budget { exhaustive_pending: 12, samples: 24, name_order: NameOrder::AnySubset };
+        let log = self.controller.log();
+        let is_commit = |event: &Event| matches!(event, Event::Pool(PoolEvent::Flush { site, .. }) if *site == commit);
+        let commits = (0..log.len()).filter(|&at| is_commit(&log[at]));
+        let mut images = 0;
+        for cut in commits.flat_map(|at| at.saturating_sub(12)..at) {
+            let Some(steps) = self.steps_done(cut) else { continue };
+            let restarted = self.controller.process_kill(cut).restart();
+            drop(T::open(&*restarted.storage(), "tree", &self.options).unwrap());
+            for again in durable_cuts(&restarted) {
+                for second in restarted.images(again, &whole_lines, 1) {
+                    self.recover(&*second.storage(), steps).unwrap_or_else(|what| panic!("{what}: {second:?}"));
+                    images += 1;
+                }
+            }
+        }
+        assert!(images > 100, "{images}");
+    }
+
     /// Cuts that lose all that any cut can lose, each with the steps done before.
     pub fn cuts(&self) -> impl Iterator<Item = (usize, usize)> {
         let cuts = match self.options.pool.domain {
