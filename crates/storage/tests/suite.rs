@@ -2,6 +2,7 @@
 //!
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 
+mod crash_branches;
 mod crash_data;
 mod crash_names;
 mod crash_protocols;
