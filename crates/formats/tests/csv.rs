@@ -217,7 +217,7 @@ fn a_large_window_of_compressed_text_is_refused_where_memory_is_small() {
     let (ordinary, long) = (compressed(23), compressed(24));
     assert!(read(&ordinary, 1 << 20).is_ok());
     assert!(read(&long, 1 << 24).is_ok());
-    let error = read(&long, 1 << 20).err().expect("a window of 16 MiB").to_string();
+    let error = read(&long, 1 << 20).map(drop).expect_err("a window of 16 MiB").to_string();
     assert!(error.contains("window of more than 8 MiB") && error.contains("--long"), "{error}");
     assert!(terrane_formats::detect(&long.path).is_ok());
 }
