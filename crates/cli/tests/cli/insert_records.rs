@@ -150,3 +150,24 @@ fn the_durability_of_a_store_is_chosen_once() {
     insert(&sandbox.path("other"), "d", record, &["--durability", "strong"]).exits(2).says("power");
     assert!(!sandbox.path("other").exists());
 }
+
+/// Coordinates that are said to be of another reference system are not longitude and latitude.
+#[test]
+fn records_and_queries_in_another_system_are_refused_unless_the_dataset_is_planar() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let crs = r#""crs":{"type":"name","properties":{"name":"EPSG:27700"}}"#;
+    let point = r#""type":"Point","coordinates":[1,2]"#;
+    let text = "{\"id\":1,\"geometry\":\"SRID=3857;POINT (1 2)\"}\n".to_owned();
+    let object = format!("{{\"id\":2,\"geometry\":{{{point},{crs}}}}}\n");
+    let polygon = r#""type":"Polygon","coordinates":[[[0,0],[9,0],[9,9],[0,0]]]"#;
+    let area = sandbox.write("area.geojson", format!("{{{polygon},{crs}}}"));
+    let area = format!("@{}", area.display());
+    insert(&store, "d", "{\"id\":0,\"geometry\":\"POINT (1 2)\"}\n", &[]).exits(0);
+    for record in [&text, &object] {
+        insert(&store, "d", record, &[]).exits(5).says("EPSG:");
+        insert(&store, "p", record, &["--planar"]).exits(0);
+    }
+    terrane("query", &store, &["d", "--within", &area]).exits(2).says("--within").says("EPSG:27700");
+    terrane("query", &store, &["p", "--intersects", &area, "--count"]).exits(0);
+}
