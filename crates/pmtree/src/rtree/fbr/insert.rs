@@ -51,6 +51,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut lock = self.locks.of(node.offset).write();
         if self.is_full(&node)? {
             self.split(None, &node)?;
+            // The old root may be a child of the new one now, and locks are taken from the root downwards.
+            drop(lock);
             node = self.root()?;
             lock = self.locks.of(node.offset).write();
         }
