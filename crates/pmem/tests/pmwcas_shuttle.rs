@@ -16,7 +16,7 @@ use history::{Operation, Outcome, Words};
 use orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::explorer::linearizability::{self, calls_at};
+use terrane_pmem::explorer::linearizability::{self, calls_at, record};
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
@@ -125,17 +125,8 @@ fn run_threads(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &
                 let mut seen = [0; WORDS];
                 for _ in 0..random.random_range(1..=4) {
                     let operation = next_operation(&mut random, &seen);
-                    let number = {
-                        let mut calls = calls.lock().unwrap();
-                        calls.push(Call { operation: operation.clone(), began: controller.events(), ended: None });
-                        controller.mark(0);
-                        calls.len() - 1
-                    };
-                    let outcome = run(&pool, &operation);
+                    let outcome = record(&calls, &controller, operation.clone(), |operation| run(&pool, operation));
                     note(&mut seen, &operation, outcome);
-                    let mut calls = calls.lock().unwrap();
-                    controller.mark(0);
-                    calls[number].ended = Some((controller.events(), outcome));
                 }
             })
         })

@@ -14,7 +14,7 @@ use orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::explorer::Subject;
-use terrane_pmem::explorer::linearizability::{self, Specification, calls_at, is_linearizable};
+use terrane_pmem::explorer::linearizability::{self, Specification, calls_at, is_linearizable, record};
 use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::explored::{Explored, Step};
 use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
@@ -101,17 +101,7 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
                 for _ in 0..random.random_range(1..=4) {
-                    let operation = next_step(&mut random);
-                    let number = {
-                        let mut calls = calls.lock().unwrap();
-                        calls.push(Call { operation, began: controller.events(), ended: None });
-                        controller.mark(0);
-                        calls.len() - 1
-                    };
-                    let outcome = run(&tree, &operation);
-                    let mut calls = calls.lock().unwrap();
-                    controller.mark(0);
-                    calls[number].ended = Some((controller.events(), outcome));
+                    record(&calls, &controller, next_step(&mut random), |step| run(&tree, step));
                 }
             })
         })

@@ -3,7 +3,7 @@
 mod support;
 
 use rand::Rng;
-use support::{BOTH, Model, options, random, rect, window};
+use support::{BOTH, grow_and_shrink, options, random, rect, window};
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
@@ -12,47 +12,8 @@ fn small(fan_out: usize) -> Options {
     options(PersistenceDomain::PageCache, fan_out, Rebalancing::InPlace)
 }
 
-/// Grows and shrinks a tree, with checks of everything in between, and reopens it.
-fn compare<const D: usize, T: PersistentRTree<D>>(seed: u64, options: &Options, operations: usize) {
-    let what = format!("seed {seed}, {D} dimensions, {options:?}");
-    let storage = MemoryStorage::new();
-    let mut random = random(seed);
-    let mut tree = T::create(&storage, "tree", options).unwrap();
-    let mut model = Model::<D>::default();
-    for operation in 0..operations {
-        let grows = (operation / (operations / 4)).is_multiple_of(2);
-        if model.0.is_empty() || random.random_bool(if grows { 0.8 } else { 0.2 }) {
-            let (rect, payload) = (rect(&mut random, 40), random.random_range(0..1000));
-            tree.insert(&rect, payload).unwrap();
-            model.0.push((rect, payload));
-        } else {
-            let (rect, payload) = model.0[random.random_range(0..model.0.len())];
-            assert!(tree.contains(&rect, payload).unwrap(), "{what}");
-            assert!(tree.delete(&rect, payload).unwrap(), "{what}");
-            model.delete(&rect, payload);
-        }
-        assert!(!tree.delete(&rect(&mut random, 40), 1000).unwrap(), "{what}");
-        if operation % 16 == 0 {
-            let query = rect(&mut random, 40);
-            assert_eq!(window(&tree, &query, SearchMode::Validated), model.window(&query), "{what}");
-            let nearest = tree.nearest(query.min(), 7, SearchMode::Validated).unwrap();
-            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
-            assert_eq!(distances, model.distances(query.min(), 7), "{what}");
-        }
-        if operation % 64 == 0 {
-            let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!((census.entries, census.underfull), (model.0.len() as u64, 0), "{what}");
-        }
-        if operation % 500 == 250 {
-            tree.close().unwrap();
-            tree = T::open(&storage, "tree", options).unwrap();
-        }
-    }
-    for (rect, payload) in model.0 {
-        assert!(tree.delete(&rect, payload).unwrap(), "{what}");
-    }
-    let census = tree.check().unwrap();
-    assert_eq!((census.entries, census.leaves, census.inner_nodes, census.height), (0, 1, 0, 0), "{what}");
+fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
+    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, &[SearchMode::Validated], false, operations);
 }
 
 #[test]
@@ -61,11 +22,11 @@ fn it_holds_what_a_list_holds() {
         // The splits differ with it.
         for fan_out in [4, 5, 9, 60] {
             let options = options(PersistenceDomain::PageCache, fan_out, rebalancing);
-            compare::<2, LoggedTree<2, Traced>>(1, &options, 2000);
+            compare::<2>(1, &options, 2000);
         }
     }
-    compare::<3, LoggedTree<3, Traced>>(2, &small(4), 1000);
-    compare::<4, LoggedTree<4, Traced>>(3, &small(503), 1000);
+    compare::<3>(2, &small(4), 1000);
+    compare::<4>(3, &small(503), 1000);
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+
+use terrane_storage::crash::Controller;
 
 /// What operations do when nobody is in the way.
 pub trait Specification {
@@ -32,6 +35,28 @@ pub struct Call<S: Specification> {
     pub began: usize,
     /// When it ended, and what came of it.
     pub ended: Option<(usize, S::Outcome)>,
+}
+
+/// Does an operation and adds it to the calls of all threads; instants are numbers of the controller's events.
+///
+/// The calls are locked outside of any model checker: nothing else runs between an operation's end and its note.
+pub fn record<S: Specification>(
+    calls: &Mutex<Vec<Call<S>>>,
+    controller: &Controller,
+    operation: S::Operation,
+    run: impl FnOnce(&S::Operation) -> S::Outcome,
+) -> S::Outcome {
+    let number = {
+        let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.push(Call { operation: operation.clone(), began: controller.events(), ended: None });
+        controller.mark(0);
+        calls.len() - 1
+    };
+    let outcome = run(&operation);
+    let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+    controller.mark(0);
+    calls[number].ended = Some((controller.events(), outcome.clone()));
+    outcome
 }
 
 /// The calls as they were at an instant: those that began before it, and of them what had ended.

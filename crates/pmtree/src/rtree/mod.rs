@@ -1,5 +1,6 @@
 //! R-trees, and what they share.
 
+mod blocks;
 mod choose;
 mod closest;
 pub mod fbr;

@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{LeafForm, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split};
+use terrane_storage::MemoryStorage;
 
 #[path = "../../../pmem/tests/support/mod.rs"]
 pub mod places;
@@ -80,4 +81,56 @@ pub fn window<const D: usize, T: PersistentRTree<D>>(tree: &T, window: &Rect<D>,
     tree.window(window, mode, |_, payload| hits.push(payload)).unwrap();
     hits.sort_unstable();
     hits
+}
+
+/// Grows and shrinks a tree beside a list, with checks of everything in between, and reopens it.
+pub fn grow_and_shrink<const D: usize, T: PersistentRTree<D>>(
+    seed: u64,
+    options: &Options,
+    modes: &[SearchMode],
+    may_be_underfull: bool,
+    operations: usize,
+) {
+    let what = format!("seed {seed}, {D} dimensions, {options:?}");
+    let storage = MemoryStorage::new();
+    let mut random = random(seed);
+    let mut tree = T::create(&storage, "tree", options).unwrap();
+    let mut model = Model::<D>::default();
+    for operation in 0..operations {
+        let grows = (operation / (operations / 4)).is_multiple_of(2);
+        if model.0.is_empty() || random.random_bool(if grows { 0.8 } else { 0.2 }) {
+            let (rect, payload) = (rect(&mut random, 40), random.random_range(0..1000));
+            tree.insert(&rect, payload).unwrap();
+            model.0.push((rect, payload));
+        } else {
+            let (rect, payload) = model.0[random.random_range(0..model.0.len())];
+            assert!(tree.contains(&rect, payload).unwrap(), "{what}");
+            assert!(tree.delete(&rect, payload).unwrap(), "{what}");
+            model.delete(&rect, payload);
+        }
+        assert!(!tree.delete(&rect(&mut random, 40), 1000).unwrap(), "{what}");
+        if operation % 16 == 0 {
+            let query = rect(&mut random, 40);
+            for &mode in modes {
+                assert_eq!(window(&tree, &query, mode), model.window(&query), "{what}, {mode:?}");
+            }
+            let nearest = tree.nearest(query.min(), 7, SearchMode::Validated).unwrap();
+            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
+            assert_eq!(distances, model.distances(query.min(), 7), "{what}");
+        }
+        if operation % 64 == 0 {
+            let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(census.entries, model.0.len() as u64, "{what}");
+            assert!(census.underfull == 0 || may_be_underfull, "{what}: {census:?}");
+        }
+        if operation % 500 == 250 {
+            tree.close().unwrap();
+            tree = T::open(&storage, "tree", options).unwrap();
+        }
+    }
+    for (rect, payload) in model.0 {
+        assert!(tree.delete(&rect, payload).unwrap(), "{what}");
+    }
+    let census = tree.check().unwrap();
+    assert_eq!((census.entries, census.leaves, census.inner_nodes, census.height), (0, 1, 0, 0), "{what}");
 }

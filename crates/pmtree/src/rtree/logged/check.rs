@@ -1,11 +1,12 @@
 //! Whether a tree is one: every invariant of its structure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use terrane_pmem::{Backend, ROOT};
+use terrane_pmem::Backend;
 
 use super::LoggedTree;
 use super::node::Node;
+use crate::rtree::blocks;
 use crate::rtree::fbr::Census;
 use crate::{Rect, Result};
 
@@ -27,20 +28,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let root = self.root()?;
         census.height = root.level();
         self.check_node(&root, true, &mut census, &mut reached)?;
-        self.pool.reclaim_all()?;
-        let mut acquired = BTreeMap::new();
-        self.pool.visit_blocks(|offset, length| {
-            acquired.insert(offset, length);
-        })?;
-        if let Some(missing) = reached.iter().find(|offset| !acquired.contains_key(offset)) {
-            return Err(self.damaged(*missing, "a block of the tree is free"));
-        }
-        if let Some(lost) = acquired.keys().find(|offset| !reached.contains(offset)) {
-            return Err(self.damaged(*lost, "a block is acquired and not linked"));
-        }
-        if self.backend().load(ROOT) != self.block {
-            return Err(self.damaged(ROOT, "the pool's root word has changed"));
-        }
+        blocks::check(&mut self.pool, self.block, &reached)?;
         Ok(census)
     }
 
