@@ -1,7 +1,5 @@
 //! Acquiring and releasing blocks without crashes.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -98,7 +96,7 @@ fn freed_space_is_reused<B: Backend>(storage: &dyn Storage) {
 #[test]
 fn freed_space_is_reused_in_the_same_session_and_in_later_ones() {
     freed_space_is_reused::<Traced>(&MemoryStorage::new());
-    let directory = support::directory();
+    let directory = crate::support::directory();
     freed_space_is_reused::<Native>(&RealStorage::new(directory.path()));
 }
 
@@ -247,7 +245,7 @@ fn a_damaged_chunk_and_a_damaged_intent_are_errors() {
 #[test]
 fn many_threads_get_different_blocks() {
     const THREADS: u64 = 8;
-    let directory = support::directory();
+    let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
     let pool: Pool<Native> = create(&storage, 1 << 14);
     let heads = push(&pool, THREADS * 8).unwrap();

@@ -1,7 +1,5 @@
 //! What holds of words, flushes and mappings on every back-end.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
@@ -86,7 +84,7 @@ fn words_change_as_told<B: Backend>(storage: &dyn Storage) {
 #[test]
 fn words_change_as_told_in_memory_and_on_files() {
     words_change_as_told::<Traced>(&MemoryStorage::new());
-    let directory = support::directory();
+    let directory = crate::support::directory();
     words_change_as_told::<Native>(&RealStorage::new(directory.path()));
 }
 
@@ -111,7 +109,7 @@ fn words_stay_where_they_are<B: Backend>(storage: &dyn Storage) {
 #[test]
 fn a_mapping_grows_without_moving_up_to_the_addresses_set_aside() {
     words_stay_where_they_are::<Traced>(&MemoryStorage::new());
-    let directory = support::directory();
+    let directory = crate::support::directory();
     words_stay_where_they_are::<Native>(&RealStorage::new(directory.path()));
 }
 
@@ -146,13 +144,13 @@ fn ranges_are_checked<B: Backend>(storage: &dyn Storage) {
 #[test]
 fn no_word_is_reached_that_is_not_aligned_and_mapped() {
     ranges_are_checked::<Traced>(&MemoryStorage::new());
-    let directory = support::directory();
+    let directory = crate::support::directory();
     ranges_are_checked::<Native>(&RealStorage::new(directory.path()));
 }
 
 #[test]
 fn stores_outlive_the_mapping() {
-    let directory = support::directory();
+    let directory = crate::support::directory();
     let (file, backend) = mapped::<Native>(&RealStorage::new(directory.path()), PersistenceDomain::PageCache);
     backend.store(64, 77);
     drop((file, backend));
@@ -162,7 +160,7 @@ fn stores_outlive_the_mapping() {
 
 #[test]
 fn a_domain_that_the_medium_does_not_have_is_refused() {
-    let directory = support::directory();
+    let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
     let file = new_file(&storage, PAGE);
     let backend = Native::map(file, "/data/pool", PersistenceDomain::Eadr, ADDRESS_SPACE).unwrap();

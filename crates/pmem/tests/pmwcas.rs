@@ -1,7 +1,5 @@
 //! Operations on several words by threads of the system, and descriptors that were damaged.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -68,7 +66,7 @@ fn relink<B: Backend>(pool: &Pool<B>, words: &[u64], number: u64) {
 #[test]
 fn threads_change_overlapping_words_and_readers_see_whole_blocks() {
     const ROUNDS: u64 = 1500;
-    let directory = support::directory();
+    let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
     let (pool, words) = create::<Native>(&storage, 6);
     let is_done = AtomicBool::new(false);

@@ -1,7 +1,5 @@
 //! Creating, opening and closing pools, and files that are not to be opened.
 
-mod support;
-
 use std::sync::Arc;
 
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
@@ -55,7 +53,7 @@ fn root_survives<B: Backend>(storage: &dyn Storage) {
 #[test]
 fn a_pool_keeps_its_root_over_closing_and_dropping() {
     root_survives::<Traced>(&MemoryStorage::new());
-    let directory = support::directory();
+    let directory = crate::support::directory();
     root_survives::<Native>(&RealStorage::new(directory.path()));
 }
 

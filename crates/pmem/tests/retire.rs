@@ -1,7 +1,5 @@
 //! Retiring blocks under readers, and as many intents at a time as anybody wants.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -180,7 +178,7 @@ fn damaged_pages_of_slots_are_errors() {
 #[test]
 fn many_readers_and_writers_never_meet_a_reused_block() {
     const WRITERS: u64 = 3;
-    let directory = support::directory();
+    let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
     let pool: Pool<Native> = create(&storage);
     let (links, intent) = replace(&pool, ROOT, 0);

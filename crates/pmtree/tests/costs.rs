@@ -1,11 +1,9 @@
 //! What operations cost, counted: deterministic, since one thread does them.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{FORMS, options, random};
 use rand::Rng;
-use support::{FORMS, options, random};
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
 use terrane_storage::MemoryStorage;

@@ -1,9 +1,7 @@
 //! Pools that something else has changed: errors or answers, never a panic, a loop, or an access outside of the pool.
 
-mod support;
-
+use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
-use support::{BOTH, FORMS, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};

@@ -2,13 +2,11 @@
 
 #[path = "support/interrupting.rs"]
 mod interrupting;
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 
+use crate::support::{FORMS, Model, configurations, options, random, rect};
 use interrupting::{At, Interrupting, interrupt};
-use support::{FORMS, Model, configurations, options, random, rect};
 use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::Storage;

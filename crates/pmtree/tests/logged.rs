@@ -1,9 +1,7 @@
 //! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
 
-mod support;
-
+use crate::support::{BOTH, grow_and_shrink, options, random, rect, window};
 use rand::Rng;
-use support::{BOTH, grow_and_shrink, options, random, rect, window};
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};

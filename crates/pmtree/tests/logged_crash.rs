@@ -1,9 +1,7 @@
 //! Power losses and kills at any instant of operations of the tree with whole-node logging, and of its recovery.
 
-mod support;
-
-use support::crash::{History, Step, durable_cuts, is_soak, run, sites, steps};
-use support::options;
+use crate::support::crash::{History, Step, durable_cuts, is_soak, run, sites, steps};
+use crate::support::options;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::{LoggedTree, PersistentRTree, Rebalancing, Rect};
 use terrane_storage::crash::{Budget, NameOrder};

@@ -1,8 +1,6 @@
 //! The tree against a list under random operations.
 
-mod support;
-
-use support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
+use crate::support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_storage::MemoryStorage;

@@ -1,12 +1,10 @@
 //! Many threads on one tree: what is promised of searches while others write, and what the tree holds after.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
-use support::{BOTH, FORMS, options, random, rect};
 use terrane_pmem::{Backend, Native, PersistenceDomain};
 use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::RealStorage;
@@ -18,7 +16,7 @@ const PERMANENT: u64 = 400;
 const PASSING: u64 = 1 << 32;
 
 fn with_tree(options: &Options, run: impl FnOnce(&mut FbrTree<2, Native>)) {
-    let directory = support::places::directory();
+    let directory = crate::support::places::directory();
     let storage = RealStorage::new(directory.path());
     run(&mut FbrTree::create(&storage, "tree", options).unwrap());
 }
@@ -108,7 +106,7 @@ fn write_and_read(options: &Options, mode: SearchMode, operations: u64, seed: u6
         let mut expected: Vec<u64> = (0..PERMANENT).chain(left.iter().flat_map(|own| own.keys().copied())).collect();
         expected.sort_unstable();
         let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
-        assert_eq!(support::window(tree, &everything, SearchMode::Validated), expected, "seed {seed}");
+        assert_eq!(crate::support::window(tree, &everything, SearchMode::Validated), expected, "seed {seed}");
         let census = tree.check().unwrap();
         assert_eq!(census.entries, expected.len() as u64, "seed {seed}");
     });
