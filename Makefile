@@ -3,7 +3,6 @@
 CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
-HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: help demo build test loom shuttle lint soak bench
 
@@ -30,13 +29,14 @@ test:
 	$(MAKE) loom
 	$(MAKE) shuttle
 
-# Another configuration of the whole graph. With its target named, what runs while building is not built again.
+# Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
+# two programs ask for.
 loom:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg loom' $(CARGO) test --target $(HOST) -p terrane-lsm -p terrane -p terrane-pmem --lib loom_tests
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-cli -p terrane-lab --lib loom_tests
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTFLAGS='$(RUSTFLAGS) --cfg shuttle' $(CARGO) test --target $(HOST) -p terrane-pmem -p terrane-pmtree --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane-pmem -p terrane-pmtree --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \

@@ -1,7 +1,7 @@
 //! The trees under the model checker: every interleaving of one writer and one reader,
 //! up to a bound on preemptions.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p terrane-lsm --lib loom`
+//! `make loom`
 //!
 //! Nodes are tiny under loom, so that a few writes split leaves and inner nodes. The
 //! slots of nodes are tracked, so a read that no publication ordered fails the test.
