@@ -126,6 +126,9 @@ pub struct ImportArguments {
     /// The first row of a CSV file holds data; columns are called column_1, column_2, and so on.
     #[arg(long)]
     pub no_header: bool,
+    /// Numbers of a CSV file are written like 12,5; otherwise the guess is printed.
+    #[arg(long)]
+    pub decimal_comma: bool,
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,

@@ -44,6 +44,8 @@ pub struct ReadOptions {
     pub header: Header,
     /// CSV: the separator, when it is not to be detected.
     pub separator: Option<u8>,
+    /// CSV: whether numbers are written like `12,5`, when it is not to be detected.
+    pub decimal_comma: Option<bool>,
     /// The column that holds the geometry (WKT, hexadecimal WKB, WKB).
     pub geometry: Option<String>,
     /// The name that a geometry beside the columns of a record (GeoJSON, NDJSON) gets where no

@@ -104,6 +104,23 @@ fn separators_and_decimal_commas_are_detected() {
 }
 
 #[test]
+fn decimal_commas_are_told_by_most_columns_or_given() {
+    let versions = "lon;lat;version\n1,5;2,5;12.5\n2,5;3,5;12.6\n";
+    let whole = read_text("a.csv", versions).expect("valid");
+    assert_eq!(columns(&whole), ["lon: Float64", "lat: Float64", "version: Utf8"]);
+    assert_eq!(floats(&whole, "lon"), [Some(1.5), Some(2.5)]);
+    // As many columns of each kind, and another separator, are not enough of a sign.
+    for text in ["a;b\n1,5;2.5\n", "a|b\n1,5|2\n"] {
+        let file = TestFile::new("a.csv", text);
+        let floats_of_a = |decimal_comma| {
+            let whole = read(&file.path, &ReadOptions { decimal_comma, ..ReadOptions::default() }).expect("valid");
+            columns(&whole)[0] == "a: Float64"
+        };
+        assert!(!floats_of_a(None) && !floats_of_a(Some(false)) && floats_of_a(Some(true)), "{text}");
+    }
+}
+
+#[test]
 fn empty_is_null_and_quoted_empty_is_empty_text() {
     let whole = read_text("a.csv", "a,b,n\nx,,\n\"\",\"\",\"\"\n,y,1\n").expect("valid");
     assert_eq!(texts(&whole, "a"), [Some("x".into()), Some(String::new()), None]);

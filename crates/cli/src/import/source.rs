@@ -30,6 +30,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         y: arguments.lat.clone(),
         planar: arguments.planar,
         header: if arguments.no_header { Header::Absent } else { Header::Present },
+        decimal_comma: arguments.decimal_comma.then_some(true),
         ..ReadOptions::default()
     };
     let Some(schema) = schema else {
@@ -126,9 +127,16 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
             schema.key.name
         )));
     }
-    let flags = [&arguments.lon, &arguments.lat, &arguments.geometry];
     let known: Vec<&str> = schema.geometry.names().collect();
-    match flags.into_iter().flatten().find(|flag| !known.contains(&flag.as_str())) {
+    let flags = match &schema.geometry {
+        GeometryColumn::Point { x, y } => {
+            [(&arguments.lon, Some(x)), (&arguments.lat, Some(y)), (&arguments.geometry, None)]
+        }
+        GeometryColumn::Geometry { name } => {
+            [(&arguments.lon, None), (&arguments.lat, None), (&arguments.geometry, Some(name))]
+        }
+    };
+    match flags.into_iter().find_map(|(flag, column)| flag.as_ref().filter(|flag| Some(*flag) != column)) {
         Some(flag) => Err(Failure::usage(format!(
             "the geometry of dataset {name:?} is in {}, and not in {flag:?}",
             known.join(" and ")

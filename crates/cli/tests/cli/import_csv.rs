@@ -126,3 +126,26 @@ fn a_header_alone_makes_an_empty_dataset() {
     assert_eq!(count(&sandbox.store(), "d"), 0);
     assert!(fs::read_dir(sandbox.store()).expect("a store").next().is_some());
 }
+
+#[test]
+fn flags_that_contradict_the_dataset_are_refused() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("d.csv", "id,a,b\n1,10,20\n");
+    let store = sandbox.store();
+    import(&store, "d", &file, &["--lon", "a", "--lat", "b"]).exits(0);
+    let more = sandbox.write("more.csv", "id,a,b\n2,10,20\n");
+    for flags in [&["--lon", "b", "--lat", "a"][..], &["--geometry", "a"], &["--lon", "a", "--lat", "id"]] {
+        import(&store, "d", &more, flags).exits(2).says("the geometry of dataset \"d\" is in a and b");
+    }
+    import(&store, "d", &more, &["--lon", "a", "--lat", "b"]).exits(0);
+}
+
+#[test]
+fn decimal_commas_are_read_where_the_flag_says_so() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("d.csv", "id;lon;lat;version\n1;10;20;1.5\n2;10,5;20;1.6\n");
+    import(&sandbox.store(), "d", &file, &[]).exits(5).says("10,5");
+    import(&sandbox.store(), "d", &file, &["--decimal-comma"]).exits(0);
+    let found = rows(&sandbox.store(), "d", "id");
+    assert_eq!((&found[1]["lon"], &found[1]["version"]), (&json!(10.5), &json!("1.6")));
+}

@@ -39,7 +39,8 @@ pub(crate) fn detect(input: &Input, options: &ReadOptions) -> Result<Dialect, Fo
         return Err(FormatError::damaged(&input.path, Location::File, "the file is empty"));
     }
     let separator = options.separator.unwrap_or_else(|| detect_separator(sample, is_whole));
-    Ok(Dialect { separator, decimal_comma: separator == b';' && has_decimal_commas(sample) })
+    let decimal_comma = options.decimal_comma.unwrap_or_else(|| separator == b';' && has_decimal_commas(sample));
+    Ok(Dialect { separator, decimal_comma })
 }
 
 /// The separator under which most records have as many fields as the first;
@@ -74,24 +75,31 @@ fn field_counts(sample: &[u8], separator: u8, is_whole: bool) -> Vec<usize> {
     counts
 }
 
-/// Whether numbers are written like `12,5` and none like `12.5`.
+/// Whether more columns have numbers like `12,5` alone than have numbers like `12.5` alone. Where a file has
+/// both, those of the other kind are something else, such as the numbers of versions.
 fn has_decimal_commas(sample: &[u8]) -> bool {
+    #[derive(Clone, Copy, Default)]
+    struct Column {
+        has_comma: bool,
+        has_point: bool,
+    }
     let mut scanner = Scanner::new(sample, b';');
     let mut record = Record::default();
-    let mut commas = 0_u64;
+    let mut columns: Vec<Column> = Vec::new();
     while let Ok(true) = scanner.next(&mut record) {
-        for index in 0..record.len() {
+        columns.resize(columns.len().max(record.len()), Column::default());
+        for (index, column) in columns.iter_mut().enumerate().take(record.len()) {
             let Ok(text) = std::str::from_utf8(record.field(index).0) else {
                 continue;
             };
-            if number::classify(text, false) == NumberClass::Float && text.contains('.') {
-                return false;
-            }
-            let has_comma = text.contains(',');
-            commas += u64::from(has_comma && number::classify(text, true) == NumberClass::Float);
+            let is_float = |decimal_comma| number::classify(text, decimal_comma) == NumberClass::Float;
+            column.has_point |= text.contains('.') && is_float(false);
+            column.has_comma |= text.contains(',') && is_float(true);
         }
     }
-    commas > 0
+    let commas = columns.iter().filter(|column| column.has_comma && !column.has_point).count();
+    let points = columns.iter().filter(|column| column.has_point && !column.has_comma).count();
+    commas > points
 }
 
 /// The column names, from the first record or made up.
