@@ -9,6 +9,7 @@ mod lines;
 mod row;
 mod stop;
 
+use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
@@ -66,6 +67,8 @@ struct Insertion<'a> {
     /// Rows of the dataset's schema that are not written yet.
     pending: Vec<Row>,
     foreign: ForeignMembers,
+    /// Attributes of which it was said how their values are read.
+    noticed: HashSet<String>,
     inserted: u64,
     refused: u64,
 }
@@ -93,6 +96,7 @@ impl<'a> Insertion<'a> {
             dataset,
             pending: Vec::new(),
             foreign: ForeignMembers::default(),
+            noticed: HashSet::new(),
             inserted: 0,
             refused: 0,
         })
@@ -150,6 +154,11 @@ impl<'a> Insertion<'a> {
             Ok(row) => row,
             Err(reason) => return Ok(Err(reason)),
         };
+        for (name, notice) in &row.notices {
+            if self.noticed.insert(name.clone()) {
+                self.messages.warn(format_args!("line {}: column {name:?}: {notice}", line.number));
+            }
+        }
         if (self.dataset.is_none() || row.changes_schema())
             && let Err(reason) = self.prepare_for(&row, &schema)?
         {

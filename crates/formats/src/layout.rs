@@ -47,7 +47,10 @@ impl Layout {
                     GeometryColumns::Column { name } if name == column.name => Role::Geometry,
                     GeometryColumns::Coordinates { x, y } if x == column.name || y == column.name => Role::Coordinate,
                     _ => match options.column_type_for(column.name, column.observed) {
-                        Some(column_type) => Role::Value(column_type),
+                        Some(column_type) => {
+                            warnings.extend(column.observed.timestamp_warning(column.name, column_type));
+                            Role::Value(column_type)
+                        }
                         None => {
                             let column_type = column.observed.column_type();
                             warnings.extend(column.observed.warning(column.name, column_type));
@@ -64,7 +67,7 @@ impl Layout {
 
 /// What the options name comes first, then a geometry that the records carry,
 /// then a column of WKT or WKB, then a pair of coordinates.
-fn find_geometry(
+pub(crate) fn find_geometry(
     path: &Path,
     seen: &[ColumnSeen<'_>],
     options: &ReadOptions,
@@ -121,7 +124,7 @@ pub(crate) fn named_geometry(
 }
 
 /// `name`, or `name` with a number that makes it differ from all that are taken.
-pub(crate) fn unique_name(name: &str, is_taken: impl Fn(&String) -> bool) -> String {
+pub fn unique_name(name: &str, is_taken: impl Fn(&String) -> bool) -> String {
     let mut candidate = name.to_string();
     let mut number = 2_u32;
     while is_taken(&candidate) {

@@ -40,6 +40,7 @@ pub use geometry::parse_geometry;
 pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
 pub use json::{ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};
+pub use layout::unique_name;
 pub use source::{
     BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, ReadOptions, RejectedRow,
     Source,

@@ -118,8 +118,8 @@ pub(crate) struct Observed {
     nested: u64,
     has_negative: bool,
     has_inexact_integer: bool,
-    has_month_first: bool,
-    has_cut: bool,
+    /// What the first timestamp with a notice says of how it is read.
+    timestamp_notice: Option<&'static str>,
     /// Whether the column's name is one of a geometry.
     may_be_geometry: bool,
     geometry_texts: u64,
@@ -160,8 +160,7 @@ impl Observed {
         } else if parse_date(text).is_ok() {
             self.dates += 1;
         } else if let Ok(timestamp) = parse_timestamp(text) {
-            self.has_month_first |= timestamp.month_first;
-            self.has_cut |= timestamp.is_cut;
+            self.timestamp_notice = self.timestamp_notice.or(timestamp.notice());
             if timestamp.has_zone {
                 self.timestamps_utc += 1;
             } else {
@@ -200,7 +199,13 @@ impl Observed {
                     self.floats += 1;
                 }
             }
-            Value::String(text) => self.free_text(row, text),
+            Value::String(text) => {
+                // It may be one for the dataset that the file goes to.
+                if self.timestamp_notice.is_none() {
+                    self.timestamp_notice = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice());
+                }
+                self.free_text(row, text);
+            }
             Value::Array(_) | Value::Object(_) => self.nested += 1,
         }
     }
@@ -281,14 +286,14 @@ impl Observed {
     pub(crate) fn warning(&self, name: &str, column_type: ColumnType) -> Option<String> {
         match column_type {
             ColumnType::Utf8 => self.text_warning(name),
-            ColumnType::Timestamp if self.has_month_first => {
-                Some(format!("column {name:?}: dates with slashes are read as month/day/year"))
-            }
-            ColumnType::Timestamp | ColumnType::TimestampUtc if self.has_cut => {
-                Some(format!("column {name:?}: digits beyond the microsecond are cut off"))
-            }
-            _ => None,
+            _ => self.timestamp_warning(name, column_type),
         }
+    }
+
+    /// The same for texts of timestamps, whether the type was found or given.
+    pub(crate) fn timestamp_warning(&self, name: &str, column_type: ColumnType) -> Option<String> {
+        let is_timestamp = matches!(column_type, ColumnType::Timestamp | ColumnType::TimestampUtc);
+        self.timestamp_notice.filter(|_| is_timestamp).map(|notice| format!("column {name:?}: {notice}"))
     }
 
     fn text_warning(&self, name: &str) -> Option<String> {

@@ -255,6 +255,16 @@ fn integers_that_a_float_cannot_hold_stay_exact_or_are_refused() {
 }
 
 #[test]
+fn a_geometry_that_is_always_null_leaves_the_place_to_coordinates() {
+    let whole = read_text("a.ndjson", "{\"lon\":1,\"lat\":2,\"geometry\":null}\n").expect("valid");
+    assert_eq!(columns(&whole), ["lon: Float64", "lat: Float64"]);
+    let without = read_text("a.ndjson", "{\"id\":1,\"geometry\":null}\n").expect("valid");
+    assert_eq!(columns(&without), ["id: Int64", "geometry: Binary"]);
+    let with = read_text("a.ndjson", format!("{{\"lon\":1,\"lat\":2,\"geometry\":null}}\n{{\"geometry\":{POINT}}}\n"));
+    assert_eq!(with.expect("valid").source.geometry, GeometryColumns::Column { name: "geometry".into() });
+}
+
+#[test]
 fn a_geometry_beside_the_columns_gets_the_name_that_it_has_in_the_dataset() {
     let file = TestFile::new("a.ndjson", "{\"id\":1,\"geometry\":{\"type\":\"Point\",\"coordinates\":[1,2]}}\n");
     let named = |own: Option<&str>| ReadOptions {

@@ -59,6 +59,17 @@ pub fn parse_date(text: &str) -> Result<i32, &'static str> {
     i32::try_from(days).map_err(|_| "the year is out of range")
 }
 
+impl Timestamp {
+    /// What its writer should know about how the text was read.
+    pub fn notice(&self) -> Option<&'static str> {
+        match self {
+            Self { month_first: true, .. } => Some("dates with slashes are read as month/day/year"),
+            Self { is_cut: true, .. } => Some("digits beyond the microsecond are cut off"),
+            _ => None,
+        }
+    }
+}
+
 /// Reads `YYYY-MM-DD[(T| )HH:MM[:SS[.fraction]][zone]]` or `M/D/YYYY H:MM[:SS[.fraction]][ (AM|PM)]`.
 ///
 /// A zone is `Z`, ` UTC` or `±HH[[:]MM]`. Digits of the fraction beyond microseconds are cut; second 60

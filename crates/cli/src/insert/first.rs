@@ -5,14 +5,12 @@ use terrane::schema::{Column, GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, K
 use terrane::{CoordinateSystem, Key};
 use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_strict};
 
-use super::row::column_type_of;
+use super::row::{FEATURE_ID_COLUMN, column_type_of, id_attribute};
 
 /// Names of members that are keys.
 const KEY_NAMES: [&str; 2] = ["key", "id"];
 /// Name of the column that geometries go to.
 const GEOMETRY_COLUMN: &str = "geometry";
-/// Name of the column that the ids of features go to.
-const FEATURE_ID_COLUMN: &str = "id";
 
 /// The schema that a record calls for; `text` is what it was parsed from.
 pub fn schema_of(record: &JsonRecord, text: &str, planar: bool) -> Result<Schema, String> {
@@ -23,8 +21,10 @@ pub fn schema_of(record: &JsonRecord, text: &str, planar: bool) -> Result<Schema
         false => CoordinateSystem::LonLat,
     };
     let mut columns = Vec::new();
-    for (name, value) in &record.fields {
-        let is_taken = *name == key.name || geometry.names().any(|taken| taken == name);
+    let id = id_attribute(record, &key.name)?;
+    let fields = record.fields.iter().map(|(name, value)| (name.as_str(), value));
+    for (name, value) in fields.chain(id.iter().map(|(name, value)| (name.as_str(), *value))) {
+        let is_taken = name == key.name || geometry.names().any(|taken| taken == name);
         if let Some(column_type) = column_type_of(value).filter(|_| !is_taken) {
             columns.push(Column::new(name, column_type));
         }

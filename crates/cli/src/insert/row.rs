@@ -4,9 +4,13 @@ use serde_json::Value as Json;
 use terrane::record::{GeometryRef, RowGeometry};
 use terrane::schema::{Column, ColumnType, GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Key, Value};
-use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_geometry};
+use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_geometry, unique_name};
+use terrane_literal::parse_timestamp;
 use terrane_space::Point;
 use terrane_space::geometry::{as_point, point_wkb};
+
+/// Name of the column that the ids of features go to.
+pub const FEATURE_ID_COLUMN: &str = "id";
 
 /// Bytes of a point without Z and M as WKB.
 const POINT_WKB_BYTES: usize = 21;
@@ -27,6 +31,8 @@ pub struct Row {
     pub added: Vec<Column>,
     /// Attributes of integers of which this record has a fraction.
     pub widened: Vec<String>,
+    /// What its writer should know about how values were read, with the attribute.
+    pub notices: Vec<(String, &'static str)>,
 }
 
 /// The type of a new column for a value; `None` for null, which tells nothing.
@@ -46,6 +52,11 @@ pub fn column_type_of(value: &Json) -> Option<ColumnType> {
 
 /// Fits a record to a schema, or says why it cannot be taken.
 pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row, String> {
+    if let Some((name, id)) = id_attribute(&record, &schema.key.name)? {
+        let id = id.clone();
+        record.fields.push((name, id));
+        record.id = None;
+    }
     let key = key_of(&record, schema)?;
     let Geometry { wkb, members } = Geometry::of(&record, schema)?;
     let is_taken =
@@ -58,6 +69,7 @@ pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row
         values: Vec::with_capacity(record.fields.len()),
         added: Vec::new(),
         widened: Vec::new(),
+        notices: Vec::new(),
     };
     // Values are moved, as they may be long.
     for ((name, json), _) in record.fields.drain(..).zip(taken).filter(|(_, is_taken)| !is_taken) {
@@ -106,23 +118,46 @@ impl Row {
                     }
                 }
             }
-            (_, json) => Value::from_json(&json, column_type).map_err(|error| error.to_string())?,
+            (_, json) => {
+                if let (ColumnType::Timestamp { .. }, Json::String(text)) = (column_type, &json)
+                    && let Some(notice) = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice())
+                {
+                    self.notices.push((name.to_owned(), notice));
+                }
+                Value::from_json(&json, column_type).map_err(|error| error.to_string())?
+            }
         };
         self.values.push((name.to_owned(), value));
         Ok(())
     }
 }
 
+/// The id of a feature that is not its key, as an attribute, which it is for an import too.
+pub fn id_attribute<'a>(record: &'a JsonRecord, key_name: &str) -> Result<Option<(String, &'a Json)>, String> {
+    let Some(id) = &record.id else {
+        return Ok(None);
+    };
+    match member(record, FEATURE_ID_COLUMN) {
+        Some(member) if member == id => Ok(None),
+        Some(member) if key_name == FEATURE_ID_COLUMN => {
+            Err(format!("the feature's id is {id}, its property {key_name:?} is {member}"))
+        }
+        _ if member(record, key_name).is_none_or(Json::is_null) => Ok(None),
+        _ => {
+            let name = unique_name(FEATURE_ID_COLUMN, |name| member(record, name).is_some());
+            Ok(Some((name, id)))
+        }
+    }
+}
+
+fn member<'a>(record: &'a JsonRecord, name: &str) -> Option<&'a Json> {
+    record.fields.iter().find(|(field, _)| field == name).map(|(_, json)| json)
+}
+
 /// The member of the key column's name, else the id of a feature.
 fn key_of(record: &JsonRecord, schema: &Schema) -> Result<Option<Key>, String> {
     let name = &schema.key.name;
-    let member = record.fields.iter().find(|(field, _)| field == name).map(|(_, json)| json);
-    if let (Some(member), Some(id)) = (member, &record.id)
-        && member != id
-        && name == "id"
-    {
-        return Err(format!("the feature's id is {id}, its property {name:?} is {member}"));
-    }
+    let member = member(record, name);
     match member.or(record.id.as_ref()) {
         Some(Json::Null) | None if schema.key.generated => Ok(None),
         Some(Json::Null) | None => {

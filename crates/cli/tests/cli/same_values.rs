@@ -54,6 +54,65 @@ fn a_value_is_taken_alike_by_insert_and_import() {
     }
 }
 
+/// What is lost of a text, or could be read in two ways, is said once a column, also where the column's type
+/// is that of the dataset.
+#[test]
+fn instants_that_are_cut_or_have_slashes_are_told_of() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "d", &sandbox.write("d.csv", DATASET), &[]).exits(0);
+    let cut = "column \"utc\": digits beyond the microsecond are cut off";
+    let slashes = "column \"local\": dates with slashes are read as month/day/year";
+    let record = |id: u32| {
+        json!({"id": id, "lon": 0, "lat": 0, "utc": "2024-01-01T00:00:00.1234567Z", "local": "3/4/2024 1:30"})
+            .to_string()
+            + "\n"
+    };
+    let csv = "id,lon,lat,utc,local\n5,0,0,2024-01-01T00:00:00.1234567Z,3/4/2024 1:30\n";
+    let answers = [
+        insert(&store, "d", record(1) + &record(2), &[]).exits(0),
+        import(&store, "d", &sandbox.write("d.ndjson", record(3) + &record(4)), &[]).exits(0),
+        import(&store, "d", &sandbox.write("d.csv", csv), &[]).exits(0),
+    ];
+    for answer in answers {
+        assert_eq!(answer.stderr.matches(cut).count(), 1, "{}", answer.stderr);
+        assert_eq!(answer.stderr.matches(slashes).count(), 1, "{}", answer.stderr);
+    }
+    let exact = json!({"id": 9, "lon": 0, "lat": 0, "utc": "2024-01-01T00:00:00.1234560Z", "text": "1/1/2020 1:00"});
+    let answer = insert(&store, "d", format!("{exact}\n"), &[]).exits(0);
+    assert!(!answer.stderr.contains("column"), "{}", answer.stderr);
+}
+
+/// The id of a feature whose key is a property is an attribute.
+#[test]
+fn ids_of_features_are_kept_alike() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let feature = |id: &str, properties: &str| {
+        format!(
+            "{{\"type\":\"Feature\",\"id\":{id},\"properties\":{{{properties}}},\
+             \"geometry\":{{\"type\":\"Point\",\"coordinates\":[1,2]}}}}\n"
+        )
+    };
+    let plain = feature("\"way/7\"", "\"key\":1");
+    let both = feature("8", "\"key\":2,\"id\":\"a\"");
+    for (number, features) in
+        [plain.clone(), both.clone(), both.clone() + &feature("9", "\"key\":3,\"id\":\"b\"")].iter().enumerate()
+    {
+        let dataset = |face: &str| format!("{face}{number}");
+        let file = sandbox.write("f.geojsonl", features);
+        import(&store, &dataset("import"), &file, &["--key", "key"]).exits(0);
+        insert(&store, &dataset("insert"), features, &[]).exits(0);
+        assert_eq!(rows(&store, &dataset("insert"), "key"), rows(&store, &dataset("import"), "key"), "{features}");
+    }
+    // Into a dataset that has its columns, and where the id is the key.
+    insert(&store, "insert0", feature("\"way/8\"", "\"key\":2"), &[]).exits(0);
+    assert_eq!(rows(&store, "insert0", "key")[1]["id"], json!("way/8"));
+    insert(&store, "keyed", feature("5", "\"n\":1"), &[]).exits(0);
+    assert_eq!(rows(&store, "keyed", "id")[0]["id"], json!(5));
+    insert(&store, "keyed", feature("6", "\"id\":7"), &[]).exits(5).says("the feature's id is 6");
+}
+
 /// The type of a new column does not depend on how its numbers are written, nor on who brings them.
 #[test]
 fn a_number_is_an_integer_however_it_is_written() {

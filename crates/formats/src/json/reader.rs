@@ -15,7 +15,7 @@ use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::geometry::GeometryReader;
 use crate::input::Input;
-use crate::layout::{ColumnSeen, Layout, unique_name};
+use crate::layout::{ColumnSeen, Layout, find_geometry, unique_name};
 use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, json_scalar, schema_of};
 use crate::source::{Batch, BatchReader, GeometryColumns, Opened, ReadOptions};
 use crate::types::Observed;
@@ -94,6 +94,8 @@ struct Survey {
     id: Observed,
     has_id: bool,
     has_geometry: bool,
+    /// Of those without a place: whether a record says that it has none.
+    has_null_geometry: bool,
     foreign: ForeignMembers,
     row_count: u64,
     good_count: u64,
@@ -104,7 +106,8 @@ struct Survey {
 impl Survey {
     fn take(&mut self, input: &Input, row: u64, record: &RawRecord) -> Result<(), FormatError> {
         self.good_count += 1;
-        self.has_geometry |= record.geometry != RawGeometry::Absent;
+        self.has_geometry |= !matches!(record.geometry, RawGeometry::Absent | RawGeometry::Null);
+        self.has_null_geometry |= record.geometry == RawGeometry::Null;
         self.foreign.note(&record.foreign);
         if let Some(id) = &record.id {
             self.has_id = true;
@@ -167,9 +170,13 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
         return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}")));
     }
-    let has_geometry = survey.has_geometry || format != Format::Ndjson;
     let seen: Vec<ColumnSeen<'_>> =
         survey.names.iter().zip(&survey.observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
+    // A geometry that is always null does not keep records from having their places in coordinates.
+    let has_other_geometry =
+        || find_geometry(&input.path, &seen, options, false).is_ok_and(|found| found != GeometryColumns::None);
+    let is_of_nulls = survey.has_null_geometry && !has_other_geometry();
+    let has_geometry = survey.has_geometry || is_of_nulls || format != Format::Ndjson;
     let mut layout = Layout::new(&input.path, &seen, options, has_geometry)?;
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
     if survey.has_id {
