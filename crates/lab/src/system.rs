@@ -75,6 +75,11 @@ pub trait Reader {
     /// Visits the `k` nearest points by straight-line distance.
     fn nearest(&self, from: Location, k: usize, visit: &mut Visitor<'_>) -> Result<()>;
 
+    /// Reads every record whole, in any order.
+    fn records(&self, _visit: &mut dyn FnMut(&Record)) -> Result<()> {
+        bail!("this system keeps no records")
+    }
+
     /// Bytes each part of the instance takes, [`SPATIAL_INDEX`] among them; empty when it cannot tell.
     fn footprint(&self) -> Result<Vec<(String, u64)>>;
 
@@ -118,6 +123,16 @@ pub trait Writer: Send + Sync {
     fn bytes_per_insert(&self) -> Option<u64> {
         None
     }
+}
+
+/// Number and id-sum of all records, read whole.
+pub fn count_and_sum_of_records(reader: &dyn Reader) -> Result<(u64, u64)> {
+    let (mut count, mut sum) = (0_u64, 0_u64);
+    reader.records(&mut |record| {
+        count += 1;
+        sum = sum.wrapping_add(record.id as u64);
+    })?;
+    Ok((count, sum))
 }
 
 /// Number and id-sum of the points in a window.

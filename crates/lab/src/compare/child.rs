@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::measure;
 use crate::running::Running;
-use crate::system::{Reader, count_and_sum};
+use crate::system::{Reader, count_and_sum, count_and_sum_of_records};
 use crate::systems;
 use crate::workload::{EXTENT, Points, Window};
 
@@ -47,7 +47,7 @@ pub struct Task {
 pub enum Kind {
     /// Build an instance from a Parquet file.
     Build,
-    /// Open an instance and read everything in it.
+    /// Open an instance and read every record.
     Scan,
     /// Open an instance and merge its components.
     Compact,
@@ -71,6 +71,9 @@ impl Kind {
 
 /// Records given to one batch while a log is filled.
 pub const BATCH: usize = 10_000;
+/// Records that a child is asked to insert as batches, at most: few enough for one memory component under
+/// 64 MiB, so that no flush spares the replay.
+pub const BATCHED_MAX: usize = 50_000;
 /// Single inserts a child makes at most; a parent kills it long before.
 pub const SINGLES: usize = 100_000;
 /// What an ingesting child prints when its batches are durable.
@@ -106,7 +109,7 @@ pub fn run(task: &Task, out: &mut dyn Write) -> Result<()> {
         }
         Kind::Scan => {
             let reader = system.open_reader(&task.dir)?;
-            describe_content(&mut figures, reader.as_ref())?;
+            insert_content(&mut figures, count_and_sum_of_records(reader.as_ref())?);
             finish(&mut figures, cpu, wall)?;
         }
         Kind::Compact => {
@@ -142,10 +145,13 @@ fn finish(figures: &mut Map<String, Value>, cpu: std::time::Duration, wall: Inst
 }
 
 fn describe_content(figures: &mut Map<String, Value>, reader: &dyn Reader) -> Result<()> {
-    let (count, sum) = count_and_sum(reader, &EXTENT)?;
-    figures.insert("count".into(), json!(count));
-    figures.insert("id_sum".into(), json!(sum));
+    insert_content(figures, count_and_sum(reader, &EXTENT)?);
     Ok(())
+}
+
+fn insert_content(figures: &mut Map<String, Value>, (count, id_sum): (u64, u64)) {
+    figures.insert("count".into(), json!(count));
+    figures.insert("id_sum".into(), json!(id_sum));
 }
 
 fn ingest(task: &Task, out: &mut dyn Write) -> Result<()> {

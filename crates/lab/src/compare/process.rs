@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::child::{Kind, Task};
+use super::child::{BATCHED, BATCHED_MAX, Figures, Kind, Task};
 use super::{Emit, Laboratory, TERRANE, describe, progress};
 use crate::measure;
 use crate::parquet_file;
@@ -130,23 +130,28 @@ fn folder_bytes(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Peaks of the tasks that touch everything: import, full query in a second process, merge.
+/// Peaks of the tasks that touch everything: import, full query by a second process, the same beside a writer
+/// whose records are in its log alone, merge.
 pub fn memory(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let points = laboratory.points()?;
     let folder = laboratory.folder()?;
     let file = folder.path().join("points.parquet");
     parquet_file::write(points, &file)?;
     let mut table = Table::new("memory", format!("Peak resident memory with {} points", points.len()));
-    table.note("each task in a process of its own; scan: a second process opens the store and reads everything");
+    table
+        .note("each task in a process of its own; full query: a second process opens the store and reads every record");
+    table.note(format!("beside a writer: the same while another process, with {BATCHED_MAX} records more, inserts"));
     progress("memory peaks");
     let params = json!({"points": points.len()});
     for system in laboratory.with_role(Role::Reopen) {
         let name = system.name();
         let folder = laboratory.folder()?;
         let import = build_task(system, folder.path(), &file).figures()?;
-        let scan = Task::new(Kind::Scan, name, folder.path()).figures()?;
-        scan.expect_content(points.len() as u64, points.id_sum())?;
-        for (metric, figures) in [("import", &import), ("scan", &scan)] {
+        let scan = Task::new(Kind::Scan, name, folder.path());
+        let query = scan.figures()?;
+        query.expect_content(points.len() as u64, points.id_sum())?;
+        let beside = beside_a_writer(&scan, points.len())?;
+        for (metric, figures) in [("import", &import), ("full query", &query), ("beside a writer", &beside)] {
             table.figure(name, &params, metric, figures.number("peak_bytes")?, "bytes");
         }
         if system.roles().contains(&Role::Compact) {
@@ -159,10 +164,24 @@ pub fn memory(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
             table.figure(name, &params, "merge", peak, "bytes");
         }
     }
-    for metric in ["import", "scan", "merge"] {
+    for metric in ["import", "full query", "beside a writer", "merge"] {
         table.target(TERRANE, metric, Bound::AtMost(PEAK_BYTES), "bytes");
     }
     emit(table)
+}
+
+/// The figures of a scan of the instance while another process inserts into it.
+fn beside_a_writer(scan: &Task, points: usize) -> Result<Figures> {
+    let first_id = i64::try_from(points)?;
+    let ingest = Task { kind: Kind::Ingest, first_id, batched: BATCHED_MAX, ..scan.clone() };
+    let mut running = ingest.start()?;
+    ensure!(running.line()?.as_deref() == Some(BATCHED), "{} ended before its batches were durable", scan.system);
+    let figures = scan.figures()?;
+    let (count, _) = figures.content()?;
+    let certain = (points + BATCHED_MAX) as u64;
+    ensure!(count >= certain, "{} showed {count} records of {certain} that were durable", scan.system);
+    running.kill()?;
+    Ok(figures)
 }
 
 /// Used by the section that kills processes, which needs a built instance too.

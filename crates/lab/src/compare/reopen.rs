@@ -3,15 +3,13 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::child::{BATCHED, Figures, Kind, SINGLES, Task};
+use super::child::{BATCHED, BATCHED_MAX, Figures, Kind, SINGLES, Task};
 use super::process::build_for_reopen;
 use super::{Emit, Laboratory, TERRANE, describe, progress};
 use crate::report::{Bound, Table};
 use crate::system::{Role, System};
 use crate::workload::Points;
 
-/// Few enough for one memory component under 64 MiB, so that no flush spares the replay.
-const BATCHED_MAX: usize = 50_000;
 const ACKNOWLEDGED: usize = 500;
 
 /// Fills a store, kills the process that inserts, opens the store again and checks what it holds.
@@ -22,6 +20,7 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     table.note(format!(
         "then {batched} records in batches and single durable inserts until killed; every acknowledged one is there"
     ));
+    table.note("the bound on the first answer is one for 10 M points: --only reopen --points 10000000");
     describe(&mut table, laboratory.with_role(Role::Reopen));
     let params = json!({"points": points.len(), "batched": batched});
     for system in laboratory.with_role(Role::Reopen) {

@@ -33,7 +33,8 @@ impl System for GeoIndex {
 
 struct Tree {
     tree: RTree<f64>,
-    ids: Vec<i64>,
+    /// The ids of its items, where they are not the items' own numbers: a program whose ids are those looks nothing up.
+    ids: Option<Vec<i64>>,
 }
 
 impl Tree {
@@ -44,7 +45,13 @@ impl Tree {
             let Location { x, y } = record.location;
             builder.add(x, y, x, y);
         }
-        Ok(Self { tree: builder.finish::<HilbertSort>(), ids: points.id.clone() })
+        let are_numbers = points.id.iter().zip(0..).all(|(&id, number)| id == number);
+        Ok(Self { tree: builder.finish::<HilbertSort>(), ids: (!are_numbers).then(|| points.id.clone()) })
+    }
+
+    #[inline]
+    fn id(&self, item: u32) -> i64 {
+        self.ids.as_ref().map_or_else(|| item.into(), |ids| ids[item as usize])
     }
 }
 
@@ -56,7 +63,7 @@ impl Reader for Trees {
     fn window(&self, window: &Window, visit: &mut Visitor<'_>) -> Result<()> {
         for part in &self.trees {
             for item in part.tree.search(window.x0, window.y0, window.x1, window.y1) {
-                visit(part.ids[item as usize]);
+                visit(part.id(item));
             }
         }
         Ok(())
@@ -65,7 +72,7 @@ impl Reader for Trees {
     fn nearest(&self, from: Location, k: usize, visit: &mut Visitor<'_>) -> Result<()> {
         if let [part] = self.trees.as_slice() {
             for item in part.tree.neighbors(from.x, from.y, Some(k), None) {
-                visit(part.ids[item as usize]);
+                visit(part.id(item));
             }
             return Ok(());
         }
@@ -79,7 +86,7 @@ impl Reader for Trees {
             let neighbours = part
                 .tree
                 .neighbors_with_callbacks(NeighborsOptions::k(k), squared, |_, corners| Some(squared(corners)));
-            found.extend(neighbours.into_iter().map(|(item, distance)| (distance, part.ids[item as usize])));
+            found.extend(neighbours.into_iter().map(|(item, distance)| (distance, part.id(item))));
         }
         found.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         found.into_iter().take(k).for_each(|(_, id)| visit(id));

@@ -35,6 +35,7 @@ const WINDOW: &str = "
     SELECT point.id, point.x, point.y FROM p JOIN point ON point.id = p.id
     WHERE p.x1 >= ?1 AND p.x0 <= ?2 AND p.y1 >= ?3 AND p.y0 <= ?4
       AND point.x BETWEEN ?1 AND ?2 AND point.y BETWEEN ?3 AND ?4";
+const RECORDS: &str = "SELECT id, time, x, y FROM point";
 
 /// Half-width of the first window a nearest query tries, about right in the dense parts of the workload.
 const FIRST_REACH: f64 = 0.01;
@@ -168,6 +169,17 @@ impl Reader for Database {
             }
             reach *= 2.0;
         }
+    }
+
+    fn records(&self, visit: &mut dyn FnMut(&Record)) -> Result<()> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(RECORDS)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let location = Location { x: row.get(2)?, y: row.get(3)? };
+            visit(&Record { id: row.get(0)?, time_us: row.get(1)?, location });
+        }
+        Ok(())
     }
 
     fn footprint(&self) -> Result<Vec<(String, u64)>> {

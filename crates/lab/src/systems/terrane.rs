@@ -9,10 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use arrow_array::{Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{
-    CoordinateSystem, Dataset, Durability, Error, Key, KeyRef, MergePolicy, OnConflict, Options, Snapshot, Store, Value,
+    CoordinateSystem, Dataset, Durability, Error, Key, KeyRef, MergePolicy, OnConflict, Options, Query, Snapshot,
+    Store, Value,
 };
 use terrane_formats::ReadOptions;
 
@@ -224,6 +227,21 @@ impl<S: Borrow<Store>> Reader for View<S> {
         Ok(self.snapshot.visit_nearest(from.x, from.y, k, |key, _| hand_on(key, visit))?)
     }
 
+    fn records(&self, visit: &mut dyn FnMut(&Record)) -> Result<()> {
+        let mut rows = self.snapshot.query(&Query::new())?;
+        while let Some(batch) = rows.next_batch()? {
+            let ids = column(&batch, "id")?.as_primitive::<Int64Type>();
+            let xs = column(&batch, "x")?.as_primitive::<Float64Type>();
+            let ys = column(&batch, "y")?.as_primitive::<Float64Type>();
+            let times = column(&batch, "time")?.as_primitive::<TimestampMicrosecondType>();
+            for row in 0..batch.num_rows() {
+                let location = Location { x: xs.value(row), y: ys.value(row) };
+                visit(&Record { id: ids.value(row), time_us: times.value(row), location });
+            }
+        }
+        Ok(())
+    }
+
     fn footprint(&self) -> Result<Vec<(String, u64)>> {
         let info = self.store.borrow().info()?;
         let indexes = info.datasets.into_iter().flat_map(|dataset| dataset.indexes);
@@ -240,6 +258,10 @@ impl<S: Borrow<Store>> Reader for View<S> {
         let info = self.store.borrow().info().ok()?;
         Some(Replay { records: info.replayed_entries?, wall_s: info.replay_s? })
     }
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
+    batch.column_by_name(name).with_context(|| format!("the rows have no column {name}"))
 }
 
 /// The dataset's keys are int64, so every key there is is handed on.
