@@ -40,7 +40,7 @@ fn values(figures: &[Value], system: &str, metric: &str) -> Vec<f64> {
 fn insertions_cost_the_same_each_time() {
     let run = || figures("fbr/insert-cost", &["--count", "1000", "--fan-outs", "55,183"]);
     let (first, again) = (run(), run());
-    for system in ["in-place", "copy-on-write", "logging"] {
+    for system in ["in-place", "copy-on-write", "self-validating", "logging"] {
         for metric in ["lines flushed", "fences", "bytes stored", "bits flipped", "media blocks"] {
             assert_eq!(values(&first, system, metric), values(&again, system, metric), "{system} {metric}");
             assert_eq!(values(&first, system, metric).len(), 2, "{system} {metric}");
@@ -56,12 +56,14 @@ fn insertions_cost_the_same_each_time() {
 }
 
 /// Of 1000 insertions into nodes of 55 and of 183 entries.
-const EXPECTED_COSTS: [(&str, &str, [f64; 2]); 7] = [
+const EXPECTED_COSTS: [(&str, &str, [f64; 2]); 9] = [
     ("in-place", "lines flushed", [3.104, 2.743]),
     ("in-place", "fences", [2.183, 2.05]),
     ("in-place", "media blocks", [0.619, 0.52]),
     ("copy-on-write", "lines flushed", [3.979, 3.432]),
     ("copy-on-write", "bits flipped", [495.035, 487.882]),
+    ("self-validating", "lines flushed", [2.104, 1.743]),
+    ("self-validating", "fences", [1.183, 1.05]),
     ("logging", "lines flushed", [73.316, 200.263]),
     ("logging", "bytes stored", [4518.384, 12654.656]),
 ];
@@ -81,7 +83,7 @@ fn reflushes_are_counted_at_each_checkpoint() {
 fn range_queries_find_the_same_in_all_trees_and_read_lines() {
     let figures = figures("fbr/range-query", &["--count", "2000", "--fan-outs", "55,503", "--queries", "20"]);
     let hits = values(&figures, "in-place", "hits");
-    for system in ["in-place", "copy-on-write", "logging"] {
+    for system in ["in-place", "copy-on-write", "self-validating", "logging"] {
         assert_eq!(values(&figures, system, "hits"), hits);
         assert!(values(&figures, system, "cpu").iter().all(|&cpu| cpu > 0.0));
     }

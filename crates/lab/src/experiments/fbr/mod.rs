@@ -11,7 +11,9 @@ use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, Counted, Pool, Traced};
-use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistenceDomain, PersistentRTree, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{
+    FbrTree, LeafForm, LoggedTree, Options, PersistenceDomain, PersistentRTree, Rebalancing, Rect, SearchMode,
+};
 use terrane_storage::Storage;
 
 use super::{Experiment, Setup};
@@ -76,16 +78,19 @@ pub enum Split {
 enum Kind {
     InPlace,
     CopyOnWrite,
+    /// In place, with leaves whose entries validate themselves.
+    SelfValidating,
     Logging,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::InPlace, Self::CopyOnWrite, Self::Logging];
+    const ALL: [Self; 4] = [Self::InPlace, Self::CopyOnWrite, Self::SelfValidating, Self::Logging];
 
     fn name(self) -> &'static str {
         match self {
             Self::InPlace => "in-place",
             Self::CopyOnWrite => "copy-on-write",
+            Self::SelfValidating => "self-validating",
             Self::Logging => "logging",
         }
     }
@@ -109,7 +114,11 @@ impl Shape {
             fan_out: self.fan_out,
             rebalancing: match self.kind {
                 Kind::CopyOnWrite => Rebalancing::CopyOnWrite,
-                Kind::InPlace | Kind::Logging => Rebalancing::InPlace,
+                Kind::InPlace | Kind::SelfValidating | Kind::Logging => Rebalancing::InPlace,
+            },
+            leaves: match self.kind {
+                Kind::SelfValidating => LeafForm::SelfValidating,
+                Kind::InPlace | Kind::CopyOnWrite | Kind::Logging => LeafForm::Bitmap,
             },
             split: match self.split {
                 Split::Quadratic => terrane_pmtree::Split::Quadratic,
@@ -130,7 +139,7 @@ impl Shape {
 
 impl Setup {
     /// The trees of one node size.
-    fn shapes(&self, fan_out: usize) -> [Shape; 3] {
+    fn shapes(&self, fan_out: usize) -> [Shape; 4] {
         Kind::ALL.map(|kind| self.shape(kind, fan_out))
     }
 
@@ -157,7 +166,9 @@ impl<B: Backend> Tree<B> {
     fn create(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Self> {
         let options = shape.options(domain);
         Ok(match shape.kind {
-            Kind::InPlace | Kind::CopyOnWrite => Self::Fbr(Box::new(FbrTree::create(storage, NAME, &options)?)),
+            Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => {
+                Self::Fbr(Box::new(FbrTree::create(storage, NAME, &options)?))
+            }
             Kind::Logging => Self::Logged(Box::new(LoggedTree::create(storage, NAME, &options)?)),
         })
     }
@@ -165,7 +176,9 @@ impl<B: Backend> Tree<B> {
     fn open(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Self> {
         let options = shape.options(domain);
         Ok(match shape.kind {
-            Kind::InPlace | Kind::CopyOnWrite => Self::Fbr(Box::new(FbrTree::open(storage, NAME, &options)?)),
+            Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => {
+                Self::Fbr(Box::new(FbrTree::open(storage, NAME, &options)?))
+            }
             Kind::Logging => Self::Logged(Box::new(LoggedTree::open(storage, NAME, &options)?)),
         })
     }
