@@ -48,6 +48,9 @@ pub struct PartitionState {
     pub id: u32,
     /// Changes up to this sequence number are in disk components, of all indexes.
     pub flushed_sequence: u64,
+    /// Counts the bulk loads, whose records are in no log.
+    #[serde(default)]
+    pub loads: u64,
     /// Its indexes.
     pub indexes: Vec<IndexState>,
 }
@@ -139,6 +142,22 @@ impl Manifest {
         let checksum = crc32c::crc32c(&bytes[16..]);
         bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
         Ok(bytes)
+    }
+
+    /// Whether a later manifest of the store has the same content in other places: between them, records were
+    /// flushed and components merged, but nothing came or changed that the log does not have.
+    pub fn has_content_of(&self, later: &Self) -> bool {
+        let partitions_agree = |(ours, theirs): (&PartitionState, &PartitionState)| {
+            (ours.id, ours.loads, ours.indexes.len()) == (theirs.id, theirs.loads, theirs.indexes.len())
+        };
+        let datasets_agree = |(ours, theirs): (&DatasetState, &DatasetState)| {
+            (ours.id, &ours.name, &ours.catalog) == (theirs.id, &theirs.name, &theirs.catalog)
+                && ours.partitions.len() == theirs.partitions.len()
+                && ours.partitions.iter().zip(&theirs.partitions).all(partitions_agree)
+        };
+        self.store_id == later.store_id
+            && self.datasets.len() == later.datasets.len()
+            && self.datasets.iter().zip(&later.datasets).all(datasets_agree)
     }
 
     /// The dataset of an id.

@@ -17,6 +17,7 @@ use terrane::{
     CoordinateSystem, Error, Geometry, Importer, Key, OnConflict, Options, Query, Record, RefusedRow, Result, Store,
     Value,
 };
+use terrane_lsm::manifest::Manifest;
 use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
 
 fn store() -> (MemoryStorage, Store) {
@@ -169,6 +170,31 @@ fn records_without_geometry_are_kept_and_not_indexed() {
     let placed = model.values().filter(|record| record.geometry.is_some()).count() as u64;
     let everywhere = Query::new().window(-100.0, -100.0, 100.0, 100.0);
     assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&everywhere).unwrap(), placed);
+}
+
+/// The manifest tells which numbers the records of each component have, imported ones among them.
+#[test]
+fn components_tell_the_numbers_of_their_records() {
+    let (disk, store) = store();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let (mut rng, _) = seeded(71);
+    let ranges = || -> Vec<Vec<(u64, u64)>> {
+        let manifest = Manifest::read(&disk).unwrap().unwrap();
+        let indexes = manifest.datasets.iter().flat_map(|dataset| &dataset.partitions).flat_map(|part| &part.indexes);
+        indexes.map(|index| index.components.iter().map(|meta| meta.statistics.sequence).collect()).collect()
+    };
+    for key in 0..2 {
+        dataset.insert(&record(&mut rng, Key::Int(key), true)).unwrap();
+    }
+    dataset.flush().unwrap();
+    let imported: Vec<Record> = (10..13).map(|key| record(&mut rng, Key::Int(key), true)).collect();
+    import(&store, &imported).unwrap();
+    assert_eq!(ranges(), vec![vec![(3, 3), (1, 2)]; 2]);
+    // Also for who opens them, and merged with others.
+    drop((dataset, store));
+    let store = Store::open_on(Arc::new(disk.clone()), small_options()).unwrap();
+    store.dataset(MAIN).unwrap().compact().unwrap();
+    assert_eq!(ranges(), vec![vec![(1, 3)]; 2]);
 }
 
 #[test]

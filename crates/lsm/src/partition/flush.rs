@@ -156,7 +156,8 @@ impl Partition {
 
     /// Adds components that were loaded in bulk, one of each index, as the newest. The caller
     /// has flushed everything that is older, and lets no writer in between; `before_visible` is called
-    /// when `change` and the components are durable and nobody sees the components yet. After an error
+    /// when `change` and the components are durable and nobody sees the components yet. What their own
+    /// descriptions cannot know is said here: that all of their records have this number. After an error
     /// the files are not in the manifest, unless [`ManifestFile::has_failed`] says that they may be.
     pub fn install_loaded(
         &self,
@@ -166,15 +167,18 @@ impl Partition {
         change: impl FnOnce(&mut Manifest) -> Result<()>,
         before_visible: impl FnOnce(),
     ) -> Result<()> {
-        let parts = self.open_parts(workshop, metas)?;
+        let mut metas = metas.to_vec();
+        metas.iter_mut().for_each(|meta| meta.statistics.sequence = (sequence, sequence));
+        let parts = self.open_parts(workshop, &metas)?;
         // The active generation is empty; its successor begins after the loaded records.
         let active = Generation::new(&self.indexes, sequence)?;
         workshop.step(|manifest| {
             change(manifest)?;
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence;
+            state.loads += 1;
             for (index, meta) in state.indexes.iter_mut().zip(metas) {
-                index.components.insert(0, meta.clone());
+                index.components.insert(0, meta);
             }
             manifest.last_sequence = manifest.last_sequence.max(sequence);
             Ok(())

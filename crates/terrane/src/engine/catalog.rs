@@ -9,7 +9,7 @@ use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::{NumberedIndex, Partition};
 use terrane_storage::Storage;
-use terrane_storage::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, RwLock};
+use terrane_storage::sync::{AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
 use super::row_numbers::RowNumbers;
@@ -90,8 +90,6 @@ pub(crate) struct DatasetHandle {
     pub definitions: Vec<IndexDefinition>,
     /// Writers hold it shared; an import installs its records holding it alone.
     pub gate: RwLock<()>,
-    /// Imports that were installed since the dataset was opened. Changes under the gate held alone.
-    pub imports: AtomicU64,
     /// Bytes of its memory components that the engine counts. Changes under `memory_noting`.
     pub memory_noted: AtomicUsize,
     pub memory_noting: Mutex<()>,
@@ -132,7 +130,6 @@ impl DatasetHandle {
             history: ArcSwap::from_pointee(catalog.history),
             definitions: catalog.indexes,
             gate: RwLock::new(()),
-            imports: AtomicU64::new(0),
             memory_noted: AtomicUsize::new(0),
             memory_noting: Mutex::new(()),
             row_numbers: RowNumbers::new(),
@@ -174,7 +171,7 @@ impl Engine {
             catalog.indexes.iter().map(|definition| IndexState { id: definition.id, components: Vec::new() }).collect();
         let catalog = serde_json::to_value(&catalog)
             .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
-        let partition = PartitionState { id: PARTITION, flushed_sequence: 0, indexes };
+        let partition = PartitionState { id: PARTITION, flushed_sequence: 0, loads: 0, indexes };
         let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
         Ok(DatasetState { id, name: name.into(), catalog, partitions: vec![partition] })
     }

@@ -13,12 +13,11 @@ mod runs;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
+use terrane_lsm::disk::{ComponentMeta, Statistics};
 use terrane_lsm::manifest::{DatasetState, Manifest};
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
-use terrane_storage::sync::Ordering;
 
 use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
 use super::widen::not_exact;
@@ -200,7 +199,7 @@ impl Importer {
 
     fn finish_ascending(&mut self) -> Result<()> {
         if let Some(builder) = self.ascending.take() {
-            let run = builder.finish((0, 0))?;
+            let run = builder.finish(Statistics::LOADED)?;
             self.files.add(&run);
             self.ascending_run = Some(run);
         }
@@ -256,7 +255,8 @@ impl Importer {
         let primary = self.merge_runs(on_refused)?;
         let engine = self.engine.clone();
         let component = Arc::new(BTreeComponent::open(engine.workshop.file(&primary)?)?);
-        let spatial = load_spatial(&engine.workshop, &self.schema, component.clone(), engine.shares.work, (0, 0))?;
+        let spatial =
+            load_spatial(&engine.workshop, &self.schema, component.clone(), engine.shares.work, Statistics::LOADED)?;
         self.files.add(&spatial);
         let report = ImportReport {
             records: primary.statistics.entries,
@@ -311,19 +311,18 @@ impl Importer {
             exists = true;
             Ok(builder.push(&entry.key, false, 0, entry.value)?)
         })?;
-        let primary = builder.finish((0, 0))?;
+        let primary = builder.finish(Statistics::LOADED)?;
         self.files.add(&primary);
         Ok(primary)
     }
 
     /// The version to compare with; notes what it has.
     fn look(&mut self) -> Arc<Version> {
-        let imports = self.handle.imports.load(Ordering::Acquire);
         // Before the version, which then has all changes up to this number.
         let sequence = self.engine.visibility.visible();
         let version = self.handle.partition.version();
         let files = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
-        self.look = Look { imports, sequence, files };
+        self.look = Look { sequence, files };
         version
     }
 
@@ -388,7 +387,6 @@ impl Importer {
                 files.give_away(metas);
             }
             installed?;
-            handle.imports.fetch_add(1, Ordering::Release);
             if !engine.datasets.load().contains_key(&handle.name) {
                 engine.publish(handle.clone());
             }
@@ -418,10 +416,7 @@ impl Importer {
     fn check_written_meanwhile(&self, primary: &Arc<BTreeComponent>) -> Result<()> {
         let Some((first, last)) = primary.key_range() else { return Ok(()) };
         let now = self.handle.partition.version();
-        let imports = self.handle.imports.load(Ordering::Acquire);
-        for part in
-            now.components[PRIMARY as usize].iter().filter(|part| !self.look.has_seen(part.file().meta(), imports))
-        {
+        for part in now.components[PRIMARY as usize].iter().filter(|part| !self.look.has_seen(part.file().meta())) {
             let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
             while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
                 // An old version may lie there of a key that is deleted by now.
@@ -441,8 +436,6 @@ impl Importer {
 /// What an import has compared its keys with.
 #[derive(Debug, Default)]
 struct Look {
-    /// Imports that had been installed.
-    imports: u64,
     /// All changes up to this number were there.
     sequence: u64,
     /// Components of the primary that were there.
@@ -451,8 +444,7 @@ struct Look {
 
 impl Look {
     /// Whether everything in a component was there, be it in other components that were merged since.
-    /// Records of imports do not count in a component's numbers, so another import since leaves that open.
-    fn has_seen(&self, meta: &ComponentMeta, imports: u64) -> bool {
-        self.files.contains(&meta.file_id) || (imports == self.imports && meta.statistics.sequence.1 <= self.sequence)
+    fn has_seen(&self, meta: &ComponentMeta) -> bool {
+        self.files.contains(&meta.file_id) || meta.statistics.sequence.1 <= self.sequence
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, Entry};
+use terrane_lsm::disk::{ComponentMeta, Statistics};
 use terrane_lsm::partition::Workshop;
 
 use crate::Result;
@@ -68,7 +68,7 @@ impl RunBuffer {
         for record in &entries {
             builder.push(self.key(record), false, sequence_of_row(record.row), self.value(record))?;
         }
-        let run = builder.finish((0, 0))?;
+        let run = builder.finish(Statistics::LOADED)?;
         entries.clear();
         self.entries = entries;
         self.bytes.clear();
@@ -118,7 +118,7 @@ pub(super) fn merge(workshop: &Workshop, runs: &[ComponentMeta]) -> Result<Compo
     visit_runs(workshop, runs, &mut |entry| {
         Ok(builder.push(&entry.key, false, entry.begin.unwrap_or(0), entry.value)?)
     })?;
-    Ok(builder.finish((0, 0))?)
+    Ok(builder.finish(Statistics::LOADED)?)
 }
 
 /// Goes over the entries of runs in the order of their keys, and of equal keys in that of the
