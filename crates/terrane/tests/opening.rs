@@ -1,11 +1,14 @@
 //! What an opening leaves that does not succeed, and a store that is dropped: nothing that keeps
 //! others out.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::support::hook::HookedStorage;
-use crate::support::workload::{MAIN, first_schema};
-use terrane::{Error, LogOptions, Options, Query, Record, Store, Value};
+use crate::support::keys_of;
+use crate::support::workload::{MAIN, batch, first_schema};
+use terrane::schema::{Column, ColumnType};
+use terrane::{Error, Key, LogOptions, Options, Query, Record, Store, Value};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, LockKind, MemoryStorage, OpenMode, RealStorage, Storage};
 
 const SESSIONS: i64 = 3;
@@ -131,5 +134,118 @@ fn a_lock_without_a_whole_number_is_held_by_an_unknown_process() {
         let refused = Store::open_on(storage, options(false)).err();
         let Some(Error::Locked { pid }) = refused else { panic!("{refused:?}") };
         assert_eq!(pid, wanted, "{text:?}");
+    }
+}
+
+fn record(key: i64) -> Record {
+    Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)])
+}
+
+fn keys(store: &Store, name: &str) -> Vec<i64> {
+    let snapshot = store.dataset(name).unwrap().snapshot();
+    let mut keys: Vec<i64> = keys_of(&snapshot, &Query::new())
+        .into_iter()
+        .map(|key| match key {
+            Key::Int(key) => key,
+            other => panic!("{other}"),
+        })
+        .collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A writer that flushes each time that a reader looks at the manifest, and merges when it has opened the
+/// components, changes nothing for it.
+#[test]
+fn a_reader_does_not_wait_for_flushes_and_merges() {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(disk.clone(), Options::default()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let (looks, merges) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for round in 0..3 {
+        let hooked = Arc::new(HookedStorage::new(disk.clone()));
+        let (writer, looks, merges) = (dataset.clone(), looks.clone(), merges.clone());
+        let (known, looks_before) = (keys(&store, MAIN), looks.load(Ordering::Relaxed));
+        let counted = looks.clone();
+        hooked.on_opened(move |name| {
+            if name == "MANIFEST" {
+                let key = counted.fetch_add(1, Ordering::Relaxed) as i64;
+                writer.insert(&record(key)).unwrap();
+                writer.flush().unwrap();
+            } else if name.ends_with(".log") {
+                merges.fetch_add(1, Ordering::Relaxed);
+                writer.compact().unwrap();
+            }
+        });
+        let reader = Store::open_read_only_on(hooked.clone(), Options::default()).unwrap();
+        hooked.unhook();
+        let looked = looks.load(Ordering::Relaxed) - looks_before;
+        assert!(looked <= 4, "the reader looked {looked} times at the manifest in round {round}");
+        let found = keys(&reader, MAIN);
+        assert!(known.iter().all(|key| found.contains(key)), "{known:?} were there, {found:?} are found");
+        let everywhere = Query::new().window(-180.0, -90.0, 180.0, 90.0);
+        let by_place = reader.dataset(MAIN).unwrap().snapshot().count(&everywhere).unwrap();
+        assert_eq!(by_place, found.len() as u64);
+    }
+    assert!(merges.load(Ordering::Relaxed) >= 3);
+}
+
+/// What comes while a reader replays, and is in no log, has come for it too if anything has that came after it.
+#[test]
+fn a_reader_shows_nothing_that_came_after_an_import_or_a_change_of_schema_without_it() {
+    type Change = fn(&Store);
+    let changes: [(&str, Change); 4] = [
+        ("import", |store| {
+            let mut importer = store.importer(MAIN, first_schema()).unwrap();
+            let rows = batch(&importer.schema().clone(), &[record(100)]);
+            importer.push(&rows).unwrap();
+            importer.finish(&mut |row| Err(row.error)).unwrap();
+        }),
+        ("column", |store| {
+            let column = Column::new("more", ColumnType::Int64);
+            store.dataset(MAIN).unwrap().add_column(column).unwrap();
+        }),
+        ("widening", |store| {
+            let dataset = store.dataset(MAIN).unwrap();
+            let name = dataset
+                .schema()
+                .columns
+                .iter()
+                .find(|column| column.column_type == ColumnType::Int64)
+                .unwrap()
+                .name
+                .clone();
+            dataset.widen_column(&name).unwrap();
+        }),
+        ("dataset", |store| {
+            store.create_dataset("other", first_schema()).unwrap().insert(&record(100)).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let store = Arc::new(Store::open_on(disk.clone(), Options::default()).unwrap());
+        store.create_dataset(MAIN, first_schema()).unwrap().insert(&record(1)).unwrap();
+        let hooked = Arc::new(HookedStorage::new(disk));
+        let (writer, mut done) = (store.clone(), false);
+        hooked.on_opened(move |name| {
+            // The manifest has been read, and the segment is not yet replayed.
+            if name.ends_with(".log") && !std::mem::replace(&mut done, true) {
+                change(&writer);
+                let dataset = writer.dataset(MAIN).unwrap();
+                let mut record = record(101);
+                let types = dataset.schema().columns.clone();
+                record.values = types.iter().map(|_| Value::Null).collect();
+                dataset.insert(&record).unwrap();
+            }
+        });
+        let reader = Store::open_read_only_on(hooked.clone(), Options::default()).unwrap();
+        hooked.unhook();
+        let schemas = [&reader, &*store].map(|store| store.dataset(MAIN).unwrap().schema());
+        assert_eq!(schemas[0], schemas[1], "{what}");
+        assert_eq!(keys(&reader, MAIN), keys(&store, MAIN), "{what}");
+        let names =
+            |store: &Store| store.info().unwrap().datasets.into_iter().map(|dataset| dataset.name).collect::<Vec<_>>();
+        assert_eq!(names(&reader), names(&store), "{what}");
+        assert!(keys(&reader, MAIN).contains(&101), "{what}");
     }
 }

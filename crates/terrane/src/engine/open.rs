@@ -105,20 +105,32 @@ impl Engine {
         loop {
             let before = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
             let opened = Self::open_reader(&storage, &options, shares, &before);
-            // What was opened is of one piece only if the manifest is still the same. If it is
-            // not, files may have gone and segments may have been recycled in between. To look before the
-            // replay would not do: the writer goes on in the segment that is read, and what it writes after an
-            // import or a change of the schema needs the manifest that came with it.
+            // Only now, and not before the replay: the writer goes on in the segment that is read, and what it writes
+            // after an import or a change of the schema needs the manifest that came with it.
             let after = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
-            if after.generation == before.generation && after.store_id == before.store_id {
-                return opened;
-            }
-            attempts += 1;
-            if attempts == READER_ATTEMPTS {
-                return opened
-                    .and(Err(Error::Failed("the store changes faster than it can be opened for reading".into())));
+            let is_same = after.generation == before.generation && after.store_id == before.store_id;
+            match opened {
+                Ok(engine) if is_same || engine.is_of_one_piece(&before, &after) => return Ok(engine),
+                // Files may have gone, and segments begun anew, in between.
+                Err(error) if is_same => return Err(error),
+                opened => {
+                    attempts += 1;
+                    if attempts == READER_ATTEMPTS {
+                        let reason = "the store changes faster than it can be opened for reading";
+                        return opened.and(Err(Error::Failed(reason.into())));
+                    }
+                }
             }
         }
+    }
+
+    /// Whether what a reader opened by the manifest `before` is one state of the store although another
+    /// one has come since. Flushes and merges move records from the log into components and from these into
+    /// others: the reader has the old ones open, and holds the segments of the log, which are a chain from the first that
+    /// is needed. Only where it found none of them must they not have been given up just before.
+    fn is_of_one_piece(&self, before: &Manifest, after: &Manifest) -> bool {
+        let has_log = self.tail.as_ref().is_none_or(|tail| tail.segments() > 0);
+        before.has_content_of(after) && (has_log || before.low_water == after.low_water)
     }
 
     fn open_reader(
