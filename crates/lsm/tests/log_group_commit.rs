@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 
-use crate::log_support::hook::HookedStorage;
+use crate::log_support::gate::{Gate, gated};
 use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
@@ -179,98 +179,4 @@ fn a_panic_in_the_storage_refuses_all_who_wait() {
         assert!(error.to_string().contains("panicked"), "{error}");
     });
     assert!(matches!(log.append(b"late"), Err(Error::Poisoned { .. })));
-}
-
-/// Lets syncs pass or makes them wait.
-#[derive(Debug, Default)]
-struct Gate {
-    state: Mutex<GateState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct GateState {
-    closed: bool,
-    panics: bool,
-    waiting: usize,
-}
-
-impl Gate {
-    fn close(&self) {
-        self.state.lock().unwrap().closed = true;
-    }
-
-    fn open(&self) {
-        self.state.lock().unwrap().closed = false;
-        self.changed.notify_all();
-    }
-
-    fn open_with_panic(&self) {
-        self.state.lock().unwrap().panics = true;
-        self.open();
-    }
-
-    fn wait_until_one_waits(&self) {
-        let state = self.state.lock().unwrap();
-        drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
-    }
-
-    fn pass(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.waiting += 1;
-        self.changed.notify_all();
-        let mut state = self.changed.wait_while(state, |state| state.closed).unwrap();
-        state.waiting -= 1;
-        let panics = state.panics;
-        drop(state);
-        assert!(!panics, "of the test");
-    }
-}
-
-/// Storage whose syncs pass a gate.
-fn gated(inner: Arc<dyn Storage>, gate: Arc<Gate>) -> Arc<dyn Storage> {
-    Arc::new(HookedStorage::wrapping(inner, move |inner| Arc::new(GatedFile { inner, gate: gate.clone() })))
-}
-
-#[derive(Debug)]
-struct GatedFile {
-    inner: Arc<dyn File>,
-    gate: Arc<Gate>,
-}
-
-type StorageResult<T> = terrane_storage::Result<T>;
-
-impl File for GatedFile {
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> StorageResult<()> {
-        self.inner.read_exact_at(buffer, offset)
-    }
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> StorageResult<()> {
-        self.inner.write_all_at(bytes, offset)
-    }
-    fn len(&self) -> StorageResult<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, length: u64) -> StorageResult<()> {
-        self.inner.set_len(length)
-    }
-    fn allocate(&self, length: u64) -> StorageResult<()> {
-        self.inner.allocate(length)
-    }
-    fn sync_data(&self) -> StorageResult<()> {
-        self.gate.pass();
-        std::thread::yield_now();
-        self.inner.sync_data()
-    }
-    fn try_lock(&self, kind: LockKind) -> StorageResult<bool> {
-        self.inner.try_lock(kind)
-    }
-    fn unlock(&self) -> StorageResult<()> {
-        self.inner.unlock()
-    }
-    fn has_name(&self) -> StorageResult<bool> {
-        self.inner.has_name()
-    }
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
 }

@@ -1,6 +1,7 @@
 //! What the tests of the log share.
 #![allow(dead_code, reason = "every test file uses its part")]
 
+pub mod gate;
 pub mod hook;
 
 use std::sync::Arc;

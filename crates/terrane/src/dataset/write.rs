@@ -129,10 +129,12 @@ impl Dataset {
         // Under the key's lock the newest version is the one to change, visible to others or not.
         let old = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
         let old_rect = match (&old, change) {
+            // No answer rests on a change whose sync has failed while this one waited for the key.
             (Some(_), Change::Insert(_)) => {
+                self.engine.check_writable()?;
                 return Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? });
             }
-            (None, Change::Delete) => return Ok(false),
+            (None, Change::Delete) => return self.engine.check_writable().map(|()| false),
             (Some(stored), _) => self.stored_rect(stored)?,
             (None, _) => None,
         };

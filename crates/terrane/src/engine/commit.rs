@@ -2,7 +2,7 @@
 
 use terrane_lsm::operation;
 
-use super::{Admitted, DatasetHandle, Engine};
+use super::{Admitted, DatasetHandle, Engine, Visibility};
 use crate::{Error, Result};
 
 /// What the commit latch protects: the order of commits.
@@ -21,6 +21,21 @@ pub(crate) struct Committed {
     pub sequence: u64,
     /// Where the log ends with it; 0 without a log.
     pub end_lsn: u64,
+}
+
+/// Has the store refuse writes if the thread panics that has taken a number, so that nobody waits for it.
+pub(super) struct Abandoned<'a> {
+    pub visibility: &'a Visibility,
+    /// The thread, with its article.
+    pub what: &'static str,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.visibility.fail(&Error::Poisoned { cause: format!("{} panicked", self.what) });
+        }
+    }
 }
 
 impl Engine {
@@ -49,6 +64,7 @@ impl Engine {
             break (sequence, end_lsn, generation);
         };
         // The entry has its number, so from here on it must be applied or the store must stop.
+        let _abandoned = Abandoned { visibility: &self.visibility, what: "a thread that writes" };
         let apply = || -> terrane_lsm::Result<()> {
             let (_, operations) = operation::decode(entry)?;
             for operation in operations {
@@ -98,6 +114,7 @@ impl Engine {
     /// Makes the log durable up to a position below which all entries up to `sequence` lie.
     fn sync_to(&self, sequence: u64, end_lsn: u64) -> Result<()> {
         if let Some(log) = &self.log {
+            let _abandoned = Abandoned { visibility: &self.visibility, what: "a thread that syncs" };
             if let Err(error) = log.sync_to(end_lsn) {
                 let error = Error::from(error);
                 self.visibility.fail(&error);
@@ -124,6 +141,7 @@ impl Engine {
             latch.next_sequence += 1;
             (sequence, self.log.as_ref().map_or(0, |log| log.end_lsn()))
         };
+        let _abandoned = Abandoned { visibility: &self.visibility, what: "a thread that imports" };
         let result = self
             .sync_to(sequence, end_lsn)
             .and_then(|()| self.visibility.wait(sequence - 1))

@@ -11,6 +11,7 @@ use terrane_lsm::log::{Log, LogPosition};
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
+use super::commit::Abandoned;
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
 
@@ -442,20 +443,20 @@ fn reason_of(panic: &(dyn Any + Send)) -> String {
 }
 
 fn flush_loop(engine: &Weak<Engine>) {
-    /// Has the store refuse writes if a flush panics, so that nobody waits for a thread that is gone.
-    struct Abandoned<'a>(&'a Engine);
-    impl Drop for Abandoned<'_> {
+    /// Wakes those who wait for flushes if this thread panics; the store refuses writes then.
+    struct Waking<'a>(&'a Engine);
+    impl Drop for Waking<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                let cause = "the thread that flushes panicked".into();
-                self.0.visibility.fail(&Error::Poisoned { cause });
                 let _state = self.0.maintenance.state.lock();
                 self.0.maintenance.changed.notify_all();
             }
         }
     }
     while let Some(engine) = engine.upgrade() {
-        let _abandoned = Abandoned(&engine);
+        // Dropped after the other, which says why they are woken.
+        let _waking = Waking(&engine);
+        let _abandoned = Abandoned { visibility: &engine.visibility, what: "the thread that flushes" };
         {
             let mut state = engine.maintenance.state.lock();
             while !state.flush_wanted && !state.stopping {
