@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use crate::support::small_options;
 use crate::support::workload::{MAIN, first_schema};
+use arrow_array::RecordBatch;
 use terrane::{
-    AtomicBatch, Dataset, Durability, Error, Key, LogOptions, OnConflict, Options, Query, Record, Store, Value,
+    AtomicBatch, BatchOutcome, Dataset, Durability, Error, Key, LogOptions, OnConflict, Options, Query, Record, Store,
+    Value,
 };
-use terrane_storage::MemoryStorage;
-use terrane_storage::crash::{Controller, DiskEvent, Event};
+use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
 
 /// The memory components' share of the memory limit.
 const SHARE: usize = terrane::MEMORY_LIMIT_MIN / 8 * 3;
 const TEXT_LENGTH: usize = 64 << 10;
+/// Of texts of this length, 2 MiB.
+const LONG_BATCH_ROWS: i64 = 32;
 
 fn fill(dataset: &Dataset, bytes: usize) -> AtomicBatch<'_> {
     let mut batch = dataset.atomic_batch();
@@ -57,21 +61,50 @@ fn a_batch_that_would_fill_the_memory_components_is_refused_whole() {
     }
 }
 
+fn long_store(storage: Arc<dyn Storage>) -> (Store, Dataset, RecordBatch) {
+    let log = LogOptions { segment_size: 16 << 20, first_segment_size: 16 << 20, spare_segments: 0 };
+    let store = Store::open_on(storage, Options { log, ..small_options() }).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let record =
+        |key: i64| Record::at(key, key as f64 / 1e6, 1.0, vec![Value::Utf8("t".repeat(TEXT_LENGTH)), Value::Int(key)]);
+    let records: Vec<Record> = (0..LONG_BATCH_ROWS).map(record).collect();
+    let batch = crate::support::workload::batch(&dataset.schema(), &records);
+    (store, dataset, batch)
+}
+
 /// What the log holds until it is synced counts too.
 #[test]
 fn rows_of_a_long_batch_are_written_before_they_fill_the_memory() {
     let controller = Controller::new();
-    let log = LogOptions { segment_size: 16 << 20, first_segment_size: 16 << 20, spare_segments: 0 };
-    let store = Store::open_on(controller.storage(), Options { log, ..small_options() }).unwrap();
-    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
-    let record =
-        |key: i64| Record::at(key, key as f64 / 1e6, 1.0, vec![Value::Utf8("t".repeat(TEXT_LENGTH)), Value::Int(key)]);
-    let records: Vec<Record> = (0..32).map(record).collect();
-    let batch = crate::support::workload::batch(&dataset.schema(), &records);
+    let (_store, dataset, batch) = long_store(controller.storage());
     let before = controller.events();
-    assert_eq!(dataset.write_batch(&batch, OnConflict::Refuse).unwrap().keys.len(), records.len());
+    assert_eq!(dataset.write_batch(&batch, OnConflict::Refuse).unwrap().keys.len(), batch.num_rows());
     let is_sync = |event: &&Event| matches!(event, Event::Disk(DiskEvent::Sync { .. }));
     let syncs = controller.log()[before..].iter().filter(is_sync).count();
-    // 2 MiB of texts, and a working memory of which a quarter is half of one.
+    // The working memory is such that a quarter of it is half of a MiB.
     assert!((3..=8).contains(&syncs), "{syncs}");
+}
+
+/// Of a batch that fails late, the rows are told that were durable before.
+#[test]
+fn keys_that_a_long_batch_has_acknowledged_are_told_after_a_failure() {
+    let mut told = Vec::new();
+    for at in 1..=3 {
+        let controller = Controller::new();
+        let storage = Arc::new(FaultyStorage::new(controller.storage()));
+        let (_store, dataset, batch) = long_store(storage.clone());
+        storage.arm(FaultPlan { at, fault: Fault::SyncFailure, persistent: true });
+        let mut outcome = BatchOutcome::default();
+        let error = dataset.write_batch_into(&batch, OnConflict::Refuse, &mut outcome).unwrap_err();
+        assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+        told.push(outcome.keys.len());
+        let budget = Budget { exhaustive_pending: 0, samples: 2, ..Budget::default() };
+        for image in controller.images(controller.events(), &budget, 1) {
+            let after = Store::open_on(image.storage(), small_options()).unwrap();
+            let snapshot = after.dataset(MAIN).unwrap().snapshot();
+            let lost = outcome.keys.iter().find(|key| snapshot.get(key).unwrap().is_none());
+            assert_eq!(lost, None, "{}", image.describe());
+        }
+    }
+    assert!(told[0] == 0 && told[1] > 0 && told[1] < told[2] && told[2] < LONG_BATCH_ROWS as usize, "{told:?}");
 }

@@ -1,6 +1,7 @@
 //! Records without keys are numbered above every key that is there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::support::{schema, small_options};
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
@@ -98,4 +99,36 @@ fn numbers_go_on_above_keys_of_imports_and_atomic_batches() {
     changes.delete(&Key::Int(40)).unwrap();
     changes.commit().unwrap();
     assert_eq!(next(), [Key::Int(13)]);
+}
+
+/// A number that another takes as a key between its choice and its use is not the end of a record without a key.
+#[test]
+fn numbers_that_others_use_as_keys_are_passed_over() {
+    let (_store, dataset) = store_of(KeyType::Int64);
+    let (next, is_over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // What the other thread is about to take.
+                match dataset.insert(&with_key(Key::Int(next.load(Ordering::Relaxed)))) {
+                    Ok(()) | Err(terrane::Error::DuplicateKey { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        let mut refused = Vec::new();
+        for _ in 0..300 {
+            let outcome = dataset.write_batch(&batch(None, 2), OnConflict::Refuse);
+            refused.extend(outcome.as_ref().map_or_else(
+                |error| vec![error.to_string()],
+                |outcome| outcome.refused.iter().map(|row| row.error.to_string()).collect(),
+            ));
+            if let Some(Key::Int(last)) = outcome.ok().and_then(|outcome| outcome.keys.last().cloned()) {
+                next.store(last + 1, Ordering::Relaxed);
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        refused
+    });
+    assert_eq!(refused, Vec::<String>::new());
 }

@@ -2,11 +2,12 @@
 
 use arrow_array::RecordBatch;
 use terrane_lsm::search;
+use terrane_space::Rect;
 
 use super::Dataset;
 use super::write::Change;
 use crate::batch::BatchRecords;
-use crate::engine::{Committed, PRIMARY};
+use crate::engine::{Committed, Engine, PRIMARY};
 use crate::key::{Key, check_length};
 use crate::locks::{Acquire, Frame};
 use crate::{Error, Result};
@@ -28,6 +29,45 @@ pub struct RefusedRow {
     pub row: usize,
     /// Why.
     pub error: Error,
+}
+
+/// A batch on its way.
+struct Writing<'e> {
+    frame: Frame<'e>,
+    /// The last commit that is not acknowledged yet.
+    last: Option<Committed>,
+    /// How many keys of the outcome are acknowledged.
+    durable: usize,
+    /// Where the log ended when an acknowledgement had last waited for it, or with the first row: until then it
+    /// holds what is appended in memory.
+    begun_at: Option<u64>,
+}
+
+impl Writing<'_> {
+    /// Bytes that the log holds in memory of the rows.
+    fn bytes(&self) -> u64 {
+        let last = self.last.map_or(0, |committed| committed.end_lsn);
+        last.saturating_sub(self.begun_at.unwrap_or(last))
+    }
+
+    fn acknowledge(&mut self, engine: &Engine, outcome: &BatchOutcome) -> Result<()> {
+        self.begun_at = self.last.map(|committed| committed.end_lsn).or(self.begun_at);
+        acknowledge(engine, &mut self.last, &mut self.durable, outcome)
+    }
+}
+
+/// Waits for the last commit, with which the keys so far are durable.
+fn acknowledge(
+    engine: &Engine,
+    last: &mut Option<Committed>,
+    durable: &mut usize,
+    outcome: &BatchOutcome,
+) -> Result<()> {
+    if let Some(committed) = last.take() {
+        engine.acknowledge(committed)?;
+        *durable = outcome.keys.len();
+    }
+    Ok(())
 }
 
 /// What became of the rows of a batch.
@@ -73,81 +113,86 @@ impl Dataset {
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
         *outcome = BatchOutcome::default();
-        let mut frame = Frame::new(&self.engine.locks);
-        let mut last = None;
-        let written = self.write_rows(&mut rows, on_conflict, &mut frame, &mut last, outcome);
+        let mut writing = Writing { frame: Frame::new(&self.engine.locks), last: None, durable: 0, begun_at: None };
+        let written = self.write_rows(&mut rows, on_conflict, &mut writing, outcome);
         // Also where a row failed: the rows before it are synced before their locks are given back.
-        let acknowledged = last.map_or(Ok(()), |committed| self.engine.acknowledge(committed));
-        if acknowledged.is_err() {
-            outcome.keys.clear();
-        }
+        let acknowledged = writing.acknowledge(&self.engine, outcome);
+        outcome.keys.truncate(writing.durable);
         written.and(acknowledged)
     }
 
-    /// Writes rows until one fails. `last` is the last commit that is not acknowledged yet.
-    fn write_rows(
-        &self,
+    /// Writes rows until one fails.
+    fn write_rows<'e>(
+        &'e self,
         rows: &mut BatchRecords<'_>,
         on_conflict: OnConflict,
-        frame: &mut Frame<'_>,
-        last: &mut Option<Committed>,
+        writing: &mut Writing<'e>,
         outcome: &mut BatchOutcome,
     ) -> Result<()> {
-        let key_type = self.schema().key.key_type;
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        // Where the log ended when an acknowledgement had last waited for it, or with the first row: until then it holds
-        // what is appended in memory.
-        let mut written = None;
         for row in 0..rows.rows() {
             key.clear();
             value.clear();
-            let encoded = rows.encode_row(row, &mut key, &mut value).map_err(Error::from).and_then(|geometry| {
-                if !rows.has_keys() {
-                    self.generate_key(&mut key)?;
-                }
-                check_length(&key)?;
-                Ok(geometry)
+            let encoded = rows.encode_row(row, &mut key, &mut value).map_err(Error::from);
+            let rect = encoded.map(|geometry| geometry.rect());
+            let written = rect.and_then(|rect| match on_conflict {
+                _ if !rows.has_keys() => self.write_numbered(&value, rect, writing, outcome),
+                OnConflict::Replace => self.write_row(&key, Change::Upsert(&value), rect, writing, outcome),
+                OnConflict::Refuse => self.write_row(&key, Change::Insert(&value), rect, writing, outcome),
             });
-            let geometry = match encoded {
-                Ok(geometry) => geometry,
-                Err(error) if error.is_refusal() => {
-                    outcome.refused.push(RefusedRow { row, error });
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let hash = self.lock_hash(&key);
-            if frame.acquire(hash) == Acquire::MustWait {
-                frame
-                    .commit_then_wait(hash, || {
-                        last.take().map_or(Ok(()), |committed| self.engine.acknowledge(committed))
-                    })
-                    .inspect_err(|_| outcome.keys.clear())?;
-            }
-            let change = match on_conflict {
-                // A number that another has used as a key meanwhile does not replace its record.
-                OnConflict::Replace if rows.has_keys() => Change::Upsert(&value),
-                OnConflict::Refuse | OnConflict::Replace => Change::Insert(&value),
-            };
-            let decoded = Key::decode(key_type, &key)?;
-            self.handle.row_numbers.note(&decoded);
-            match self.change(&key, change, geometry.rect()) {
-                Ok(committed) => {
-                    *last = committed.or(*last);
-                    if let Some(Committed { end_lsn, .. }) = committed
-                        && end_lsn - *written.get_or_insert(end_lsn) > self.engine.shares.work as u64 / 4
-                        && let Some(committed) = last.take()
-                    {
-                        self.engine.acknowledge(committed).inspect_err(|_| outcome.keys.clear())?;
-                        written = Some(end_lsn);
-                    }
-                    outcome.keys.push(decoded);
-                }
+            match written {
+                Ok(key) => outcome.keys.push(key),
                 Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
                 Err(error) => return Err(error),
             }
+            if writing.bytes() > self.engine.shares.work as u64 / 4 {
+                writing.acknowledge(&self.engine, outcome)?;
+            }
         }
         Ok(())
+    }
+
+    /// Inserts a record under the next number that no record has.
+    fn write_numbered<'e>(
+        &'e self,
+        value: &[u8],
+        rect: Option<Rect>,
+        writing: &mut Writing<'e>,
+        outcome: &mut BatchOutcome,
+    ) -> Result<Key> {
+        let mut key = Vec::new();
+        loop {
+            key.clear();
+            self.generate_key(&mut key)?;
+            match self.write_row(&key, Change::Insert(value), rect, writing, outcome) {
+                // Another has used the number as a key meanwhile.
+                Err(Error::DuplicateKey { .. }) => {}
+                written => return written,
+            }
+        }
+    }
+
+    fn write_row<'e>(
+        &'e self,
+        key: &[u8],
+        change: Change<'_>,
+        rect: Option<Rect>,
+        writing: &mut Writing<'e>,
+        outcome: &mut BatchOutcome,
+    ) -> Result<Key> {
+        check_length(key)?;
+        let hash = self.lock_hash(key);
+        if writing.frame.acquire(hash) == Acquire::MustWait {
+            let Writing { frame, last, durable, .. } = writing;
+            frame.commit_then_wait(hash, || acknowledge(&self.engine, last, durable, outcome))?;
+        }
+        let decoded = Key::decode(self.schema().key.key_type, key)?;
+        self.handle.row_numbers.note(&decoded);
+        if let Some(committed) = self.change(key, change, rect)? {
+            writing.begun_at.get_or_insert(committed.end_lsn);
+            writing.last = Some(committed);
+        }
+        Ok(decoded)
     }
 
     /// Appends the next row number as an encoded key.
