@@ -114,11 +114,14 @@ impl GeometryReader {
     }
 
     fn check_srid(&self, srid: u32) -> Result<(), String> {
-        // With a declared system the file as a whole has been judged.
-        if !self.is_lonlat || self.reprojection.is_some() || [0, 4326, 4979].contains(&srid) {
-            Ok(())
-        } else {
-            Err(format!("the geometry is in EPSG:{srid}, the file's other geometries are not"))
+        let declared = match srid {
+            0 => DeclaredCrs::Undeclared,
+            4326 | 4979 => DeclaredCrs::Wgs84,
+            other => DeclaredCrs::Epsg(other),
+        };
+        match self.takes(&declared) {
+            true => Ok(()),
+            false => Err(format!("the geometry is in EPSG:{srid}, the file's other geometries are not")),
         }
     }
 

@@ -212,6 +212,28 @@ fn other_reference_systems_are_converted_unless_planar() {
     assert!(shown(&whole)[0].starts_with("POINT(-8237642"), "{:?}", shown(&whole));
 }
 
+/// The number of a system that a geometry carries is not passed over where the file declares another.
+#[test]
+fn geometries_of_another_system_than_the_files_are_refused() {
+    let numbered = |srid: u32| {
+        let mut wkb = point_wkb(10.0, 20.0);
+        wkb[4] |= 0x20;
+        wkb.splice(5..5, srid.to_le_bytes());
+        wkb
+    };
+    let values: Vec<Vec<u8>> = [3857, 4326, 0, 2056].map(numbered).into();
+    let wkb = BinaryArray::from_iter_values(&values);
+    let batch = table(vec![("geometry", Arc::new(wkb))]);
+    let refused_rows = |crs: &str| -> Vec<u64> {
+        let whole = read_text("a.arrow", stream_bytes(&with_extension(&batch, "geoarrow.wkb", crs))).expect("valid");
+        // The stream has the batch twice.
+        whole.rejected.iter().map(|bad| bad.row).filter(|&row| row <= values.len() as u64).collect()
+    };
+    assert_eq!(refused_rows(r#"{"crs":"EPSG:3857"}"#), [2, 4]);
+    assert_eq!(refused_rows(r#"{"crs":"EPSG:4326"}"#), [1, 4]);
+    assert_eq!(refused_rows("{}"), [1, 4]);
+}
+
 #[test]
 fn plain_binary_is_geometry_only_when_named() {
     let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])]);

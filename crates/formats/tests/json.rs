@@ -255,6 +255,14 @@ fn integers_that_a_float_cannot_hold_stay_exact_or_are_refused() {
 }
 
 #[test]
+fn names_that_no_column_can_have_are_refused_before_they_are_kept() {
+    let of = |length: usize| read_text("a.ndjson", format!("{{\"id\":1}}\n{{\"{}\":1}}\n", "n".repeat(length)));
+    assert!(of(255).is_ok());
+    let error = of(256).expect_err("a name too long");
+    assert!(error.to_string().contains("has 256 bytes") && error.to_string().contains("line 2"), "{error}");
+}
+
+#[test]
 fn a_geometry_that_is_always_null_leaves_the_place_to_coordinates() {
     let whole = read_text("a.ndjson", "{\"lon\":1,\"lat\":2,\"geometry\":null}\n").expect("valid");
     assert_eq!(columns(&whole), ["lon: Float64", "lat: Float64"]);

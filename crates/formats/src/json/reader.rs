@@ -26,6 +26,9 @@ pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How many different member names the records of a file may have.
 const COLUMNS_MAX: usize = 10_000;
 
+/// How long such a name may be, as no column has a longer one.
+const NAME_BYTES_MAX: usize = 255;
+
 /// The text of one record, still to be parsed.
 pub(crate) struct RecordText {
     /// The line on which it starts, counted from 1.
@@ -104,7 +107,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn take(&mut self, input: &Input, row: u64, record: &RawRecord) -> Result<(), FormatError> {
+    fn take(&mut self, input: &Input, row: u64, line: u64, record: &RawRecord) -> Result<(), FormatError> {
         self.good_count += 1;
         self.has_geometry |= !matches!(record.geometry, RawGeometry::Absent | RawGeometry::Null);
         self.has_null_geometry |= record.geometry == RawGeometry::Null;
@@ -116,14 +119,14 @@ impl Survey {
         for (name, value) in &record.fields {
             let index = match self.index.get(name) {
                 Some(&index) => index,
-                None => self.add_column(input, name)?,
+                None => self.add_column(input, line, name)?,
             };
             self.observed[index].json(row, value);
         }
         Ok(())
     }
 
-    fn add_column(&mut self, input: &Input, name: &str) -> Result<usize, FormatError> {
+    fn add_column(&mut self, input: &Input, line: u64, name: &str) -> Result<usize, FormatError> {
         let index = self.names.len();
         if index == COLUMNS_MAX {
             return Err(FormatError::refused(
@@ -131,6 +134,15 @@ impl Survey {
                 Location::File,
                 format!("the records have more than {COLUMNS_MAX} different members"),
                 "use fixed member names and put what varies into values",
+            ));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            let start: String = name.chars().take(40).collect();
+            return Err(FormatError::refused(
+                &input.path,
+                Location::Line(line),
+                format!("a member's name {start:?}… has {} bytes; a column's has {NAME_BYTES_MAX} at most", name.len()),
+                "use shorter names",
             ));
         }
         self.names.push(name.to_string());
@@ -155,7 +167,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     while let Some(text) = records.next()? {
         survey.row_count += 1;
         match records.parse(&input, &text)? {
-            Ok(record) => survey.take(&input, survey.row_count, &record)?,
+            Ok(record) => survey.take(&input, survey.row_count, text.line, &record)?,
             Err(reason) => _ = survey.first_refused.get_or_insert((text.line, reason)),
         }
     }
