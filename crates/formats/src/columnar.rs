@@ -4,6 +4,7 @@
 //! [`crate::ColumnType`], and the geometry column to checked WKB.
 
 mod decimal;
+mod footer_check;
 mod gathered;
 pub(crate) mod geo_metadata;
 mod guard;
@@ -14,4 +15,5 @@ pub(crate) mod normalise;
 mod page_check;
 pub(crate) mod parquet;
 mod reader;
+mod thrift;
 mod unfit;

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
 
-use arrow_ipc::{CompressionType, Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
+use arrow_ipc::{
+    CompressionType, Field, KeyValue, Message, MessageHeader, RecordBatch, Schema, root_as_footer, root_as_message,
+};
 use lz4_flex::frame::FrameDecoder;
 
 use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
@@ -13,6 +15,10 @@ use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
 const BATCH_ROWS_MAX: i64 = 1 << 31;
 
 const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// What a decoded column takes, beside its names and metadata; the first number is for pointers and their targets'
+/// counts.
+const FIELD_BYTES: u64 = (64 + size_of::<arrow_schema::Field>()) as u64;
 
 /// What a file's batches take in memory.
 struct Sizes {
@@ -57,6 +63,7 @@ pub(crate) fn check_file<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Result
     file.seek(SeekFrom::Start(footer_start)).map_err(text)?;
     let footer = read_bytes(file, footer_length)?;
     let footer = root_as_footer(&footer).map_err(|error| format!("the footer is not valid: {error}"))?;
+    check_schema(footer.schema(), bytes_max)?;
     let dictionaries = footer.dictionaries().into_iter().flatten();
     let batches = footer.recordBatches().into_iter().flatten();
     let (mut row_count, mut sizes) = (0, Sizes::new(bytes_max));
@@ -88,6 +95,46 @@ pub(crate) fn check_stream<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Resu
         file.seek(SeekFrom::Start(body_start + body_length)).map_err(text)?;
     }
     Ok(row_count)
+}
+
+fn check_schema(schema: Option<Schema<'_>>, bytes_max: u64) -> Result<(), Unfit> {
+    let bytes = schema.map_or(0, |schema| schema_bytes(&schema));
+    if bytes > bytes_max {
+        return Err(Unfit::TooLarge { what: "the schema", bytes, bytes_max });
+    }
+    Ok(())
+}
+
+/// What a schema takes when decoded, as Parquet files have it besides their own. What is none is for the decoder to
+/// tell.
+pub(crate) fn encoded_schema_bytes(bytes: &[u8]) -> u64 {
+    let bytes = match bytes {
+        [0xff, 0xff, 0xff, 0xff, _, _, _, _, rest @ ..] => rest,
+        other => other,
+    };
+    let message = root_as_message(bytes).ok().and_then(|message| message.header_as_schema());
+    message.map_or(0, |schema| schema_bytes(&schema))
+}
+
+/// What a schema takes when decoded: its parts can be written once and referred to from several places. How deep it is
+/// nested and how many parts it has is limited wherever it is verified.
+fn schema_bytes(schema: &Schema<'_>) -> u64 {
+    let metadata = schema.custom_metadata().into_iter().flatten().map(|pair| pair_bytes(&pair));
+    let fields = schema.fields().into_iter().flatten().map(|field| field_bytes(&field));
+    metadata.chain(fields).fold(0, u64::saturating_add)
+}
+
+fn field_bytes(field: &Field<'_>) -> u64 {
+    let zone = field.type_as_timestamp().and_then(|timestamp| timestamp.timezone());
+    let texts = [field.name(), zone].into_iter().flatten().map(|text| text.len() as u64);
+    let metadata = field.custom_metadata().into_iter().flatten().map(|pair| pair_bytes(&pair));
+    let children = field.children().into_iter().flatten().map(|child| field_bytes(&child));
+    texts.chain(metadata).chain(children).fold(FIELD_BYTES, u64::saturating_add)
+}
+
+fn pair_bytes(pair: &KeyValue<'_>) -> u64 {
+    let texts = [pair.key(), pair.value()].into_iter().flatten();
+    texts.map(|text| (size_of::<String>() + text.len()) as u64).sum()
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -151,6 +198,7 @@ fn check_message<R: Read + Seek>(
             sizes.check(0)?;
             Ok(0)
         }
+        MessageHeader::Schema => check_schema(message.header_as_schema(), sizes.bytes_max).map(|()| 0),
         _ => Ok(0),
     }
 }

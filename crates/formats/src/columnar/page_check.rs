@@ -2,8 +2,7 @@
 //! it decompresses a page at a time of each column, keeps the dictionary, and writes its values out for
 //! every row.
 //!
-//! The headers are in Thrift's compact protocol; only the fields that are wanted are taken
-//! out of them, as the decoder keeps its own reading to itself.
+//! Only the fields that are wanted are taken out of the headers, as the decoder keeps its own reading to itself.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
@@ -16,13 +15,11 @@ use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
+use super::thrift::{CompactReader, Shape, TRUE, demand};
 use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
 
 /// Pages of columns up to this size are what ordinary writers make, and are not counted.
 const PAGE_BYTES_ORDINARY: u64 = 2 << 20;
-
-/// How deep values of a header may be nested.
-const DEPTH_MAX: usize = 8;
 
 /// To how many bytes deflate expands one at most.
 const DEFLATE_EXPANSION_MAX: u64 = 1032;
@@ -102,9 +99,10 @@ fn column_pages(file: &mut BufReader<&File>, column: &ColumnChunkMetaData, bytes
     let mut pages = Pages::default();
     while position < end {
         file.seek(SeekFrom::Start(position)).map_err(|error| error.to_string())?;
-        let mut header = HeaderReader { input: file.by_ref().take(end - position) };
-        let page = header.page_header().map_err(|reason| format!("the page at byte {position}: {reason}"))?;
-        let header_len = end - position - header.input.limit();
+        let mut header = CompactReader::new(file.by_ref(), end - position);
+        let page = page_header(&mut header);
+        let page = page.map_err(|reason| format!("the header of the page at byte {position}: {reason}"))?;
+        let header_len = header.position();
         let length = |length: i32| u64::try_from(length).map_err(|_| "a page has a negative length".to_string());
         let (compressed, uncompressed) = (length(page.compressed_len)?, length(page.uncompressed_len)?);
         let levels = length(page.level_lens[0])?.saturating_add(length(page.level_lens[1])?);
@@ -112,6 +110,10 @@ fn column_pages(file: &mut BufReader<&File>, column: &ColumnChunkMetaData, bytes
             // The decoder takes no other, and there is no other to measure.
             if position > start {
                 return Err("a dictionary stands behind other pages".to_string());
+            }
+            // As many values are made before any is read.
+            if length(page.values)? > uncompressed.max(1) {
+                return Err(format!("a dictionary claims {} values in {uncompressed} bytes", page.values));
             }
             pages.dictionary_bytes = uncompressed;
         } else {
@@ -189,139 +191,66 @@ fn longest_value(mut dictionary: &[u8]) -> u64 {
     u64::from(longest)
 }
 
-/// Reads Thrift's compact protocol.
-struct HeaderReader<R> {
-    input: R,
+fn page_header<R: BufRead>(reader: &mut CompactReader<R>) -> Result<PageHeader, String> {
+    let mut header = PageHeader::default();
+    let mut field = 0;
+    while let Some(kind) = reader.next_field(&mut field)? {
+        match field {
+            1 => header.page_type = reader.integer(kind)?,
+            2 => header.uncompressed_len = reader.integer(kind)?,
+            3 => header.compressed_len = reader.integer(kind)?,
+            4 => reader.pass_known(&Shape::I32, kind)?,
+            5 | 8 => data_page_header(reader, kind, field, &mut header)?,
+            6 => reader.pass_known(&Shape::Struct(&[]), kind)?,
+            7 => dictionary_page_header(reader, kind, &mut header)?,
+            _ => reader.pass_unknown(kind)?,
+        }
+    }
+    Ok(header)
 }
 
-impl<R: BufRead> HeaderReader<R> {
-    fn page_header(&mut self) -> Result<PageHeader, String> {
-        let mut header = PageHeader::default();
-        let mut field = 0;
-        while let Some(kind) = self.next_field(&mut field)? {
-            match (field, kind) {
-                (1, 5) => header.page_type = self.integer()?,
-                (2, 5) => header.uncompressed_len = self.integer()?,
-                (3, 5) => header.compressed_len = self.integer()?,
-                (5 | 8, 12) => self.data_page_header(field, &mut header)?,
-                _ => self.pass(kind, DEPTH_MAX)?,
+/// The header of a data page, in either version.
+fn data_page_header<R: BufRead>(
+    reader: &mut CompactReader<R>,
+    kind: u8,
+    version_field: i64,
+    header: &mut PageHeader,
+) -> Result<(), String> {
+    demand(&Shape::Struct(&[]), kind)?;
+    let mut field = 0;
+    while let Some(kind) = reader.next_field(&mut field)? {
+        match (version_field, field) {
+            (_, 1) => header.values = reader.integer(kind)?,
+            (5, 2) | (8, 4) => header.encoding = reader.integer(kind)?,
+            (8, 5) => header.level_lens[0] = reader.integer(kind)?,
+            (8, 6) => header.level_lens[1] = reader.integer(kind)?,
+            (5, 3 | 4) | (8, 2 | 3) => reader.pass_known(&Shape::I32, kind)?,
+            (8, 7) => {
+                reader.pass_known(&Shape::Bool, kind)?;
+                header.is_plain = kind != TRUE;
             }
-        }
-        Ok(header)
-    }
-
-    /// The header of a data page, in either version.
-    fn data_page_header(&mut self, version_field: i64, header: &mut PageHeader) -> Result<(), String> {
-        let mut field = 0;
-        while let Some(kind) = self.next_field(&mut field)? {
-            match (version_field, field, kind) {
-                (_, 1, 5) => header.values = self.integer()?,
-                (5, 2, 5) | (8, 4, 5) => header.encoding = self.integer()?,
-                (8, 5, 5) => header.level_lens[0] = self.integer()?,
-                (8, 6, 5) => header.level_lens[1] = self.integer()?,
-                (8, 7, 1 | 2) => header.is_plain = kind == 2,
-                _ => self.pass(kind, DEPTH_MAX)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The type of the next field of a struct, whose number replaces the one before; `None` at the end.
-    fn next_field(&mut self, field: &mut i64) -> Result<Option<u8>, String> {
-        let byte = self.byte()?;
-        let (delta, kind) = (byte >> 4, byte & 0x0f);
-        if kind == 0 {
-            return Ok(None);
-        }
-        *field = match delta {
-            0 => zigzag(self.variable()?),
-            delta => field.saturating_add(i64::from(delta)),
-        };
-        Ok(Some(kind))
-    }
-
-    fn byte(&mut self) -> Result<u8, String> {
-        let mut byte = [0];
-        self.input.read_exact(&mut byte).map_err(|_| "its header is cut short".to_string())?;
-        Ok(byte[0])
-    }
-
-    fn variable(&mut self) -> Result<u64, String> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err("its header has a number that does not end".to_string())
-    }
-
-    fn integer(&mut self) -> Result<i32, String> {
-        i32::try_from(zigzag(self.variable()?)).map_err(|_| "its header has a number that is too large".to_string())
-    }
-
-    fn pass_bytes(&mut self, length: u64) -> Result<(), String> {
-        let skipped = std::io::copy(&mut self.input.by_ref().take(length), &mut std::io::sink());
-        match skipped {
-            Ok(skipped) if skipped == length => Ok(()),
-            _ => Err("its header is cut short".to_string()),
+            _ => reader.pass_unknown(kind)?,
         }
     }
-
-    /// Passes over a value.
-    fn pass(&mut self, kind: u8, depth: usize) -> Result<(), String> {
-        let depth = depth.checked_sub(1).ok_or("its header is nested too deeply")?;
-        match kind {
-            // Truth values of fields lie in the type.
-            1 | 2 => Ok(()),
-            3 => self.pass_bytes(1),
-            4..=6 => self.variable().map(|_| ()),
-            7 => self.pass_bytes(8),
-            8 => {
-                let length = self.variable()?;
-                self.pass_bytes(length)
-            }
-            9 | 10 => {
-                let byte = self.byte()?;
-                let count = match byte >> 4 {
-                    15 => self.variable()?,
-                    count => u64::from(count),
-                };
-                for _ in 0..count {
-                    self.pass_element(byte & 0x0f, depth)?;
-                }
-                Ok(())
-            }
-            11 => {
-                let count = self.variable()?;
-                let kinds = if count > 0 { self.byte()? } else { 0 };
-                for _ in 0..count {
-                    self.pass_element(kinds >> 4, depth)?;
-                    self.pass_element(kinds & 0x0f, depth)?;
-                }
-                Ok(())
-            }
-            12 => {
-                let mut field = 0;
-                while let Some(kind) = self.next_field(&mut field)? {
-                    self.pass(kind, depth)?;
-                }
-                Ok(())
-            }
-            _ => Err(format!("its header has a value of the unknown type {kind}")),
-        }
-    }
-
-    /// Passes over an element of a list, in which truth values take a byte.
-    fn pass_element(&mut self, kind: u8, depth: usize) -> Result<(), String> {
-        if matches!(kind, 1 | 2) { self.pass_bytes(1) } else { self.pass(kind, depth) }
-    }
+    Ok(())
 }
 
-fn zigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
+fn dictionary_page_header<R: BufRead>(
+    reader: &mut CompactReader<R>,
+    kind: u8,
+    header: &mut PageHeader,
+) -> Result<(), String> {
+    demand(&Shape::Struct(&[]), kind)?;
+    let mut field = 0;
+    while let Some(kind) = reader.next_field(&mut field)? {
+        match field {
+            1 => header.values = reader.integer(kind)?,
+            2 => reader.pass_known(&Shape::I32, kind)?,
+            3 => reader.pass_known(&Shape::Bool, kind)?,
+            _ => reader.pass_unknown(kind)?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -331,7 +260,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<PageHeader, String> {
-        HeaderReader { input: bytes }.page_header()
+        page_header(&mut CompactReader::new(bytes, bytes.len() as u64))
     }
 
     #[test]
@@ -340,7 +269,7 @@ mod tests {
         // and a field numbered in full.
         let bytes = [
             &[0x15, 4, 0x15, 0xd8, 4, 0x15, 1, 0x15, 8][..],
-            &[0x1c, 0x19, 0x25, 2, 4, 0x1b, 1, 0x58, 2, 1, b'x', 0x11, 0],
+            &[0x5c, 0x19, 0x25, 2, 4, 0x1b, 1, 0x58, 2, 1, b'x', 0x11, 0],
             &[0x18, 2, b'a', b'b', 0x08, 0x40, 1, b'c', 0],
         ]
         .concat();

@@ -5,6 +5,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, Parq
 use parquet::basic::LogicalType;
 use parquet::file::metadata::ParquetMetaData;
 
+use super::footer_check::check_footer;
 use super::geo_metadata::{self, DeclaredGeometry, Encoding};
 use super::guard::guarded;
 use super::page_check::check_pages;
@@ -18,6 +19,9 @@ use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Opened, ReadOptions};
 /// What to do about pages that are too large.
 const ADVICE: &str = "rewrite it with smaller pages, or allow more memory";
 
+/// What to do about a footer that is too large.
+const FOOTER_ADVICE: &str = "rewrite it with fewer columns or larger row groups, or allow more memory";
+
 /// Opens a Parquet file and tells whether it declares a geometry.
 pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Opened), FormatError> {
     let path = &input.path;
@@ -26,6 +30,8 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let file_length = file.metadata().map_err(|error| FormatError::reading(path, error))?.len();
         let damaged =
             |reason: String| FormatError::damaged(path, Location::File, format!("not a whole Parquet file: {reason}"));
+        check_footer(&file, file_length, options.decoded_bytes_max())
+            .map_err(|unfit| unfit.into_error(path, "Parquet file", FOOTER_ADVICE))?;
         let metadata =
             ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|error| damaged(error.to_string()))?;
         check_extents(metadata.metadata(), file_length).map_err(damaged)?;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
+pub mod thrift;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -100,4 +102,9 @@ pub fn written(format: OutputFormat, batches: &[RecordBatch], geometry: Geometry
     out.finish().expect("a vector takes everything");
     drop(out);
     bytes
+}
+
+/// A Parquet file of these pages and this footer.
+pub fn parquet_file(pages: &[u8], footer: &[u8]) -> Vec<u8> {
+    [b"PAR1", pages, footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
 }
