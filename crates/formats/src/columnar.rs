@@ -8,6 +8,7 @@ mod footer_check;
 mod gathered;
 pub(crate) mod geo_metadata;
 mod guard;
+mod int96;
 pub(crate) mod ipc;
 mod ipc_check;
 mod native;

@@ -6,6 +6,7 @@ mod columnar;
 mod columnar_values;
 mod csv;
 mod hostile;
+mod int96;
 mod ipc_schema;
 mod json;
 mod parquet_footer;

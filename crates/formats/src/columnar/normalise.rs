@@ -144,12 +144,14 @@ impl Conversion {
     }
 }
 
+pub(crate) fn nanoseconds_warning(name: &str) -> String {
+    format!("column {name:?}: nanoseconds are cut to microseconds")
+}
+
 /// What the user should know about the conversion of a column.
 pub(crate) fn warning(name: &str, data_type: &DataType) -> Option<String> {
     match data_type {
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            Some(format!("column {name:?}: nanoseconds are cut to microseconds"))
-        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => Some(nanoseconds_warning(name)),
         decimal if is_decimal(decimal) => {
             Some(format!("column {name:?}: decimal numbers become float64, each the nearest"))
         }

@@ -1,5 +1,8 @@
 //! Parquet, with or without `geo` metadata.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use arrow_schema::{ArrowError, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::LogicalType;
@@ -8,6 +11,8 @@ use parquet::file::metadata::ParquetMetaData;
 use super::footer_check::check_footer;
 use super::geo_metadata::{self, DeclaredGeometry, Encoding};
 use super::guard::guarded;
+use super::int96;
+use super::normalise;
 use super::page_check::check_pages;
 use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
@@ -32,12 +37,11 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
             |reason: String| FormatError::damaged(path, Location::File, format!("not a whole Parquet file: {reason}"));
         check_footer(&file, file_length, options.decoded_bytes_max())
             .map_err(|unfit| unfit.into_error(path, "Parquet file", FOOTER_ADVICE))?;
-        let metadata =
-            ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|error| damaged(error.to_string()))?;
+        let (metadata, int96_columns) = load(&file).map_err(damaged)?;
         check_extents(metadata.metadata(), file_length).map_err(damaged)?;
         let row_bytes_max = check_pages(&file, metadata.metadata(), options.decoded_bytes_max())
             .map_err(|unfit| unfit.into_error(path, "Parquet file", ADVICE))?;
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = int96_columns.iter().map(|name| normalise::nanoseconds_warning(name)).collect();
         let schema = metadata.schema().clone();
         let declared = declared_geometry(input, &metadata, &schema, &mut warnings)?;
         // Geometry that is declared in another way makes no GeoParquet.
@@ -47,7 +51,14 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         };
         let row_count = u64::try_from(metadata.metadata().file_metadata().num_rows()).ok();
         let batch_rows = batch_rows(metadata.metadata(), row_bytes_max, options.decoded_bytes_max());
-        let plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
+        let mut plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
+        if !int96_columns.is_empty() {
+            let file = Arc::new(file.try_clone().map_err(|error| FormatError::reading(path, error))?);
+            plan.unfit_rows = int96::unfit_times(&file, metadata.metadata(), batch_rows).map_err(|column| {
+                let reason = "too many of its times of 96 bits are beyond all that int64 has in microseconds";
+                FormatError::refused(path, Location::Column(column), reason, "correct them, or leave the column out")
+            })?;
+        }
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
             .with_batch_size(batch_rows)
             .build()
@@ -55,6 +66,19 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let batches = reader.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
         Ok((format, plan.open(path, row_count, Box::new(batches))))
     })
+}
+
+/// The metadata of a file with a sound footer, and the names of columns that have times of 96 bits.
+fn load(file: &File) -> Result<(ArrowReaderMetadata, Vec<String>), String> {
+    let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new()).map_err(|error| error.to_string())?;
+    match int96::in_microseconds(metadata.schema(), metadata.parquet_schema())? {
+        None => Ok((metadata, Vec::new())),
+        Some((schema, columns)) => {
+            let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
+            let metadata = ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options);
+            Ok((metadata.map_err(|error| error.to_string())?, columns))
+        }
+    }
 }
 
 /// The metadata that make a file a GeoParquet file.

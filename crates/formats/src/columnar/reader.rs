@@ -14,6 +14,7 @@ use arrow_select::filter::filter_record_batch;
 use super::gathered::{is_shared, shared_bytes};
 use super::geo_metadata::{DeclaredGeometry, Encoding};
 use super::guard::guarded;
+use super::int96::UnfitRows;
 use super::native::NativeColumn;
 use super::normalise::{self, Conversion};
 use crate::crs::DeclaredCrs;
@@ -47,6 +48,8 @@ pub(crate) struct ColumnarPlan {
     geometry_reader: GeometryReader,
     /// Most bytes that a row may take.
     bytes_max: u64,
+    /// Rows that its decoder cannot give as they are.
+    pub(crate) unfit_rows: UnfitRows,
 }
 
 impl ColumnarPlan {
@@ -111,7 +114,8 @@ impl ColumnarPlan {
             schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect();
         let schema = Arc::new(result);
         let bytes_max = options.decoded_bytes_max();
-        Ok(ColumnarPlan { schema, columns, geometry, stored_types, warnings, geometry_reader, bytes_max })
+        let unfit_rows = UnfitRows::new();
+        Ok(ColumnarPlan { schema, columns, geometry, stored_types, warnings, geometry_reader, bytes_max, unfit_rows })
     }
 
     /// The open file.
@@ -138,6 +142,7 @@ impl ColumnarPlan {
                 coordinates,
                 geometry_reader: self.geometry_reader,
                 bytes_max: self.bytes_max,
+                unfit_rows: self.unfit_rows,
                 row: 0,
             }),
         }
@@ -230,6 +235,7 @@ struct ColumnarReader {
     coordinates: Option<[usize; 2]>,
     geometry_reader: GeometryReader,
     bytes_max: u64,
+    unfit_rows: UnfitRows,
     /// The last data row handed out.
     row: u64,
 }
@@ -300,7 +306,8 @@ impl ColumnarReader {
     fn convert(&mut self, piece: &RecordBatch) -> Result<Batch, FormatError> {
         let first_row = self.row + 1;
         self.row += piece.num_rows() as u64;
-        let mut faults: Vec<Option<String>> = vec![None; piece.num_rows()];
+        let unfit = |row| self.unfit_rows.get(&row).cloned();
+        let mut faults: Vec<Option<String>> = (first_row..).map(unfit).take(piece.num_rows()).collect();
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
         for ((index, plan), field) in self.columns.iter().zip(self.schema.fields()) {
             let array = piece
