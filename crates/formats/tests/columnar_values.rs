@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::support::{TestFile, Whole, floats, read, texts};
+use crate::support::{TestFile, Whole, floats, read, read_text, texts};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, TimestampMicrosecondType};
 use arrow_array::{
     Array, ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
-    Time32SecondArray, TimestampSecondArray,
+    Time32SecondArray, TimestampNanosecondArray, TimestampSecondArray,
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::Field;
-use terrane_formats::ReadOptions;
+use terrane_formats::{ColumnType, ReadOptions};
 
 /// Seconds that no timestamp of microseconds has room for.
 const TOO_LATE: i64 = 1 << 62;
@@ -70,6 +70,30 @@ fn a_value_of_a_dictionary_that_does_not_fit_refuses_only_rows_that_have_it() {
     let whole = read_stream(vec![("t", times)], &ReadOptions::default());
     assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [2, 6]);
     assert_eq!(times_of(&whole), [Some(5_000_000), None, None, Some(5_000_000)]);
+}
+
+/// As digits of text beyond the microsecond are cut: before 1970 as after it.
+#[test]
+fn nanoseconds_become_the_microsecond_that_they_are_in() {
+    let nanoseconds = [-1_001, -1_000, -999, -1, 0, 999, 1_000, i64::MIN, i64::MAX];
+    let expected = [-2, -1, -1, -1, 0, 0, 1, i64::MIN / 1000 - 1, i64::MAX / 1000];
+    let plain = TimestampNanosecondArray::from(nanoseconds.to_vec());
+    let keys = Int32Array::from_iter_values(0..nanoseconds.len() as i32);
+    let shared = DictionaryArray::<Int32Type>::new(keys, Arc::new(plain.clone()));
+    let zoned = plain.clone().with_timezone("Europe/Paris");
+    for (times, data_type) in [
+        (Arc::new(plain) as ArrayRef, ColumnType::Timestamp),
+        (Arc::new(shared), ColumnType::Timestamp),
+        (Arc::new(zoned), ColumnType::TimestampUtc),
+    ] {
+        let whole = read_stream(vec![("t", times)], &ReadOptions::default());
+        assert_eq!(times_of(&whole), expected.map(Some));
+        let column = whole.batch.column_by_name("t").expect("the column");
+        assert_eq!(*column.data_type(), data_type.data_type());
+    }
+    let csv =
+        read_text("a.csv", "t,v\n1969-12-31T23:59:59.999998999,1\n1969-12-31T23:59:59.999999001,2\n").expect("valid");
+    assert_eq!(times_of(&csv), [Some(-2), Some(-1)], "text of -1,001 and of -999 nanoseconds");
 }
 
 #[test]

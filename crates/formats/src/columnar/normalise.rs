@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, StringArray, new_null_array};
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampNanosecondType;
+use arrow_array::{Array, ArrayRef, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow_cast::{CastOptions, cast, cast_with_options};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_select::concat::concat;
@@ -81,6 +83,10 @@ impl Conversion {
                         Ok(Arc::new(to_float64(&cast(values)?)?))
                     }
                     (decimal, ColumnType::Float64) if is_decimal(decimal) => Ok(Arc::new(to_float64(array)?)),
+                    (DataType::Dictionary(_, values), _) if is_nanoseconds(values) => {
+                        Ok(in_microseconds(&cast(values)?, *target))
+                    }
+                    (nanoseconds, _) if is_nanoseconds(nanoseconds) => Ok(in_microseconds(array, *target)),
                     _ => cast(&target.data_type()),
                 }
             }
@@ -142,6 +148,17 @@ impl Conversion {
             }
         }
     }
+}
+
+fn is_nanoseconds(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Timestamp(TimeUnit::Nanosecond, _))
+}
+
+/// Nanoseconds as the microsecond that they are in, as text is read; Arrow's cast goes toward 1970.
+fn in_microseconds(nanoseconds: &ArrayRef, target: ColumnType) -> ArrayRef {
+    let times = nanoseconds.as_primitive::<TimestampNanosecondType>();
+    let times: TimestampMicrosecondArray = times.unary(|time| time.div_euclid(1000));
+    Arc::new(times.with_data_type(target.data_type()))
 }
 
 pub(crate) fn nanoseconds_warning(name: &str) -> String {
