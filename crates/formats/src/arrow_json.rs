@@ -1,14 +1,15 @@
-//! Values of Arrow columns as JSON: integers stay integers, times become
-//! ISO 8601, binary becomes base64, what is not finite becomes null.
+//! Values of Arrow columns as JSON: integers stay integers, times become ISO 8601, binary becomes base64. What is
+//! not finite becomes null, and inside of nested values, which are kept as text, a text that tells it.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Date32Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
+use arrow_select::take::take;
 use base64::Engine;
 use serde_json::{Map, Number, Value};
 use terrane_literal::{format_date, format_timestamp};
@@ -24,8 +25,42 @@ pub(crate) fn json_of(array: &ArrayRef, row: usize) -> Result<Value, ArrowError>
     nested(array, row, 0)
 }
 
-fn float(value: f64) -> Value {
-    Number::from_f64(value).map_or(Value::Null, Value::Number)
+fn float(value: f64, depth: u32) -> Value {
+    match Number::from_f64(value) {
+        Some(number) => Value::Number(number),
+        None if depth == 0 => Value::Null,
+        None if value.is_nan() => "NaN".into(),
+        None => if value > 0.0 { "Infinity" } else { "-Infinity" }.into(),
+    }
+}
+
+/// A value as the text that Arrow shows for it.
+///
+/// # Errors
+/// When the value is beyond what can be shown.
+pub(crate) fn shown(array: &ArrayRef, row: usize) -> Result<String, ArrowError> {
+    // Otherwise an error is the text.
+    let options = FormatOptions::new().with_display_error(false);
+    let text = ArrayFormatter::try_new(array.as_ref(), &options)?.value(row).try_to_string()?;
+    match text.as_str() {
+        // This one is the text all the same.
+        "<invalid>" => Err(ArrowError::ComputeError("the duration is too long".to_string())),
+        _ => Ok(text),
+    }
+}
+
+/// The values of a run-end encoded array, one for each of its rows.
+pub(crate) fn without_runs(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    macro_rules! expanded {
+        ($($run_end:ty),*) => {
+            $(if let Some(runs) = array.as_run_opt::<$run_end>() {
+                let places: UInt64Array = (0..runs.len()).map(|row| runs.get_physical_index(row) as u64).collect();
+                return take(runs.values(), &places, None);
+            })*
+        };
+    }
+    expanded!(Int16Type, Int32Type, Int64Type);
+    Err(ArrowError::InvalidArgumentError(format!("{} has no runs", array.data_type())))
 }
 
 fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError> {
@@ -46,8 +81,9 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
         DataType::UInt16 => array.as_primitive::<UInt16Type>().value(row).into(),
         DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).into(),
         DataType::UInt64 => array.as_primitive::<UInt64Type>().value(row).into(),
-        DataType::Float32 => float(f64::from(array.as_primitive::<Float32Type>().value(row))),
-        DataType::Float64 => float(array.as_primitive::<Float64Type>().value(row)),
+        DataType::Float16 => float(array.as_primitive::<Float16Type>().value(row).to_f64(), depth),
+        DataType::Float32 => float(f64::from(array.as_primitive::<Float32Type>().value(row)), depth),
+        DataType::Float64 => float(array.as_primitive::<Float64Type>().value(row), depth),
         DataType::Utf8 => array.as_string::<i32>().value(row).into(),
         DataType::LargeUtf8 => array.as_string::<i64>().value(row).into(),
         DataType::Utf8View => array.as_string_view().value(row).into(),
@@ -62,11 +98,16 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
         DataType::List(_) => list(&array.as_list::<i32>().value(row), depth)?,
         DataType::LargeList(_) => list(&array.as_list::<i64>().value(row), depth)?,
         DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row), depth)?,
+        DataType::ListView(_) => list(&array.as_list_view::<i32>().value(row), depth)?,
+        DataType::LargeListView(_) => list(&array.as_list_view::<i64>().value(row), depth)?,
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
             let mut members = Map::new();
             for (field, column) in fields.iter().zip(columns) {
-                members.insert(field.name().clone(), nested(column, row, depth + 1)?);
+                if members.insert(field.name().clone(), nested(column, row, depth + 1)?).is_some() {
+                    let reason = format!("two members of a struct are called {:?}", field.name());
+                    return Err(ArrowError::InvalidArgumentError(reason));
+                }
             }
             Value::Object(members)
         }
@@ -82,7 +123,24 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
             }
             Value::Array(pairs)
         }
-        _ => ArrayFormatter::try_new(array.as_ref(), &FormatOptions::default())?.value(row).try_to_string()?.into(),
+        DataType::Dictionary(..) => {
+            // Only the keys of valid rows are those of values.
+            let row = array.slice(row, 1);
+            let dictionary = row.as_any_dictionary();
+            nested(dictionary.values(), dictionary.normalized_keys()[0], depth)?
+        }
+        DataType::RunEndEncoded(..) => nested(&without_runs(&array.slice(row, 1))?, 0, depth)?,
+        DataType::Union(..) => nested(&array.as_union().value(row), 0, depth + 1)?,
+        DataType::Date64
+        | DataType::Timestamp(..)
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Duration(_)
+        | DataType::Interval(_)
+        | DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => shown(array, row)?.into(),
     })
 }
 

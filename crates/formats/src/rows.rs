@@ -86,7 +86,7 @@ fn mismatch(text: &str, column_type: ColumnType) -> String {
 }
 
 /// Converts a text cell. A cell that is empty without quotes is null; an empty
-/// cell with quotes is empty text where the column is text.
+/// cell with quotes is empty text or empty bytes where the column is of these.
 pub(crate) fn text_scalar<'a>(
     text: &'a str,
     is_quoted: bool,
@@ -103,7 +103,10 @@ pub(crate) fn text_scalar<'a>(
     // Blanks around anything but text mean nothing.
     let text = text.trim_matches([' ', '\t']);
     if text.is_empty() {
-        return Ok(Scalar::Null);
+        return Ok(match is_quoted && role == Role::Value(ColumnType::Binary) {
+            true => Scalar::Binary(Cow::Borrowed(&[])),
+            false => Scalar::Null,
+        });
     }
     typed_scalar(text, role, decimal_comma)
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::support::{TestFile, Whole, floats, read, read_text, texts};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray, StructArray,
-    Time32SecondArray, TimestampNanosecondArray, TimestampSecondArray,
+    Array, ArrayRef, DictionaryArray, DurationSecondArray, Float64Array, Int32Array, ListViewArray, RecordBatch,
+    RunArray, StringArray, StructArray, Time32SecondArray, TimestampNanosecondArray, TimestampSecondArray, UnionArray,
 };
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::Field;
+use arrow_schema::{DataType, Field, UnionFields};
 use terrane_formats::{ColumnType, ReadOptions};
 
 /// Seconds that no timestamp of microseconds has room for.
@@ -110,6 +110,66 @@ fn values_that_have_no_text_refuse_their_rows_alone() {
     assert!(rejected[1].1.starts_with("column \"nested\": the value cannot be converted: "), "{rejected:?}");
     assert_eq!(texts(&whole, "clock"), [Some("00:00:01".to_string()), None]);
     assert_eq!(whole.rows, [1, 3]);
+}
+
+/// Values of types that no column of a dataset has are told in full, or refuse their rows.
+#[test]
+fn values_of_rare_types_are_whole_or_refused() {
+    let floats_of = |values: &[f64]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
+    let lists = |values: ArrayRef, sizes: &[i32]| -> ArrayRef {
+        let field = Arc::new(Field::new("item", values.data_type().clone(), true));
+        let offsets: Vec<i32> = sizes.iter().scan(0, |at, size| Some(std::mem::replace(at, *at + size))).collect();
+        Arc::new(ListViewArray::new(field, offsets.into(), sizes.to_vec().into(), values, None))
+    };
+    let words: ArrayRef = Arc::new(StringArray::from(vec![Some("a, b"), Some("a"), None, Some("")]));
+    let runs = |values: &dyn Array| -> ArrayRef {
+        let ends = Int32Array::from(vec![1, 3, 4]);
+        Arc::new(RunArray::<Int32Type>::try_new(&ends, values).expect("runs"))
+    };
+    let texts_in_runs = runs(&StringArray::from(vec![Some(""), None, Some("x")]));
+    let lists_in_runs = runs(&lists(floats_of(&[1.0, 2.0, 3.0]), &[1, 0, 2]));
+    let twice = StructArray::from(vec![
+        (Arc::new(Field::new("a", DataType::Float64, true)), floats_of(&[1.0; 4])),
+        (Arc::new(Field::new("a", DataType::Float64, true)), floats_of(&[3.0; 4])),
+    ]);
+    let durations = DurationSecondArray::from(vec![Some(90), None, Some(TOO_LATE), Some(0)]);
+    let keys = Int32Array::from(vec![Some(0), Some(2), Some(1), None]);
+    let encoded = DictionaryArray::<Int32Type>::new(keys, Arc::new(durations.clone()));
+    let members =
+        UnionFields::from_fields(vec![Field::new("n", DataType::Float64, true), Field::new("s", DataType::Utf8, true)]);
+    let union = UnionArray::try_new(
+        members,
+        vec![0, 1, 1, 1].into(),
+        None,
+        vec![floats_of(&[1.5, 0.0, 0.0, 0.0]), words.clone()],
+    )
+    .expect("a sparse union");
+    let cases: Vec<(ArrayRef, [Option<&str>; 4], &[u64])> = vec![
+        (Arc::new(durations), [Some("PT90S"), None, None, Some("P0D")], &[3]),
+        (Arc::new(encoded), [Some("PT90S"), None, None, None], &[2]),
+        (lists(words, &[1, 2, 1, 0]), [Some("[\"a, b\"]"), Some("[\"a\",null]"), Some("[\"\"]"), Some("[]")], &[]),
+        (
+            lists(floats_of(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.5]), &[1, 1, 1, 1]),
+            [Some("[\"NaN\"]"), Some("[\"Infinity\"]"), Some("[\"-Infinity\"]"), Some("[0.5]")],
+            &[],
+        ),
+        (texts_in_runs, [Some(""), None, None, Some("x")], &[]),
+        (lists_in_runs, [Some("[1.0]"), Some("[]"), Some("[]"), Some("[2.0,3.0]")], &[]),
+        (Arc::new(twice), [None; 4], &[1, 2, 3, 4]),
+        (Arc::new(union), [Some("1.5"), Some("\"a\""), None, Some("\"\"")], &[]),
+    ];
+    for (array, expected, refused) in cases {
+        let what = array.data_type().clone();
+        let whole = read_stream(vec![("v", array)], &ReadOptions::default());
+        assert_eq!(rejected(&whole).iter().map(|(row, _)| *row).collect::<Vec<_>>(), refused, "{what}");
+        let kept = (1..).zip(expected).filter(|(row, _)| !refused.contains(row));
+        assert_eq!(texts(&whole, "v"), kept.map(|(_, text)| text.map(str::to_string)).collect::<Vec<_>>(), "{what}");
+    }
+    let numbers =
+        read_stream(vec![("v", runs(&Int32Array::from(vec![Some(5), None, Some(7)])))], &ReadOptions::default());
+    let values: Vec<_> =
+        numbers.batch.column_by_name("v").expect("the column").as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(values, [Some(5), None, None, Some(7)]);
 }
 
 #[test]

@@ -130,6 +130,15 @@ fn empty_is_null_and_quoted_empty_is_empty_text() {
 }
 
 #[test]
+fn quoted_empty_is_empty_in_a_column_of_bytes() {
+    let file = TestFile::new("a.csv", "id,b\n1,\n2,\"\"\n3,AA==\n");
+    let options = ReadOptions { column_types: vec![("b".into(), ColumnType::Binary)], ..ReadOptions::default() };
+    let whole = read(&file.path, &options).expect("valid");
+    let values: Vec<_> = whole.batch.column(1).as_binary::<i32>().iter().collect();
+    assert_eq!(values, [None, Some(&[][..]), Some(&[0][..])]);
+}
+
+#[test]
 fn ragged_rows_are_refused_one_by_one() {
     let whole = read_text("a.csv", "a,b\n1,2\n3\n4,5,6\n7,8\n").expect("valid");
     assert_eq!(whole.rows, [1, 4]);

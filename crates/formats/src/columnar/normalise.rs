@@ -8,9 +8,10 @@ use arrow_array::{Array, ArrayRef, StringArray, TimestampMicrosecondArray, new_n
 use arrow_cast::{CastOptions, cast, cast_with_options};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_select::concat::concat;
+use serde_json::Value;
 
 use super::decimal::{is_decimal, to_float64};
-use crate::arrow_json::json_of;
+use crate::arrow_json::{json_of, shown, without_runs};
 use crate::types::ColumnType;
 
 /// How a column is converted.
@@ -46,18 +47,22 @@ impl Conversion {
             DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => ColumnType::Binary,
             DataType::Date64 | DataType::Timestamp(_, None) => ColumnType::Timestamp,
             DataType::Timestamp(_, Some(_)) => ColumnType::TimestampUtc,
-            DataType::Dictionary(_, values) => {
-                return match Conversion::of(values) {
-                    Conversion::Keep(target) | Conversion::Cast(target) => Conversion::Cast(target),
-                    Conversion::JsonText => Conversion::JsonText,
-                };
-            }
+            DataType::Dictionary(_, values) => return Conversion::of_encoded(values),
+            DataType::RunEndEncoded(_, values) => return Conversion::of_encoded(values.data_type()),
             other => match ColumnType::from_data_type(other) {
                 Some(column_type) => return Conversion::Keep(column_type),
                 None => return Conversion::JsonText,
             },
         };
         if target.data_type() == *data_type { Conversion::Keep(target) } else { Conversion::Cast(target) }
+    }
+
+    /// The conversion of a column that refers to values of this type.
+    fn of_encoded(values: &DataType) -> Conversion {
+        match Conversion::of(values) {
+            Conversion::Keep(target) | Conversion::Cast(target) => Conversion::Cast(target),
+            Conversion::JsonText => Conversion::JsonText,
+        }
     }
 
     /// The type that comes out.
@@ -71,7 +76,7 @@ impl Conversion {
     /// Converts a column.
     ///
     /// # Errors
-    /// When a value does not fit, which only timestamps far from now do not.
+    /// When a value does not fit, such as a timestamp far from now, or cannot be told in JSON.
     pub(crate) fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         match self {
             Conversion::Keep(_) => Ok(Arc::clone(array)),
@@ -79,23 +84,30 @@ impl Conversion {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
                 let cast = |target: &DataType| cast_with_options(array, target, &options);
                 match (array.data_type(), target) {
-                    (DataType::Dictionary(_, values), ColumnType::Float64) if is_decimal(values) => {
-                        Ok(Arc::new(to_float64(&cast(values)?)?))
+                    (DataType::RunEndEncoded(..), _) => self.apply(&without_runs(array)?),
+                    (DataType::Dictionary(_, values), _)
+                        if is_decimal(values)
+                            || is_nanoseconds(values)
+                            || matches!(**values, DataType::Duration(_) | DataType::RunEndEncoded(..)) =>
+                    {
+                        self.apply(&cast(values)?)
                     }
                     (decimal, ColumnType::Float64) if is_decimal(decimal) => Ok(Arc::new(to_float64(array)?)),
-                    (DataType::Dictionary(_, values), _) if is_nanoseconds(values) => {
-                        Ok(in_microseconds(&cast(values)?, *target))
-                    }
                     (nanoseconds, _) if is_nanoseconds(nanoseconds) => Ok(in_microseconds(array, *target)),
+                    (DataType::Duration(_), ColumnType::Utf8) => {
+                        let text = |row| (!array.is_null(row)).then(|| shown(array, row)).transpose();
+                        let texts = (0..array.len()).map(text).collect::<Result<Vec<_>, _>>()?;
+                        Ok(Arc::new(StringArray::from(texts)))
+                    }
                     _ => cast(&target.data_type()),
                 }
             }
             Conversion::JsonText => {
                 let mut texts = Vec::with_capacity(array.len());
                 for row in 0..array.len() {
-                    texts.push(match array.is_null(row) {
-                        true => None,
-                        false => Some(json_of(array, row)?.to_string()),
+                    texts.push(match json_of(array, row)? {
+                        Value::Null => None,
+                        value => Some(value.to_string()),
                     });
                 }
                 Ok(Arc::new(StringArray::from(texts)))
@@ -173,6 +185,7 @@ pub(crate) fn warning(name: &str, data_type: &DataType) -> Option<String> {
             Some(format!("column {name:?}: decimal numbers become float64, each the nearest"))
         }
         DataType::Dictionary(_, values) => warning(name, values),
+        DataType::RunEndEncoded(_, values) => warning(name, values.data_type()),
         other if Conversion::of(other) == Conversion::JsonText => {
             Some(format!("column {name:?}: nested values become JSON text"))
         }
