@@ -80,6 +80,36 @@ fn a_manifest_that_is_missing_is_corruption_for_every_command() {
     assert_eq!(count(&store, "cities"), 200);
 }
 
+/// There is no store without a file of its log, so that a log without files is none that was never written.
+#[test]
+fn a_log_without_any_file_is_corruption_for_every_command() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    insert(&store, "d", RECORD, &[]).exits(0);
+    let log: Vec<_> =
+        fs::read_dir(store.join("log")).expect("a log").map(|entry| entry.expect("an entry").path()).collect();
+    let files: Vec<_> = log.iter().map(|path| (path, fs::read(path).expect("a segment"))).collect();
+    for directory in [true, false] {
+        files.iter().for_each(|(path, _)| fs::remove_file(path).expect("it is removed"));
+        if directory {
+            fs::remove_dir(store.join("log")).expect("it is empty");
+        }
+        for (name, arguments) in
+            [("query", &["d"][..]), ("info", &[]), ("check", &[]), ("check", &["--repair"]), ("compact", &[])]
+        {
+            terrane(name, &store, arguments).exits(3).says("its files are missing, all of them");
+        }
+        insert(&store, "d", RECORD, &[]).exits(3).says("its files are missing, all of them");
+        fs::create_dir_all(store.join("log")).expect("the directory");
+        files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("it is put back"));
+        assert_eq!(count(&store, "d"), 1);
+    }
+    // Such a store keeps none.
+    let unlogged = sandbox.path("unlogged");
+    insert(&unlogged, "d", RECORD, &["--durability", "none"]).exits(0);
+    assert_eq!(count(&unlogged, "d"), 1);
+}
+
 #[test]
 fn a_directory_that_only_resembles_a_store_is_none() {
     let sandbox = Sandbox::new();

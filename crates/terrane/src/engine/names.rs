@@ -102,6 +102,18 @@ pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
+/// A store that keeps a log has files of it from its second manifest on: the first file is durable before it, and they are
+/// never all given up. Without any, what was written since the last flush is lost.
+pub(super) fn check_log_not_lost(storage: &dyn Storage, manifest: &Manifest) -> Result<()> {
+    const FIRST_GENERATION: u64 = 1;
+    let has_files =
+        || -> Result<bool> { Ok(storage.exists("log")? && storage.list("log")?.iter().any(|name| is_log_file(name))) };
+    match manifest.generation > FIRST_GENERATION && !has_files()? {
+        true => Err(Error::damaged("log", 0, "its files are missing, all of them; what was not flushed is in them")),
+        false => Ok(()),
+    }
+}
+
 /// The first id that no component file has, be it a stray.
 pub(super) fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
     /// No store gets as far, so who has such a number is no stray of ours, and need not be avoided.

@@ -15,7 +15,9 @@ use terrane_storage::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
 use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
 
 use super::commit::{Latch, closed};
-use super::names::{LOCK_NAME, check_not_foreign, check_not_lost, next_file_id, no_store, remove_strays, strays};
+use super::names::{
+    LOCK_NAME, check_log_not_lost, check_not_foreign, check_not_lost, next_file_id, no_store, remove_strays, strays,
+};
 use super::spill::SpillDirectory;
 use super::{DatasetHandle, Datasets, Engine, Maintenance, Visibility};
 use crate::locks::LockTable;
@@ -156,12 +158,15 @@ impl Engine {
         let mut replay = Replay::new(&datasets, &workshop, shares.components);
         let tail = match durability {
             Durability::None => None,
-            _ => Some(replay_read_only(&**storage, store_id(manifest)?, manifest.low_water, &mut |lsn, entry| {
-                if replay.memory_used >= replay.limit {
-                    spill.create()?;
-                }
-                replay.entry(lsn, entry)
-            })?),
+            _ => {
+                check_log_not_lost(&**storage, manifest)?;
+                Some(replay_read_only(&**storage, store_id(manifest)?, manifest.low_water, &mut |lsn, entry| {
+                    if replay.memory_used >= replay.limit {
+                        spill.create()?;
+                    }
+                    replay.entry(lsn, entry)
+                })?)
+            }
         };
         let last_sequence = replay.last_sequence;
         Ok(Arc::new(Self {
@@ -284,6 +289,7 @@ impl Recovery<'_> {
         let (log, report) = match self.durability {
             Durability::None => (None, None),
             _ => {
+                check_log_not_lost(&**storage, &current)?;
                 let store_id = store_id(&current)?;
                 let (log, report) =
                     Log::open(storage.clone(), options.log, store_id, current.low_water, &mut |lsn, entry| {
