@@ -49,7 +49,7 @@ fn a_failure_shrinks_to_the_step_the_cut_and_the_stores_that_matter_and_replays(
 
 #[test]
 fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
-    let options = Gate { seeds: 0..2, breadth: BREADTH, in_all: true, inside_stride: 1 };
+    let options = Gate { seeds: 0..2, breadth: BREADTH, names_stride: 1, in_all: true, inside_stride: 1 };
     let report = gate(&[RIGHT], &options).unwrap();
     assert!(report.uncaught.is_empty() && report.caught.len() == 4, "{report}");
     let site = "canary.entry".to_owned();

@@ -107,7 +107,7 @@ fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
     let breadth = Breadth { branches: 24, samples: 24, seed: 1 };
-    let options = Gate { seeds: 1..4, breadth, in_all: is_soak(), inside_stride: 5 };
+    let options = Gate { seeds: 1..4, breadth, names_stride: 1, in_all: is_soak(), inside_stride: 5 };
     let report = gate(&Explored::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
     assert!(report.uncaught.is_empty(), "{report}");

@@ -156,7 +156,8 @@ impl Run<'_> {
     fn gate<S: Structure>(&mut self, subjects: &[S]) -> Result<Verdict> {
         let begun = Instant::now();
         let seed = self.options.seed;
-        let options = Gate { seeds: seed..seed + GATE_SEEDS, breadth: BREADTH, in_all: false, inside_stride: 3 };
+        let seeds = seed..seed + GATE_SEEDS;
+        let options = Gate { seeds, breadth: BREADTH, names_stride: 1, in_all: false, inside_stride: 3 };
         match gate(subjects, &options) {
             Err(failure) => self.conclude(subjects, Some(*failure)),
             Ok(report) => {

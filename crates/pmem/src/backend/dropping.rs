@@ -21,14 +21,22 @@ pub enum Instruction {
 }
 
 impl Instruction {
+    /// The names under which a run has instructions.
+    pub fn sites(controller: &Controller) -> BTreeSet<(Self, &'static str)> {
+        controller.log().iter().filter_map(Self::site).collect()
+    }
+
     /// The names under which a run has instructions after it set this mark; none if it did not.
     pub fn sites_after(controller: &Controller, mark: u64) -> BTreeSet<(Self, &'static str)> {
-        let site = |event: &Event| match event {
+        controller.log().iter().skip_while(|event| **event != Event::Mark(mark)).filter_map(Self::site).collect()
+    }
+
+    fn site(event: &Event) -> Option<(Self, &'static str)> {
+        match event {
             Event::Pool(PoolEvent::Flush { site, .. }) => Some((Self::Flush, *site)),
             Event::Pool(PoolEvent::Fence { site, .. }) => Some((Self::Fence, *site)),
             _ => None,
-        };
-        controller.log().iter().skip_while(|event| **event != Event::Mark(mark)).filter_map(site).collect()
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use terrane_storage::Storage;
 use super::{Breadth, Checked, Explorer, Failure, History, Subject};
 use crate::{Backend, Dropping, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH};
 
+const SET_UP: Site = Site::new("explored.canary");
 const ENTRY: Site = Site::new("canary.entry");
 const FLAG: Site = Site::new("canary.flag");
 
@@ -49,6 +50,24 @@ impl Canary {
         Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
     }
 
+    /// Makes the array, unless it is there.
+    fn set_up(pool: crate::Result<Canaries>) -> Checked<Canaries> {
+        let text = |error: crate::Error| error.to_string();
+        let pool = pool.map_err(text)?;
+        if pool.backend().load(ROOT) != 0 {
+            return Ok(pool);
+        }
+        let mut intent = pool.intent();
+        let length = ROOM * 2 * LINE_LENGTH;
+        let block = intent.acquire(length, ROOT).map_err(text)?;
+        (block..block + length).step_by(WORD_LENGTH as usize).for_each(|word| pool.backend().store(word, 0));
+        pool.backend().persist(block..block + length, SET_UP);
+        pool.backend().store(ROOT, block);
+        pool.backend().persist(ROOT..ROOT + WORD_LENGTH, SET_UP);
+        intent.finish();
+        Ok(pool)
+    }
+
     fn flag(pool: &Canaries, number: u64) -> u64 {
         pool.backend().load(ROOT) + number * 2 * LINE_LENGTH
     }
@@ -85,25 +104,11 @@ impl Subject for Canary {
     }
 
     fn create(&self, storage: &dyn Storage) -> Checked<Canaries> {
-        let text = |error: crate::Error| error.to_string();
-        let pool: Canaries = Pool::create(storage, "canary", &Self::options()).map_err(text)?;
-        let mut intent = pool.intent();
-        let length = ROOM * 2 * LINE_LENGTH;
-        let block = intent.acquire(length, ROOT).map_err(text)?;
-        (block..block + length).step_by(WORD_LENGTH as usize).for_each(|word| pool.backend().store(word, 0));
-        pool.backend().persist(block..block + length, ENTRY);
-        pool.backend().store(ROOT, block);
-        pool.backend().persist(ROOT..ROOT + WORD_LENGTH, ENTRY);
-        intent.finish();
-        Ok(pool)
+        Self::set_up(Pool::create(storage, "canary", &Self::options()))
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Canaries> {
-        Pool::open(storage, "canary", &Self::options()).map_err(|error| error.to_string())
-    }
-
-    fn backend<'s>(&self, pool: &'s Canaries) -> &'s Dropping<Traced> {
-        pool.backend()
+        Self::set_up(Pool::open(storage, "canary", &Self::options()))
     }
 
     fn steps(&self, seed: u64) -> Vec<Add> {

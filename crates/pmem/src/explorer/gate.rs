@@ -15,6 +15,8 @@ pub struct Gate {
     pub seeds: std::ops::Range<u64>,
     /// How many images of each cut are tried.
     pub breadth: Breadth,
+    /// Of the cuts, every so many are recovered from to learn what recovery flushes and fences.
+    pub names_stride: usize,
     /// Whether a name is looked for in every configuration that has it, and not only until one has shown it.
     pub in_all: bool,
     /// Of the cuts, every so many are tried with crashes inside of recovery, if others have shown nothing.
@@ -32,7 +34,7 @@ pub struct Catch {
     pub seed: u64,
     /// Steps that had returned.
     pub steps_done: usize,
-    /// The step that the crash interrupts, or after which it comes.
+    /// The step that the crash interrupts, or after which it comes; or the creation.
     pub step: String,
     /// Events before each of the crashes.
     pub cuts: Vec<usize>,
@@ -93,15 +95,19 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
     let mut caught: BTreeSet<Dropped> = BTreeSet::new();
     for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
         report.structure = subject.structure();
-        for dropped in names(subject, gate.seeds.start, 1)? {
-            if let Some(test) = subject.shown_by(&dropped.site) {
+        let of_creation =
+            own_names(subject, Instruction::sites(&History::record(subject, Vec::new(), None)?.controller));
+        for dropped in names(subject, gate.seeds.start, gate.names_stride)? {
+            if let Some(test) = subject.shown_by(&dropped) {
                 report.elsewhere.insert(dropped, test);
                 continue;
             }
             if !gate.in_all && caught.contains(&dropped) {
                 continue;
             }
-            let found = gate.seeds.clone().find_map(|seed| catch(subject, &dropped, seed, gate, &mut report.tally));
+            let is_of_creation = of_creation.contains(&dropped);
+            let catch_with = |seed| catch(subject, &dropped, seed, is_of_creation, gate, &mut report.tally);
+            let found = gate.seeds.clone().find_map(catch_with);
             match found {
                 Some(found) => {
                     caught.insert(dropped);
@@ -117,52 +123,79 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
     Ok(report)
 }
 
-/// What a subject flushes and fences in a history, and in recovery from crashes at every so many of its cuts.
+/// What a subject flushes and fences in a history, its creation included, and in recovery from crashes at every so many of its cuts.
 pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeSet<Dropped>, Box<Failure<S::Step>>> {
     let history = History::record(subject, subject.steps(seed), None)?;
-    let mut names = Instruction::sites_after(&history.controller, 0);
+    let mut names = Instruction::sites(&history.controller);
     let extremes = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
     for cut in history.power_cuts_from(0).into_iter().step_by(stride.max(1)) {
         let losses = history.controller.images(cut, &extremes, seed);
         for image in losses.chain([history.controller.process_kill(cut)]) {
             let restarted = image.restart();
-            restarted.mark(0);
             // What is wrong with it is told where it is looked for.
             let _ = recover(subject, &restarted, None);
-            names.extend(Instruction::sites_after(&restarted, 0));
+            names.extend(Instruction::sites(&restarted));
         }
     }
-    let own = names.into_iter().filter(|(_, site)| subject.is_own(site));
-    Ok(own.map(|(instruction, site)| Dropped { instruction, site: site.to_owned() }).collect())
+    Ok(own_names(subject, names))
 }
 
-fn catch<S: Subject>(subject: &S, dropped: &Dropped, seed: u64, gate: &Gate, tally: &mut Tally) -> Option<Catch> {
+fn own_names<S: Subject>(subject: &S, names: BTreeSet<(Instruction, &'static str)>) -> BTreeSet<Dropped> {
+    let own = names.into_iter().filter(|(_, site)| subject.is_own(site));
+    own.map(|(instruction, site)| Dropped { instruction, site: site.to_owned() }).collect()
+}
+
+fn catch<S: Subject>(
+    subject: &S,
+    dropped: &Dropped,
+    seed: u64,
+    is_of_creation: bool,
+    gate: &Gate,
+    tally: &mut Tally,
+) -> Option<Catch> {
     let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
-        Err(failure) => Some((failure, 0)),
+        Err(failure) => Some((failure, Some(0))),
         Ok(history) => {
             let mut explorer = Explorer::new(subject);
             explorer.tally.histories += 1;
-            let cuts = spread(history.power_cuts_from(0));
-            let search = |cut: &usize| explorer.power_losses(&history, *cut, &gate.breadth).err();
-            let mut found = cuts.iter().find_map(search);
-            if found.is_none() {
-                let Breadth { branches, samples, seed } = gate.breadth;
-                let breadth = Breadth { branches: branches.min(8), samples: samples.min(4), seed };
-                let few = cuts.iter().step_by(gate.inside_stride.max(1));
-                found = { few }.find_map(|cut| explorer.inside_recovery(&history, *cut, &breadth).err());
-            }
+            let cuts = history.power_cuts_from(0);
+            // What the creation alone has shows there soonest.
+            let is_meant = |cut: &usize| is_of_creation && history.steps_done(*cut).is_none();
+            let of_creation: Vec<usize> = cuts.iter().copied().filter(is_meant).collect();
+            let found = look(&mut explorer, &history, &of_creation, &gate.breadth, 1)
+                .or_else(|| look(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
             *tally += explorer.tally;
             found.map(|failure| {
                 let done = failure.case.crashes.first().and_then(|crash| history.steps_done(crash.cut));
-                (failure, done.unwrap_or(0))
+                (failure, done)
             })
         }
     };
     let (failure, steps_done) = failure?;
-    let step = failure.case.steps.get(steps_done).map_or("the end".to_owned(), S::Step::to_string);
+    let step = match steps_done {
+        None => "the creation".to_owned(),
+        Some(done) => failure.case.steps.get(done).map_or("the end".to_owned(), S::Step::to_string),
+    };
     let cuts = failure.case.crashes.iter().map(|crash| crash.cut).collect();
     let configuration = subject.configuration().to_owned();
+    let steps_done = steps_done.unwrap_or(0);
     Some(Catch { dropped: dropped.clone(), configuration, seed, steps_done, step, cuts, what: failure.what })
+}
+
+/// The first thing that is wrong after crashes at some cuts, or, if there is none, after crashes at some of these and in the
+/// recovery that follows.
+fn look<S: Subject>(
+    explorer: &mut Explorer<'_, S>,
+    history: &History<'_, S>,
+    cuts: &[usize],
+    breadth: &Breadth,
+    inside_stride: usize,
+) -> Option<Box<Failure<S::Step>>> {
+    let found = cuts.iter().find_map(|cut| explorer.power_losses(history, *cut, breadth).err());
+    let Breadth { branches, samples, seed } = *breadth;
+    let breadth = Breadth { branches: branches.min(8), samples: samples.min(4), seed };
+    let mut few = cuts.iter().step_by(inside_stride.max(1));
+    found.or_else(|| few.find_map(|cut| explorer.inside_recovery(history, *cut, &breadth).err()))
 }
 
 /// The cuts in another order, far ones after each other: most of what matters is caught soon somewhere.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use terrane_storage::crash::{Controller, Event, PersistenceDomain, PoolEvent};
+use terrane_storage::crash::{Controller, DiskEvent, Event, PersistenceDomain, PoolEvent};
 
-use super::{Checked, Crash, Dropped, Failure, Subject, guarded};
+use super::{Checked, Crash, Dropped, Failure, Subject, guarded, leaving_out};
 
 /// Threads that are numbered while a history runs would change what is done together. So one runs at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
@@ -19,6 +19,8 @@ pub struct History<'s, S: Subject> {
     /// The events; a mark for each step that has returned, 0 before the first.
     pub controller: Arc<Controller>,
     models: Vec<S::Model>,
+    /// Number of the first cut at which the pool is there, whatever is lost.
+    pool_made: usize,
     /// Number of the cut before the first step, and with it that of each step's end.
     ends: Vec<usize>,
 }
@@ -33,7 +35,8 @@ impl<'s, S: Subject> History<'s, S> {
     ) -> Result<Self, Box<Failure<S::Step>>> {
         let _running = RUNNING.lock();
         let controller = Controller::new();
-        let mut history = Self { subject, steps, dropped, controller, models: Vec::new(), ends: Vec::new() };
+        let mut history =
+            Self { subject, steps, dropped, controller, models: Vec::new(), pool_made: 0, ends: Vec::new() };
         match guarded(|| history.run()) {
             Ok(()) => Ok(history),
             Err(what) => Err(history.failure(Vec::new(), what)),
@@ -42,10 +45,10 @@ impl<'s, S: Subject> History<'s, S> {
 
     fn run(&mut self) -> Checked<()> {
         let (subject, controller) = (self.subject, &self.controller);
-        let mut structure = subject.create(&*controller.storage())?;
-        if let Some(Dropped { instruction, site }) = &self.dropped {
-            subject.backend(&structure).leave_out(*instruction, site);
-        }
+        let storage = controller.storage();
+        let mut structure = leaving_out(self.dropped.as_ref(), || subject.create(&*storage))?;
+        let is_named = |event: &Event| matches!(event, Event::Disk(DiskEvent::SyncDirectory { .. }));
+        self.pool_made = controller.log().iter().rposition(is_named).map_or(0, |at| at + 1);
         let mut model = S::Model::default();
         for step in 0..=self.steps.len() {
             controller.mark(step as u64);
@@ -77,21 +80,23 @@ impl<'s, S: Subject> History<'s, S> {
         self.steps.is_empty()
     }
 
-    /// Steps that have returned at a cut; `None` before the structure is there.
+    /// Steps that have returned at a cut; `None` while the structure is created.
     pub fn steps_done(&self, cut: usize) -> Option<usize> {
         self.ends.partition_point(|&end| end <= cut).checked_sub(1)
     }
 
     /// What a crash at a cut may leave.
     pub(super) fn allowed(&self, cut: usize) -> &[S::Model] {
-        let first = self.steps_done(cut).unwrap_or(0);
-        &self.models[first..(first + 2).min(self.models.len())]
+        let (first, count) = self.steps_done(cut).map_or((0, 1), |done| (done, 2));
+        &self.models[first..(first + count).min(self.models.len())]
     }
 
-    /// Every cut while this many steps have returned, or more.
+    /// Every cut while this many steps have returned, or more. With no step, those inside of the creation are among
+    /// them, from where the pool is there.
     pub fn cuts_from(&self, step: usize) -> impl DoubleEndedIterator<Item = usize> + use<S> {
         let last = self.ends.last().copied().unwrap_or(0);
-        self.ends.get(step).copied().unwrap_or(last)..last + 1
+        let first = if step == 0 { self.pool_made } else { self.ends.get(step).copied().unwrap_or(last) };
+        first..last + 1
     }
 
     /// Those among the cuts at which power losses leave all that they leave at any cut.

@@ -43,7 +43,8 @@ pub type Checked<T> = Result<T, String>;
 
 /// A structure in one configuration, as the explorer runs it.
 ///
-/// Everything has to be deterministic: the same calls make the same events.
+/// Everything has to be deterministic: the same calls make the same events. Its words are reached by
+/// [`Dropping<Traced>`](Dropping), so that what it flushes can be left out.
 pub trait Subject: Sync {
     /// The structure in use.
     type Structure: Sync;
@@ -62,14 +63,11 @@ pub trait Subject: Sync {
     /// The medium.
     fn domain(&self) -> PersistenceDomain;
 
-    /// A new, empty structure.
+    /// A new, empty structure in a pool of its own.
     fn create(&self, storage: &dyn Storage) -> Checked<Self::Structure>;
 
-    /// Opens it again: recovery.
+    /// Opens it again: recovery. Where a crash has left a pool without the structure, that is made.
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure>;
-
-    /// The words that it runs on.
-    fn backend<'s>(&self, structure: &'s Self::Structure) -> &'s Dropping<Traced>;
 
     /// A history to run, drawn from a seed.
     fn steps(&self, seed: u64) -> Vec<Self::Step>;
@@ -87,8 +85,8 @@ pub trait Subject: Sync {
     fn is_own(&self, site: &str) -> bool;
 
     /// Of a flush or fence whose loss no history of steps one after the other shows: the test that does.
-    fn shown_by(&self, site: &str) -> Option<&'static str> {
-        let _ = site;
+    fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
+        let _ = dropped;
         None
     }
 }
@@ -121,16 +119,19 @@ fn guarded<T>(run: impl FnOnce() -> Checked<T>) -> Checked<T> {
     })
 }
 
+/// Makes or opens a structure, without an instruction that may be left out.
+fn leaving_out<T>(dropped: Option<&Dropped>, run: impl FnOnce() -> T) -> T {
+    match dropped {
+        None => run(),
+        Some(Dropped { instruction, site }) => Dropping::<Traced>::leaving_out(*instruction, site, run),
+    }
+}
+
 /// Recovers under a controller, without an instruction that may be left out, and looks what is there.
 fn recover<S: Subject>(subject: &S, controller: &Controller, dropped: Option<&Dropped>) -> Checked<S::Model> {
     let storage = controller.storage();
     guarded(|| {
-        let mut structure = match dropped {
-            None => subject.open(&*storage)?,
-            Some(Dropped { instruction, site }) => {
-                Dropping::<Traced>::leaving_out(*instruction, site, || subject.open(&*storage))?
-            }
-        };
+        let mut structure = leaving_out(dropped, || subject.open(&*storage))?;
         subject.observe(&mut structure)
     })
 }

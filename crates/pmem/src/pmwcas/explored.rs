@@ -10,8 +10,10 @@ use rand::{Rng, SeedableRng};
 use terrane_storage::Storage;
 
 use super::{Descriptor, compare_exchange, read};
-use crate::explorer::{Checked, Subject};
-use crate::{Backend, Dropping, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH};
+use crate::explorer::{Checked, Dropped, Subject};
+use crate::{
+    Backend, Dropping, Instruction, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH,
+};
 
 const SETUP: Site = Site::new("explored.setup");
 const NODE: Site = Site::new("explored.node");
@@ -134,6 +136,25 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
+/// Makes the table, unless it is there.
+fn set_up(pool: crate::Result<Table>) -> Checked<Table> {
+    let pool = pool.map_err(text)?;
+    let backend = pool.backend();
+    if backend.load(ROOT) == 0 {
+        let mut intent = pool.intent();
+        let length = WORDS * LINE_LENGTH;
+        let table = intent.acquire(length, ROOT).map_err(text)?;
+        (table..table + length).step_by(LINE_LENGTH as usize).for_each(|word| backend.store(word, 0));
+        backend.persist(table..table + length, SETUP);
+        backend.store(ROOT, table);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, SETUP);
+        intent.finish();
+        // The first one adds a page of descriptors.
+        drop(Descriptor::new(&pool, &pool.pin()).map_err(text)?);
+    }
+    Ok(pool)
+}
+
 fn word(pool: &Table, number: u64) -> u64 {
     pool.backend().load(ROOT) + number * LINE_LENGTH
 }
@@ -230,27 +251,11 @@ impl Subject for Explored {
     }
 
     fn create(&self, storage: &dyn Storage) -> Checked<Table> {
-        let pool: Table = Pool::create(storage, "pool", &self.options()).map_err(text)?;
-        let backend = pool.backend();
-        let mut intent = pool.intent();
-        let length = WORDS * LINE_LENGTH;
-        let table = intent.acquire(length, ROOT).map_err(text)?;
-        (table..table + length).step_by(LINE_LENGTH as usize).for_each(|word| backend.store(word, 0));
-        backend.persist(table..table + length, SETUP);
-        backend.store(ROOT, table);
-        backend.persist(ROOT..ROOT + WORD_LENGTH, SETUP);
-        intent.finish();
-        // The first one adds a page of descriptors, which tests of the allocator look at.
-        drop(Descriptor::new(&pool, &pool.pin()).map_err(text)?);
-        Ok(pool)
+        set_up(Pool::create(storage, "pool", &self.options()))
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Table> {
-        Pool::open(storage, "pool", &self.options()).map_err(text)
-    }
-
-    fn backend<'s>(&self, pool: &'s Table) -> &'s Dropping<Traced> {
-        pool.backend()
+        set_up(Pool::open(storage, "pool", &self.options()))
     }
 
     fn steps(&self, seed: u64) -> Vec<Step> {
@@ -295,9 +300,17 @@ impl Subject for Explored {
         !site.starts_with("explored.")
     }
 
-    fn shown_by(&self, site: &str) -> Option<&'static str> {
-        (site == "pool.header.found")
-            .then_some("pmem/tests/pool_crash.rs: a_header_that_was_found_is_durable_before_the_other_copy_is_written")
+    fn shown_by(&self, Dropped { instruction, site }: &Dropped) -> Option<&'static str> {
+        match (instruction, site.as_str()) {
+            (_, "pool.header.found") => {
+                Some("pmem/tests/pool_crash.rs: a_header_that_was_found_is_durable_before_the_other_copy_is_written")
+            }
+            // Intents are used while the table is made alone, and nothing else has been in its blocks before.
+            (Instruction::Flush, "allocator.clear" | "allocator.page") => {
+                Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")
+            }
+            _ => None,
+        }
     }
 }
 

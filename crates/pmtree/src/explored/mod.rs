@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::explorer::{Checked, Subject};
+use terrane_pmem::explorer::{Checked, Dropped, Subject};
 use terrane_pmem::{Dropping, Traced};
 use terrane_storage::{File, OpenMode, Storage};
 
@@ -202,10 +202,6 @@ impl Subject for Explored {
         Run::new(FbrTree::open(storage, NAME, &self.options), storage)
     }
 
-    fn backend<'s>(&self, run: &'s Run) -> &'s Dropping<Traced> {
-        run.tree.pool().backend()
-    }
-
     fn steps(&self, seed: u64) -> Vec<Step> {
         self.steps_drawn(seed, STEPS[usize::from(self.options.fan_out > 10)])
     }
@@ -259,8 +255,8 @@ impl Subject for Explored {
         site.starts_with("fbr.")
     }
 
-    fn shown_by(&self, site: &str) -> Option<&'static str> {
-        (site == "fbr.search.persist")
+    fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
+        (dropped.site == "fbr.search.persist")
             .then_some("pmtree/tests/interleavings.rs: what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable")
     }
 }
