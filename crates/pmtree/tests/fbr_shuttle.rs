@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{self, Specification, calls_at, is_linearizable, record};
 use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::explored::{Explored, Step};
+use terrane_pmtree::explored::{Explored, Kind, Step};
 use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, NameOrder};
@@ -144,7 +144,9 @@ fn check(calls: &[Call], start: &Held, end: &Held, what: &dyn std::fmt::Debug) {
 fn entries_are_linearizable(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let configurations = Explored::configurations();
-    let is_meant = |subject: &&Explored| subject.options().fan_out == 4 && subject.domain() == PersistenceDomain::Adr;
+    let is_meant = |subject: &&Explored| {
+        subject.kind() == Kind::Fbr && subject.options().fan_out == 4 && subject.domain() == PersistenceDomain::Adr
+    };
     let subjects: Vec<&Explored> = configurations.iter().filter(is_meant).collect();
     let options = subjects[seed as usize / 2 % subjects.len()].options();
     let controller = Controller::new();

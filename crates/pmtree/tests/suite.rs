@@ -8,7 +8,6 @@ mod crash;
 mod damage;
 mod interleavings;
 mod logged;
-mod logged_crash;
 mod model;
 mod support;
 mod threads;

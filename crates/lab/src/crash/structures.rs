@@ -7,7 +7,7 @@ use terrane_pmtree::explored as fbr;
 
 /// Names, and what they stand for.
 pub const ALL: [(&str, &str); 2] = [
-    ("fbr", "the FBR-tree: insertions and deletions that split and merge nodes"),
+    ("fbr", "the FBR-tree, and the R-tree that logs whole nodes: insertions and deletions that split and merge nodes"),
     ("pmwcas", "persistent multi-word compare-and-swap, and the blocks that its words link"),
 ];
 

@@ -1,6 +1,7 @@
-//! The FBR-tree as the crash explorer runs it.
+//! The FBR-tree, and the tree with which it is compared, as the crash explorer runs them.
 
 mod small;
+mod tree;
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +10,18 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::explorer::{Checked, Dropped, Subject};
-use terrane_pmem::{Dropping, Traced};
 use terrane_storage::{File, OpenMode, Storage};
 
-use crate::{FbrTree, LeafForm, Options, PersistenceDomain, Rebalancing, Rect, SearchMode, Split};
+use crate::{LeafForm, Options, PersistenceDomain, Rebalancing, Rect, Split};
 pub use small::{SmallTrees, small_trees};
+pub use tree::Kind;
+use tree::Tree;
 
-/// Steps of a history that is drawn, for small nodes and for others.
-const STEPS: [usize; 2] = [60, 230];
+/// Steps of a history that is drawn, for small nodes, for others, and for the tree that logs: so many that a path has more nodes than the
+/// first line of its log names.
+const STEPS: usize = 60;
+const STEPS_LARGE: usize = 230;
+const STEPS_LOGGED: usize = 80;
 
 /// Borders of the boxes that are drawn.
 const GRID: u32 = 12;
@@ -28,30 +33,38 @@ const MEDIA: [(&str, PersistenceDomain); 3] =
 #[derive(Clone, Debug)]
 pub struct Explored {
     configuration: String,
+    kind: Kind,
     options: Options,
 }
 
 impl Explored {
-    /// Every configuration that is explored: small nodes first, then ones with bitmaps of two words.
+    /// Every configuration that is explored: of the FBR-tree small nodes first, then ones with bitmaps of two words; at
+    /// last the tree that logs whole nodes, small ones, since large ones differ in nothing.
     pub fn configurations() -> Vec<Self> {
+        // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
+        let forms = [
+            ("in-place", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar),
+            ("copy-on-write", LeafForm::Bitmap, Rebalancing::CopyOnWrite, Split::Quadratic),
+            ("self-validating", LeafForm::SelfValidating, Rebalancing::InPlace, Split::RStar),
+        ];
+        let fbr = [4, 60].into_iter().flat_map(|fan_out| forms.map(|form| (Kind::Fbr, fan_out, form)));
+        let logged = ("logged", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar);
         let mut all = Vec::new();
-        for fan_out in [4, 60] {
-            // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
-            for (name, leaves, rebalancing, split) in [
-                ("in-place", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar),
-                ("copy-on-write", LeafForm::Bitmap, Rebalancing::CopyOnWrite, Split::Quadratic),
-                ("self-validating", LeafForm::SelfValidating, Rebalancing::InPlace, Split::RStar),
-            ] {
-                for (medium, domain) in MEDIA {
-                    let mut options = Options { fan_out, leaves, rebalancing, split, ..Options::new(domain) };
-                    // Small chunks, so that pools grow and are soon looked through.
-                    options.pool.chunk_length = 1 << 16;
-                    options.pool.address_space = 1 << 28;
-                    all.push(Self { configuration: format!("{name}-{fan_out}-{medium}"), options });
-                }
+        for (kind, fan_out, (name, leaves, rebalancing, split)) in fbr.chain([(Kind::Logged, 4, logged)]) {
+            for (medium, domain) in MEDIA {
+                let mut options = Options { fan_out, leaves, rebalancing, split, ..Options::new(domain) };
+                // Small chunks, so that pools grow and are soon looked through.
+                options.pool.chunk_length = 1 << 16;
+                options.pool.address_space = 1 << 28;
+                all.push(Self { configuration: format!("{name}-{fan_out}-{medium}"), kind, options });
             }
         }
         all
+    }
+
+    /// Which tree it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The options.
@@ -59,14 +72,17 @@ impl Explored {
         &self.options
     }
 
-    /// A history with this many steps: more insertions than deletions at first, then fewer.
+    /// A history with this many steps: more insertions than deletions at first, then fewer. Some boxes lie beyond all
+    /// others, so that each node above them changes.
     pub fn steps_drawn(&self, seed: u64, count: usize) -> Vec<Step> {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut model: Vec<(Rect<2>, u64)> = Vec::new();
         let mut steps = Vec::new();
         for step in 0..count {
             if model.len() < 2 || random.random_bool(if step < count / 2 { 0.9 } else { 0.15 }) {
-                let entry = (rect_drawn(&mut random), step as u64);
+                let far = f64::from(GRID) + step as f64;
+                let rect = if step % 8 == 7 { Rect::raw([far; 2], [far; 2]) } else { rect_drawn(&mut random) };
+                let entry = (rect, step as u64);
                 model.push(entry);
                 steps.push(Step::Insert(entry.0, entry.1));
             } else {
@@ -156,16 +172,17 @@ impl Model {
 /// A tree in use, and its file.
 #[derive(Debug)]
 pub struct Run {
-    tree: FbrTree<2, Dropping<Traced>>,
+    tree: Box<dyn Tree>,
     file: Arc<dyn File>,
 }
 
 const NAME: &str = "tree";
 
 impl Run {
-    fn new(tree: crate::Result<FbrTree<2, Dropping<Traced>>>, storage: &dyn Storage) -> Checked<Self> {
+    fn new(tree: Checked<Box<dyn Tree>>, storage: &dyn Storage) -> Checked<Self> {
+        let tree = tree?;
         let file = storage.open(NAME, OpenMode::Write).map_err(|error| error.to_string())?;
-        Ok(Self { tree: tree.map_err(text)?, file })
+        Ok(Self { tree, file })
     }
 }
 
@@ -195,31 +212,34 @@ impl Subject for Explored {
     }
 
     fn create(&self, storage: &dyn Storage) -> Checked<Run> {
-        Run::new(FbrTree::create(storage, NAME, &self.options), storage)
+        Run::new(self.kind.create(storage, NAME, &self.options), storage)
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Run> {
-        Run::new(FbrTree::open(storage, NAME, &self.options), storage)
+        Run::new(self.kind.open(storage, NAME, &self.options), storage)
     }
 
     fn steps(&self, seed: u64) -> Vec<Step> {
-        self.steps_drawn(seed, STEPS[usize::from(self.options.fan_out > 10)])
+        let count = match self.kind {
+            Kind::Fbr if self.options.fan_out > 10 => STEPS_LARGE,
+            Kind::Fbr => STEPS,
+            Kind::Logged => STEPS_LOGGED,
+        };
+        self.steps_drawn(seed, count)
     }
 
     fn apply(&self, Run { tree, file }: &Run, model: &mut Model, step: &Step) -> Checked<()> {
         match step {
             Step::Insert(rect, payload) => {
                 model.insert(*rect, *payload);
-                tree.insert(rect, *payload).map_err(text)
+                tree.insert(rect, *payload)
             }
             Step::Delete(rect, payload) => {
-                let (was_there, is_deleted) =
-                    (model.delete(rect, *payload), tree.delete(rect, *payload).map_err(text)?);
+                let (was_there, is_deleted) = (model.delete(rect, *payload), tree.delete(rect, *payload)?);
                 ensure(was_there == is_deleted, || format!("{step}: deleted {is_deleted}, was there {was_there}"))
             }
             Step::LookUp(rect, payload) => {
-                let (is_there, is_found) =
-                    (model.0.contains(&(*rect, *payload)), tree.contains(rect, *payload).map_err(text)?);
+                let (is_there, is_found) = (model.0.contains(&(*rect, *payload)), tree.contains(rect, *payload)?);
                 ensure(is_there == is_found, || format!("{step}: found {is_found}, is there {is_there}"))
             }
             Step::Sync => file.sync_data().map_err(|error| error.to_string()),
@@ -227,13 +247,9 @@ impl Subject for Explored {
     }
 
     fn observe(&self, Run { tree, .. }: &mut Run) -> Checked<Model> {
-        tree.check().map_err(text)?;
-        let everything = Rect::raw([f64::MIN; 2], [f64::MAX; 2]);
-        let mut model = Model::default();
-        let collect = |rect: &Rect<2>, payload| model.insert(*rect, payload);
-        tree.window(&everything, SearchMode::Validated, collect).map_err(text)?;
+        let model = tree.entries()?;
         for (rect, payload) in &model.0 {
-            let is_found = tree.contains(rect, *payload).map_err(text)?;
+            let is_found = tree.contains(rect, *payload)?;
             ensure(is_found, || format!("{payload} is not where it should be"))?;
         }
         Ok(model)
@@ -252,7 +268,7 @@ impl Subject for Explored {
     }
 
     fn is_own(&self, site: &str) -> bool {
-        site.starts_with("fbr.")
+        site.starts_with("fbr.") || site.starts_with("logged.")
     }
 
     fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrane_pmem::explorer::{Breadth, Checked, Explorer, Failure, History, Tally};
 use terrane_storage::MemoryStorage;
 
-use super::{Explored, Step, text};
-use crate::{FbrTree, Rect};
+use super::{Explored, Step};
+use crate::Rect;
 
 /// Most entries of the trees.
 const ENTRIES_MAX: usize = 6;
@@ -164,15 +164,14 @@ fn trees(subject: &Explored) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
     Ok(trees)
 }
 
-/// What tells trees apart: the nodes with their entries' boxes, whatever the entries' order.
+/// What tells trees apart.
 fn shape(subject: &Explored, steps: &[Step]) -> Checked<String> {
-    let tree: FbrTree<2, terrane_pmem::Traced> =
-        FbrTree::create(&MemoryStorage::new(), "tree", subject.options()).map_err(text)?;
+    let tree = subject.kind.create(&MemoryStorage::new(), "tree", &subject.options)?;
     for step in steps {
         let Step::Insert(rect, payload) = step else { return Err(format!("{step} makes no tree")) };
-        tree.insert(rect, *payload).map_err(text)?;
+        tree.insert(rect, *payload)?;
     }
-    tree.shape().map_err(text)
+    tree.shape()
 }
 
 #[cfg(test)]

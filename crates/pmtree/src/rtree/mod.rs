@@ -6,6 +6,8 @@ mod closest;
 pub mod fbr;
 pub mod logged;
 mod rect;
+#[cfg(feature = "explorer")]
+pub(crate) mod shape;
 mod split;
 pub mod tree;
 

@@ -11,8 +11,6 @@ use terrane_storage::MemoryStorage;
 #[path = "../../../pmem/tests/support/mod.rs"]
 pub mod places;
 
-pub mod crash;
-
 pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWrite];
 
 pub const FORMS: [LeafForm; 2] = [LeafForm::Bitmap, LeafForm::SelfValidating];

@@ -44,9 +44,13 @@ const DONE: u64 = 2;
 const COUNT_SHIFT: u32 = 8;
 
 const EXTEND: Site = Site::new("logged.log.extend");
+const EXTEND_LINK: Site = Site::new("logged.log.extend.link");
+const NODE: Site = Site::new("logged.log.node");
 const IMAGE: Site = Site::new("logged.log.image");
+const LATER_NAMES: Site = Site::new("logged.log.later");
 const COMMIT: Site = Site::new("logged.log.commit");
 const APPLY: Site = Site::new("logged.log.apply");
+const APPLY_ROOT: Site = Site::new("logged.log.apply.root");
 const CLEAR: Site = Site::new("logged.log.clear");
 
 /// What is changed at once.
@@ -79,7 +83,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         change.new[place] = offset;
         let mut image = Image::new(&self.layout, offset, level);
         entries.for_each(|(rect, target)| image.push(&rect, target));
-        self.write(offset, image.used_words(), IMAGE);
+        self.write(offset, image.used_words(), NODE);
         Ok(image)
     }
 
@@ -100,7 +104,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
         let offsets: Vec<u64> = images.iter().map(|image| image.offset).collect();
         let (first, later) = offsets.split_at(offsets.len().min(FIRST_NODES));
-        self.write(self.block + LATER, later, IMAGE);
+        self.write(self.block + LATER, later, LATER_NAMES);
         self.backend().fence(IMAGE);
 
         let head = [(NEW[0], new[0]), (NEW[1], new[1]), (RELEASED, released), (NEW_ROOT, root)];
@@ -135,7 +139,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         if root != 0 {
             let word = self.block + ROOT_WORD;
             self.backend().store(word, root);
-            self.backend().flush(word..word + WORD_LENGTH, APPLY);
+            self.backend().flush(word..word + WORD_LENGTH, APPLY_ROOT);
         }
         self.backend().fence(APPLY);
     }
@@ -232,7 +236,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
                 let block = acquired.acquire(self.layout.node_length(), link)?;
                 self.backend().fence(EXTEND);
                 self.backend().store(link, block);
-                self.backend().persist(link..link + WORD_LENGTH, EXTEND);
+                self.backend().persist(link..link + WORD_LENGTH, EXTEND_LINK);
                 acquired.finish();
                 Ok(block)
             })

@@ -17,6 +17,8 @@ mod insert;
 mod log;
 mod node;
 mod search;
+#[cfg(feature = "explorer")]
+mod shape;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Native, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
@@ -33,6 +35,8 @@ use crate::{Error, Rect, Result, Split};
 const LAYOUT_ID: u64 = u64::from_le_bytes(*b"LOGRTRE1");
 
 const CREATE: Site = Site::new("logged.create");
+const CREATE_ROOT: Site = Site::new("logged.create.root");
+const CREATE_LINK: Site = Site::new("logged.create.link");
 
 /// Words of the first line of the tree's block: dimensions and fan-out. The root word has the second line, then
 /// follows the log.
@@ -156,10 +160,10 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(Image::new(&layout, root, 0).used_words()) {
             backend.store(offset, word);
         }
-        backend.flush(root..root + LINE_LENGTH, CREATE);
+        backend.flush(root..root + LINE_LENGTH, CREATE_ROOT);
         backend.fence(CREATE);
         backend.store(ROOT, block);
-        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
         intent.finish();
         Ok(Self { pool, layout, split, block, lock: RwLock::new(()) })
     }
