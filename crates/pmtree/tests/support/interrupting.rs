@@ -5,7 +5,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use terrane_pmem::{Backend, Dropping, Loads, PersistenceDomain, Result, Site, Traced};
 use terrane_storage::File;
@@ -17,6 +18,8 @@ pub enum At {
     Load,
     /// After a store, a flush or a fence.
     Change,
+    /// After a fence of this name.
+    Fence(&'static str),
 }
 
 type Interruption = Box<dyn FnOnce()>;
@@ -38,6 +41,39 @@ pub fn interrupt<T>(
     let outcome = run();
     IS_ENABLED.set(false);
     (outcome, PENDING.take().is_none())
+}
+
+/// An operation that waits in the middle of itself, or has ended.
+#[derive(Debug)]
+pub struct Stopped {
+    resume: mpsc::Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Stopped {
+    /// Runs an operation in a thread of its own up to its access with this number.
+    pub fn start(at: At, number: usize, run: impl FnOnce() + Send + 'static) -> Self {
+        let (resume, resumed) = mpsc::channel::<()>();
+        let (reach, reached) = mpsc::channel::<()>();
+        // Nothing is sent: the other end goes when the access is reached, or the operation has ended.
+        let stop = move || {
+            drop(reach);
+            let _ = resumed.recv();
+        };
+        let thread = std::thread::spawn(move || interrupt(at, number, stop, run).1);
+        let _ = reached.recv();
+        Self { resume, thread }
+    }
+
+    /// Lets some come to their ends, which may wait for each other. Whether each had so many accesses.
+    pub fn end(all: impl IntoIterator<Item = Self>) -> Vec<bool> {
+        let resume = |Self { resume, thread }: Self| {
+            drop(resume);
+            thread
+        };
+        let threads: Vec<_> = all.into_iter().map(resume).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
 }
 
 fn pass(at: At) {
@@ -125,5 +161,6 @@ impl Backend for Interrupting {
     fn fence(&self, site: Site) {
         self.0.fence(site);
         pass(At::Change);
+        pass(At::Fence(site.name()));
     }
 }

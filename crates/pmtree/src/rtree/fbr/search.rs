@@ -15,6 +15,8 @@
 //! unlinked stay as they are while a reader is on its way.
 
 mod nearest;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, LINE_LENGTH, Site};
