@@ -5,14 +5,19 @@
 //! found stays found after a crash. It is not promised that leaves are seen at the same instant: of two entries
 //! inserted one after the other, the second one alone may be found.
 //!
-//! How: a node is read between two looks at its sequence number and at the log entry that changes it, and again if
-//! either differs. What is below a node counts if that node has not changed when all its children have been read, and if
-//! no log entry that ties two of them has: else it is thrown away, and the node is read again. Writers change the
-//! sequence number of the parent after they have linked, unlinked or moved something below it, and before the
-//! log entry goes; so who reads one child before such a change and another one after it sees either the log entry or
-//! the number. They change it before the log entry counts, too, where a box has grown for what moves; so who passed
+//! How: a node is read between two looks at its sequence number, at its log word and at the log entry that changes it, and again if
+//! one of them differs. What is below a node counts if that node has not changed when all its children have been read, and if
+//! no two of them were read on different sides of a commitment that ties them: else it is thrown away, and the node is read
+//! again. Writers change the sequence number of the parent after they have linked, unlinked or moved something below it, and
+//! before the log entry goes; so who reads one child before such a change and another one after it meets the committed
+//! log entry at the second one (`Children::note`), or finds another number. What becomes later of a log entry that was met at a
+//! child needs no look: while it is committed it says the same of both children, and when it goes, the number has
+//! changed. They change the number before the log entry counts, too, where a box has grown for what moves; so who passed
 //! the smaller box by reads the parent again. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
 //! unlinked stay as they are while a reader is on its way.
+//!
+//! The log word of a node tells of a split before its sequence number does: until the new half is linked, writers reach
+//! it by way of the log entry, and move what is below it under its own lock.
 
 mod nearest;
 #[cfg(all(test, not(shuttle)))]
@@ -55,7 +60,7 @@ struct Reading<'a, const D: usize, B: Backend + 'a> {
     metadata: Metadata,
     /// The new half of a node whose split is committed.
     sibling: Option<u64>,
-    /// The node that the same log entry changes.
+    /// The node with which it exchanges entries by a log entry that is committed.
     partner: Option<u64>,
 }
 
@@ -151,12 +156,12 @@ impl<const D: usize> Target<D> for Exact<'_, D> {
     }
 }
 
-/// Children of a node: those to be read, how many have been begun, and the log entries that were met at them.
+/// Children of a node: those to be read, how many have been begun, and the committed log entries that tie two of them.
 #[derive(Default)]
 struct Children {
     to_read: SmallVec<[u64; 16]>,
     next: usize,
-    engagements: SmallVec<[Engagement; 2]>,
+    ties: SmallVec<[Engagement; 2]>,
 }
 
 impl Children {
@@ -173,24 +178,20 @@ impl Children {
         parent: Option<&Reading<'_, D, B>>,
         reading: &Reading<'_, D, B>,
     ) -> std::result::Result<(), Changed> {
-        let Some(engagement) = reading.engagement else { return Ok(()) };
-        if !self.engagements.contains(&engagement) {
-            let is_read = |child: &u64| Some(*child) == reading.partner;
+        if let Some((tie, partner)) = reading.engagement.zip(reading.partner)
+            && !self.ties.contains(&tie)
+        {
             // The child itself is the last one that was begun.
-            if engagement.progress == Progress::Committed && self.to_read[..self.next - 1].iter().any(is_read) {
+            if self.to_read[..self.next - 1].contains(&partner) {
                 return Err(Changed);
             }
-            self.engagements.push(engagement);
+            self.ties.push(tie);
         }
         let is_linked = |sibling: &u64| parent.is_some_and(|parent| parent.links(*sibling));
         if let Some(sibling) = reading.sibling.filter(|sibling| !is_linked(sibling)) {
             self.to_read.push(sibling);
         }
         Ok(())
-    }
-
-    fn are_unchanged<const D: usize, B: Backend>(&self, tree: &FbrTree<D, B>) -> bool {
-        self.engagements.iter().all(|engagement| tree.is_unchanged(engagement))
     }
 }
 
@@ -239,7 +240,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             let mut children = Children::default();
             children.to_read.push(root);
             let outcome = self.search_children(&mut children, None, target, path)?;
-            if outcome.is_ok() && self.backend().load(self.root_word()) == root && children.are_unchanged(self) {
+            if outcome.is_ok() && self.backend().load(self.root_word()) == root {
                 return Ok(());
             }
             target.truncate(0);
@@ -295,7 +296,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.is_current(&reading)
                     && self.search_children(&mut children, Some(&reading), target, path)?.is_ok()
                     && self.is_current(&reading)
-                    && children.are_unchanged(self)
             };
             if is_whole {
                 return Ok(reading);

@@ -104,10 +104,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
         }
         let is_whole = self.backend().load(self.root_word()) == root
-            && opened.iter().all(|opened| {
-                opened.reading.as_ref().is_none_or(|reading| self.is_current(reading))
-                    && opened.children.are_unchanged(self)
-            });
+            && opened.iter().all(|opened| opened.reading.as_ref().is_none_or(|reading| self.is_current(reading)));
         Ok((is_whole || !is_validated).then(|| closest.into_sorted()))
     }
 }
