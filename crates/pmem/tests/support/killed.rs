@@ -6,9 +6,16 @@ use std::process::{Command, Stdio};
 
 const PLACE: &str = "TERRANE_TEST_DIRECTORY";
 
-/// Where the process that is to be killed works; none in the process that kills.
+/// Where the process that is to be killed works; none in the process that kills. A panic of any of its threads ends it,
+/// so that it is noticed.
 pub fn place() -> Option<PathBuf> {
-    std::env::var_os(PLACE).map(PathBuf::from)
+    let directory = PathBuf::from(std::env::var_os(PLACE)?);
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+    Some(directory)
 }
 
 /// Called by a thread of the process that is to be killed, after each of its changes.
