@@ -3,6 +3,8 @@
 //! Readers take no locks, so a whole operation of a writer fits between any two loads of a reader, and a whole
 //! search between any two steps of a writer. Trying each place in turn tries every such interleaving.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
@@ -46,23 +48,38 @@ pub fn interrupt<T>(
 /// An operation that waits in the middle of itself, or has ended.
 #[derive(Debug)]
 pub struct Stopped {
-    resume: mpsc::Sender<()>,
+    resume: mpsc::Sender<Stop>,
     thread: JoinHandle<bool>,
+}
+
+/// Where to wait next. Nothing is sent by the last: its other end goes when the access is reached, or the operation has ended.
+type Stop = (At, usize, mpsc::Sender<()>);
+
+/// Waits to be told where to wait next, or that there is no such place.
+fn stop(reach: mpsc::Sender<()>, resumed: mpsc::Receiver<Stop>) -> Interruption {
+    Box::new(move || {
+        drop(reach);
+        if let Ok((at, number, reach)) = resumed.recv() {
+            PENDING.set(Some((at, number, stop(reach, resumed))));
+        }
+    })
 }
 
 impl Stopped {
     /// Runs an operation in a thread of its own up to its access with this number.
     pub fn start(at: At, number: usize, run: impl FnOnce() + Send + 'static) -> Self {
-        let (resume, resumed) = mpsc::channel::<()>();
-        let (reach, reached) = mpsc::channel::<()>();
-        // Nothing is sent: the other end goes when the access is reached, or the operation has ended.
-        let stop = move || {
-            drop(reach);
-            let _ = resumed.recv();
-        };
-        let thread = std::thread::spawn(move || interrupt(at, number, stop, run).1);
+        let (resume, resumed) = mpsc::channel();
+        let (reach, reached) = mpsc::channel();
+        let thread = std::thread::spawn(move || interrupt(at, number, stop(reach, resumed), run).1);
         let _ = reached.recv();
         Self { resume, thread }
+    }
+
+    /// Lets it go on up to a later access, counted from here.
+    pub fn go_on(&self, at: At, number: usize) {
+        let (reach, reached) = mpsc::channel();
+        let _ = self.resume.send((at, number, reach));
+        let _ = reached.recv();
     }
 
     /// Lets some come to their ends, which may wait for each other. Whether each had so many accesses.

@@ -66,16 +66,29 @@ fn movers(tree: &Tree, split: &Change, entries: &[Entry]) -> Vec<Entry> {
     entries.iter().filter(is_mover).copied().collect()
 }
 
-/// Starts both writers at each place of a search, whose path leads through what they change.
-fn search_between(image: &Image, entries: &[Entry], inserted: Entry, changes: usize, deleted: Entry) {
+/// Lets both writers do their part at each place of a search, whose path leads through what they change. The insertion's part is
+/// all of its changes up to where it waits, or the last one of them.
+fn search_between(
+    image: &Image,
+    entries: &[Entry],
+    (inserted, changes, is_begun): (Entry, usize, bool),
+    deleted: Entry,
+) {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     for place in 0.. {
         let tree = open(image);
         let writers = Arc::new(Mutex::new(Vec::new()));
         let (writing, written) = (writers.clone(), tree.clone());
+        let begun = is_begun.then(|| insertion(&tree, inserted, changes - 1));
         let begin = move || {
-            let both = [insertion(&written, inserted, changes), deletion(&written, deleted)];
-            writing.lock().unwrap().extend(both);
+            let insertion = match begun {
+                Some(begun) => {
+                    begun.go_on(At::Change, 0);
+                    begun
+                }
+                None => insertion(&written, inserted, changes),
+            };
+            writing.lock().unwrap().extend([insertion, deletion(&written, deleted)]);
         };
         let search = || {
             let mut times = BTreeMap::new();
@@ -90,7 +103,7 @@ fn search_between(image: &Image, entries: &[Entry], inserted: Entry, changes: us
         }
         assert_eq!(have_waited, [true, true]);
         for (_, payload) in entries.iter().filter(|entry| **entry != deleted) {
-            let what = format!("{inserted:?} after {changes} changes, {deleted:?}, after {place} loads");
+            let what = format!("{inserted:?} after {changes} changes ({is_begun}), {deleted:?}, after {place} loads");
             assert_eq!(times.get(payload), Some(&1), "{payload}: {what}");
         }
     }
@@ -120,11 +133,15 @@ fn what_moves_below_a_new_half_that_is_not_linked_yet_is_found_once() {
             if Stopped::end([insertion]) != [true] || states > 0 && (movers.is_empty() || !is_soak) {
                 break;
             }
-            states += usize::from(!movers.is_empty());
             for &deleted in movers.iter().take(if is_soak { 9 } else { 1 }) {
-                search_between(&image, &entries, inserted, changes, deleted);
+                search_between(&image, &entries, (inserted, changes, false), deleted);
+                // The last change is the commitment.
+                if states == 0 {
+                    search_between(&image, &entries, (inserted, changes, true), deleted);
+                }
                 tried += 1;
             }
+            states += usize::from(!movers.is_empty());
         }
     }
     assert!(tried >= 2, "{tried}");
