@@ -319,9 +319,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(None);
         }
         match usize::try_from(index - 1) {
-            Ok(index) if index < ENTRIES => {
-                Ok(self.read_change(index)?.filter(|(_, engagement)| engagement.progress != Progress::Done))
-            }
+            // One that is done says nothing: the nodes hold it all, and are locked until it is cleared.
+            Ok(index) if index < ENTRIES => self.read_change(index),
             _ => Ok(None),
         }
     }
