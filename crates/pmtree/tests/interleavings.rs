@@ -195,7 +195,7 @@ impl Search {
 fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     for (scenario, search) in scenarios().iter().flat_map(|scenario| SEARCHES.map(|search| (scenario, search))) {
         // A series that is so long is meant for the leaf alone, which all searches read alike.
-        if scenario.operations.len() > 500 && !matches!(search, Search::Window(..)) {
+        if scenario.operations.len() > 500 && !matches!(search, Search::Window(min, _) if min[0] < 0.0) {
             continue;
         }
         let image = scenario.after(0);
