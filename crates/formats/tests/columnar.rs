@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::support::thrift::integer;
 use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use arrow_array::builder::{Float64Builder, ListBuilder, StructBuilder};
 use arrow_array::cast::AsArray;
@@ -21,12 +22,12 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions, open};
 
-fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+pub fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
         .expect("columns of one length")
 }
 
-fn parquet_bytes(batch: &RecordBatch, geo: Option<&str>) -> Vec<u8> {
+pub fn parquet_bytes(batch: &RecordBatch, geo: Option<&str>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).expect("a writer");
     writer.write(batch).expect("a vector takes everything");
@@ -73,11 +74,11 @@ fn with_extension(batch: &RecordBatch, name: &str, metadata: &str) -> RecordBatc
     batch.clone().with_schema(Arc::new(Schema::new(fields))).expect("the same columns")
 }
 
-fn point_wkb(x: f64, y: f64) -> Vec<u8> {
+pub fn point_wkb(x: f64, y: f64) -> Vec<u8> {
     [&[1, 1, 0, 0, 0][..], &x.to_le_bytes(), &y.to_le_bytes()].concat()
 }
 
-fn shown(whole: &crate::support::Whole) -> Vec<String> {
+pub fn shown(whole: &crate::support::Whole) -> Vec<String> {
     let geometries = wkt(whole).into_iter();
     geometries.map(|text| text.unwrap_or_else(|| "null".to_string()).replace([' ', ','], "")).collect()
 }
@@ -521,25 +522,13 @@ fn lz4_that_expands_to_more_than_it_claims_is_refused_before_it_is_decoded() {
     assert!(error.contains("a buffer expands to more than the 64 bytes that it claims"), "{error}");
 }
 
-/// A number in Thrift's compact protocol.
-fn thrift_number(number: usize) -> Vec<u8> {
-    let mut rest = number << 1;
-    let mut bytes = Vec::new();
-    while rest > 0x7f {
-        bytes.push((rest & 0x7f) as u8 | 0x80);
-        rest >>= 7;
-    }
-    bytes.push(rest as u8);
-    bytes
-}
-
 /// The file with the claim of its first page replaced by one of the same width.
 fn with_page_claim(mut bytes: Vec<u8>, claim: impl Fn(usize) -> usize) -> Vec<u8> {
     // The type, and then the length when decompressed.
     assert_eq!((bytes[4], bytes[6]), (0x15, 0x15), "a page's header");
     let width = bytes[7..].iter().position(|byte| byte & 0x80 == 0).expect("an end") + 1;
     let raw = bytes[7..7 + width].iter().rev().fold(0, |sum, &byte| sum << 7 | usize::from(byte & 0x7f));
-    let new = thrift_number(claim(raw >> 1));
+    let new = integer(claim(raw >> 1) as i64);
     assert_eq!(new.len(), width);
     bytes[7..7 + width].copy_from_slice(&new);
     bytes

@@ -111,13 +111,13 @@ fn a_known_field_that_is_written_as_another_type_is_refused() {
     let hidden = Fields::default().i32(1, 1).list(2, STRUCT, &one_column()).i64(3, 0);
     let row_groups = hidden.clone().field(4, I64, &[0xfc, 0xff, 0xff, 0xff, 0xff, 7]).end();
     let cut_number = hidden.field(4 + (1 << 16), LIST, &claimed_list(STRUCT, CLAIM, &[])).end();
-    let children = Fields::default().text(4, "root").field(5, I64, &integer(1)).end();
+    let children = Fields::default().text(4, "root").text(5, "\u{1}").end();
     let unit = Fields::default().field(1, TRUE, &[]).field(2, LIST, &list(STRUCT, &[]));
     let timestamp = leaf("x", 2).structure(10, Fields::default().structure(8, unit)).end();
     for (name, footer, reason) in [
         ("row groups", row_groups, "a known field has the wrong type 6"),
         ("row groups beyond 16 bits", cut_number, "there is no field 65540"),
-        ("children", footer(&[children], &[], |footer| footer), "a known field has the wrong type 6"),
+        ("children", footer(&[children], &[], |footer| footer), "a known field has the wrong type 8"),
         ("a unit", footer(&[group("root", 1), timestamp], &[], |footer| footer), "a known field has the wrong type 9"),
         (
             "truth values, which the decoder does not pass over",

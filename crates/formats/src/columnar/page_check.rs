@@ -21,6 +21,9 @@ use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
 /// Pages of columns up to this size are what ordinary writers make, and are not counted.
 const PAGE_BYTES_ORDINARY: u64 = 2 << 20;
 
+/// What a value of a list takes at least once decoded, be it missing: its levels and its place.
+const LISTED_VALUE_BYTES: u64 = 12;
+
 /// To how many bytes deflate expands one at most.
 const DEFLATE_EXPANSION_MAX: u64 = 1032;
 
@@ -75,7 +78,7 @@ pub(crate) fn check_pages(file: &File, metadata: &ParquetMetaData, bytes_max: u6
             return Err(Unfit::TooLarge { what: "the pages of a row group's columns", bytes, bytes_max });
         }
         let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
-        let (mut row_bytes, mut gathered) = (0u64, 0u64);
+        let (mut row_bytes, mut gathered, mut listed) = (0u64, 0u64, 0u64);
         for (column, pages) in chunks {
             let shared = shared_value_bytes(file, column, &pages, rows)
                 .map_err(|reason| format!("column {}: {reason}", column.column_path()))?;
@@ -83,12 +86,16 @@ pub(crate) fn check_pages(file: &File, metadata: &ParquetMetaData, bytes_max: u6
             let values = pages.values.div_ceil(rows.max(1));
             gathered = gathered.saturating_add(shared.saturating_mul(values));
             row_bytes = row_bytes.saturating_add(shared.max(pages.value_bytes).saturating_mul(values));
+            listed = listed.saturating_add(LISTED_VALUE_BYTES.saturating_mul(values));
         }
         if gathered > bytes_max {
             let what = "a row with the largest values of its columns";
             return Err(Unfit::TooLarge { what, bytes: gathered, bytes_max });
         }
-        row_bytes_max = row_bytes.max(row_bytes_max);
+        if listed > bytes_max {
+            return Err(Unfit::TooLarge { what: "the lists of a row", bytes: listed, bytes_max });
+        }
+        row_bytes_max = row_bytes.saturating_add(listed).max(row_bytes_max);
     }
     Ok(row_bytes_max)
 }

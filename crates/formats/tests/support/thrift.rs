@@ -4,6 +4,7 @@
 pub const TRUE: u8 = 1;
 pub const I32: u8 = 5;
 pub const I64: u8 = 6;
+pub const DOUBLE: u8 = 7;
 pub const BINARY: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
