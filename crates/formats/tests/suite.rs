@@ -4,6 +4,7 @@
 
 mod columnar;
 mod columnar_values;
+mod covering;
 mod csv;
 mod hostile;
 mod int96;

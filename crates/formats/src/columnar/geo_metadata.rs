@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use arrow_schema::{Field, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value;
 
 use crate::crs::DeclaredCrs;
@@ -46,12 +46,15 @@ pub(crate) struct DeclaredGeometry {
     pub column: String,
     pub encoding: Encoding,
     pub crs: DeclaredCrs,
-    /// A column of bounding boxes, which is derived and therefore left out.
+    /// A column of its bounding boxes, which is derived and therefore left out.
     pub covering: Option<String>,
 }
 
 const UNKNOWN_ENCODING_HINT: &str =
     "write the geometry as WKB or as a GeoArrow point, linestring, polygon or multi-geometry";
+
+/// The bounds in a column of bounding boxes; those of heights may be missing.
+const BOUNDS: [&str; 6] = ["xmin", "ymin", "xmax", "ymax", "zmin", "zmax"];
 
 /// Reads `geo` metadata. Bounding boxes in it are never relied upon.
 ///
@@ -102,12 +105,26 @@ pub(crate) fn from_geoparquet(
         None => DeclaredCrs::Wgs84,
         Some(crs) => declared_crs(name, crs, warnings),
     };
-    let covering = column
-        .pointer("/covering/bbox/xmin/0")
-        .and_then(Value::as_str)
-        .filter(|&covering| covering != name)
-        .map(str::to_string);
+    let covering = covering_of(column, schema);
     Ok(DeclaredGeometry { column: name.to_string(), encoding, crs, covering })
+}
+
+/// The column of bounding boxes, if it is exactly what the specification says (GeoParquet 1.1, bounding box columns): a
+/// struct of nothing but the bounds that it is named for. Any other column stays.
+fn covering_of(column: &Value, schema: &Schema) -> Option<String> {
+    let paths = column.pointer("/covering/bbox")?.as_object()?;
+    let name = paths.get("xmin")?.get(0)?.as_str()?;
+    let is_bound = |bound: &str| {
+        let path = paths.get(bound).and_then(Value::as_array);
+        path.is_some_and(|path| path.iter().map(Value::as_str).eq([Some(name), Some(bound)]))
+    };
+    let DataType::Struct(fields) = schema.field_with_name(name).ok()?.data_type() else { return None };
+    let is_whole = BOUNDS[..4].iter().all(|bound| is_bound(bound)) && fields.len() == paths.len();
+    let is_own = fields.iter().all(|field| {
+        let is_float = matches!(field.data_type(), DataType::Float32 | DataType::Float64);
+        is_float && BOUNDS.contains(&field.name().as_str()) && is_bound(field.name())
+    });
+    (is_whole && is_own).then(|| name.to_string())
 }
 
 /// Reads the extension type of a GeoArrow field, if it is one.
