@@ -5,6 +5,7 @@
 //! as on a full disk, an empty store is left.
 
 mod destination;
+mod numbers;
 mod positions;
 mod refusal;
 mod rejects;
@@ -123,20 +124,12 @@ impl Import<'_> {
         let mut positions = Positions::new(place::working_memory(self.common) / 8);
         let mut next = Some(first);
         for (number, path) in self.arguments.files.iter().enumerate() {
-            let mut schema = importer.schema().clone();
+            let schema = importer.schema().clone();
             let mut file = match next.take() {
                 Some(first) => first,
                 None => source::open(self.arguments, self.common, path, Some(&schema))?,
             };
             source::check_columns(&file, &schema)?;
-            for name in source::widened_columns(&file, &schema) {
-                importer.widen_column(&name).map_err(|error| Failure::from(error).within(path.display()))?;
-                self.messages.info(format_args!(
-                    "{}: column {name:?} becomes float64 with this import, as it has numbers that are no int64",
-                    path.display()
-                ));
-                schema = importer.schema().clone();
-            }
             self.messages.info(source::description(&file, &schema));
             self.warn(&file);
             positions.begin_file(number);
@@ -154,7 +147,8 @@ impl Import<'_> {
     ) -> Result<(), Failure> {
         let (_, path) = input;
         let bar = self.messages.progress(path, file.row_count_hint);
-        while let Some(batch) = file.next_batch()? {
+        while let Some(mut batch) = file.next_batch()? {
+            self.fit_numbers(path, &mut batch, importer)?;
             let refused = importer.push(&batch.batch).map_err(|error| Failure::from(error).within(path.display()))?;
             positions.push(&batch.rows);
             self.taken += (batch.rows.len() - refused.len()) as u64;
@@ -163,6 +157,21 @@ impl Import<'_> {
             bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
         }
         bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Brings columns of floats to the integers of the dataset, or these to floats where others come.
+    fn fit_numbers(&mut self, path: &Path, batch: &mut Batch, importer: &mut Importer) -> Result<(), Failure> {
+        let (fitting, others) = numbers::as_integers(&batch.batch, importer.schema())
+            .map_err(|error| Failure::new(Failure::FAILURE, format!("{}: {error}", path.display())))?;
+        batch.batch = fitting;
+        for name in others {
+            importer.widen_column(&name).map_err(|error| Failure::from(error).within(path.display()))?;
+            self.messages.info(format_args!(
+                "{}: column {name:?} becomes float64 with this import, as it has numbers that are no int64",
+                path.display()
+            ));
+        }
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use arrow_schema::DataType;
 use terrane::CoordinateSystem;
 use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema, SchemaError};
 use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Header, ReadOptions, Source};
@@ -157,13 +156,6 @@ pub fn check_columns(source: &Source, schema: &Schema) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
-}
-
-/// The columns of integers that a file brings other numbers for.
-pub fn widened_columns(source: &Source, schema: &Schema) -> Vec<String> {
-    let floats = source.schema.fields().iter().filter(|field| *field.data_type() == DataType::Float64);
-    let is_integers = |name: &str| schema.column(name).is_some_and(|column| column.column_type == ColumnType::Int64);
-    floats.map(|field| field.name().clone()).filter(|name| is_integers(name)).collect()
 }
 
 /// What a file is taken for: format, rows, key, geometry and coordinates.

@@ -1,7 +1,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Decimal128Array, Float64Array, RecordBatch, TimestampNanosecondArray};
+use arrow_array::{ArrayRef, Decimal128Array, Float64Array, Int64Array, RecordBatch, TimestampNanosecondArray};
 use serde_json::{Value, json};
 use terrane_formats::{OutputFormat, WriteOptions, writer};
 
@@ -132,4 +132,47 @@ fn a_type_that_no_key_has_is_named_as_the_file_has_it() {
         let wanted = format!("column {key:?} has the type {data_type}, which a key cannot have");
         import(&sandbox.store(), "d", &file, &["--key", key]).exits(5).says(&wanted);
     }
+}
+
+/// The values decide, as in text: not the type that a tool gave their column.
+#[test]
+fn floats_that_are_integers_leave_a_column_of_integers_as_it_is() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "d", &sandbox.write("d.csv", "id,lon,lat,n\n0,1,2,7\n"), &[]).exits(0);
+    let file = |name: &str, first_id: i64, batches: &[&[Option<f64>]]| {
+        let mut bytes = Vec::new();
+        let mut out = writer(OutputFormat::Arrow, &mut bytes, WriteOptions::default());
+        let mut id = first_id;
+        for (number, values) in batches.iter().enumerate() {
+            let ids = Int64Array::from_iter_values((id..).take(values.len()));
+            id += values.len() as i64;
+            let places: ArrayRef = Arc::new(Float64Array::from(vec![1.0; values.len()]));
+            let columns: Vec<(&str, ArrayRef)> = vec![
+                ("id", Arc::new(ids)),
+                ("lon", Arc::clone(&places)),
+                ("lat", places),
+                ("n", Arc::new(Float64Array::from(values.to_vec()))),
+            ];
+            let columns = columns.into_iter().map(|(name, array)| (name, array, true));
+            let batch = RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length");
+            if number == 0 {
+                out.begin(&batch.schema()).expect("it is written");
+            }
+            out.write(&batch).expect("it is written");
+        }
+        out.finish().expect("it is written");
+        drop(out);
+        sandbox.write(name, bytes)
+    };
+    let values = || rows(&store, "d", "id").iter().map(|row| row["n"].to_string()).collect::<Vec<_>>();
+    let whole = file("whole.arrows", 1, &[&[Some(8.0), None], &[Some(-9e15)]]);
+    let answer = import(&store, "d", &whole, &[]).exits(0);
+    assert!(!answer.stderr.contains("float64"), "{}", answer.stderr);
+    assert_eq!(values(), ["7", "8", "null", "-9000000000000000"]);
+    let mixed = file("mixed.arrows", 4, &[&[Some(1.0)], &[Some(2.0), Some(0.5)], &[Some(3.0)]]);
+    let message = "column \"n\" becomes float64 with this import, as it has numbers that are no int64";
+    import(&store, "d", &mixed, &[]).exits(0).says(message);
+    assert_eq!(values(), ["7.0", "8.0", "null", "-9000000000000000.0", "1.0", "2.0", "0.5", "3.0"]);
+    is_clean(&store);
 }
