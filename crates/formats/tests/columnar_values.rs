@@ -144,7 +144,9 @@ fn values_of_rare_types_are_whole_or_refused() {
         vec![floats_of(&[1.5, 0.0, 0.0, 0.0]), words.clone()],
     )
     .expect("a sparse union");
-    let cases: Vec<(ArrayRef, [Option<&str>; 4], &[u64])> = vec![
+    /// A column, its texts, and the rows that are refused.
+    type Case<'a> = (ArrayRef, [Option<&'a str>; 4], &'a [u64]);
+    let cases: Vec<Case<'_>> = vec![
         (Arc::new(durations), [Some("PT90S"), None, None, Some("P0D")], &[3]),
         (Arc::new(encoded), [Some("PT90S"), None, None, None], &[2]),
         (lists(words, &[1, 2, 1, 0]), [Some("[\"a, b\"]"), Some("[\"a\",null]"), Some("[\"\"]"), Some("[]")], &[]),
