@@ -1,12 +1,12 @@
 //! Threads share syncs; nobody is acknowledged before the sync, or after a failure.
 
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier};
 
 use crate::log_support::gate::{Gate, gated};
 use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, File, LockKind, MemoryStorage, Operation, Storage};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, Storage};
 
 #[test]
 fn everything_acknowledged_to_sixteen_threads_is_replayed() {
