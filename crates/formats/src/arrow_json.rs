@@ -14,15 +14,26 @@ use base64::Engine;
 use serde_json::{Map, Number, Value};
 use terrane_literal::{format_date, format_timestamp};
 
+use crate::json::VALUES_MAX;
+
 /// How deep nested values are followed.
 const DEPTH_MAX: u32 = 64;
 
 /// The value of a row as JSON.
 ///
 /// # Errors
-/// When values are nested too deeply or cannot be shown.
+/// When values are nested too deeply, too many or cannot be shown.
 pub(crate) fn json_of(array: &ArrayRef, row: usize) -> Result<Value, ArrowError> {
-    nested(array, row, 0)
+    nested(array, row, 0, &mut { VALUES_MAX })
+}
+
+/// Takes values from those that are left, before they are made.
+fn count_off(left: &mut usize, count: usize) -> Result<(), ArrowError> {
+    *left = left.checked_sub(count).ok_or_else(|| {
+        let reason = format!("more than {VALUES_MAX} values in one; split it into several");
+        ArrowError::InvalidArgumentError(reason)
+    })?;
+    Ok(())
 }
 
 fn float(value: f64, depth: u32) -> Value {
@@ -63,7 +74,7 @@ pub(crate) fn without_runs(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Err(ArrowError::InvalidArgumentError(format!("{} has no runs", array.data_type())))
 }
 
-fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError> {
+fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<Value, ArrowError> {
     if depth > DEPTH_MAX {
         return Err(ArrowError::InvalidArgumentError("values are nested too deeply".to_string()));
     }
@@ -95,16 +106,17 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
             format_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some()).into()
         }
-        DataType::List(_) => list(&array.as_list::<i32>().value(row), depth)?,
-        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row), depth)?,
-        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row), depth)?,
-        DataType::ListView(_) => list(&array.as_list_view::<i32>().value(row), depth)?,
-        DataType::LargeListView(_) => list(&array.as_list_view::<i64>().value(row), depth)?,
+        DataType::List(_) => list(&array.as_list::<i32>().value(row), depth, left)?,
+        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row), depth, left)?,
+        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row), depth, left)?,
+        DataType::ListView(_) => list(&array.as_list_view::<i32>().value(row), depth, left)?,
+        DataType::LargeListView(_) => list(&array.as_list_view::<i64>().value(row), depth, left)?,
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
+            count_off(left, columns.len())?;
             let mut members = Map::new();
             for (field, column) in fields.iter().zip(columns) {
-                if members.insert(field.name().clone(), nested(column, row, depth + 1)?).is_some() {
+                if members.insert(field.name().clone(), nested(column, row, depth + 1, left)?).is_some() {
                     let reason = format!("two members of a struct are called {:?}", field.name());
                     return Err(ArrowError::InvalidArgumentError(reason));
                 }
@@ -113,11 +125,13 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
         }
         DataType::Map(..) => {
             let entries = array.as_map().value(row);
+            // Each is a pair.
+            count_off(left, entries.len().saturating_mul(3))?;
             let mut pairs = Vec::new();
             for entry in 0..entries.len() {
                 let mut pair = Vec::new();
                 for column in entries.columns() {
-                    pair.push(nested(column, entry, depth + 1)?);
+                    pair.push(nested(column, entry, depth + 1, left)?);
                 }
                 pairs.push(Value::Array(pair));
             }
@@ -127,10 +141,10 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
             // Only the keys of valid rows are those of values.
             let row = array.slice(row, 1);
             let dictionary = row.as_any_dictionary();
-            nested(dictionary.values(), dictionary.normalized_keys()[0], depth)?
+            nested(dictionary.values(), dictionary.normalized_keys()[0], depth, left)?
         }
-        DataType::RunEndEncoded(..) => nested(&without_runs(&array.slice(row, 1))?, 0, depth)?,
-        DataType::Union(..) => nested(&array.as_union().value(row), 0, depth + 1)?,
+        DataType::RunEndEncoded(..) => nested(&without_runs(&array.slice(row, 1))?, 0, depth, left)?,
+        DataType::Union(..) => nested(&array.as_union().value(row), 0, depth + 1, left)?,
         DataType::Date64
         | DataType::Timestamp(..)
         | DataType::Time32(_)
@@ -144,8 +158,9 @@ fn nested(array: &ArrayRef, row: usize, depth: u32) -> Result<Value, ArrowError>
     })
 }
 
-fn list(values: &ArrayRef, depth: u32) -> Result<Value, ArrowError> {
-    (0..values.len()).map(|index| nested(values, index, depth + 1)).collect::<Result<_, _>>().map(Value::Array)
+fn list(values: &ArrayRef, depth: u32, left: &mut usize) -> Result<Value, ArrowError> {
+    count_off(left, values.len())?;
+    (0..values.len()).map(|index| nested(values, index, depth + 1, left)).collect::<Result<_, _>>().map(Value::Array)
 }
 
 pub(crate) fn base64_text(bytes: &[u8]) -> String {

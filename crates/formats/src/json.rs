@@ -15,4 +15,5 @@ mod strict;
 pub use foreign::ForeignMembers;
 pub(crate) use reader::open;
 pub use record::{JsonRecord, parse_record};
+pub(crate) use strict::VALUES_MAX;
 pub use strict::{JsonError, JsonErrorKind, JsonValue, parse_strict};

@@ -6,9 +6,11 @@ use crate::support::{TestFile, Whole, floats, read, read_text, texts};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, DurationSecondArray, Float64Array, Int32Array, ListViewArray, RecordBatch,
-    RunArray, StringArray, StructArray, Time32SecondArray, TimestampNanosecondArray, TimestampSecondArray, UnionArray,
+    Array, ArrayRef, DictionaryArray, DurationSecondArray, Float64Array, Int32Array, ListArray, ListViewArray,
+    NullArray, RecordBatch, RunArray, StringArray, StructArray, Time32SecondArray, TimestampNanosecondArray,
+    TimestampSecondArray, UnionArray,
 };
+use arrow_buffer::OffsetBuffer;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, UnionFields};
 use terrane_formats::{ColumnType, ReadOptions};
@@ -184,4 +186,22 @@ fn a_coordinate_that_is_no_number_refuses_its_row_alone() {
     assert_eq!(rejected.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [2]);
     assert!(rejected[0].1.contains("column \"x\"") && rejected[0].1.contains("east"), "{rejected:?}");
     assert_eq!(floats(&whole, "x"), [Some(1.5), Some(3.0)]);
+}
+
+/// Lists of nulls take no bytes in an Arrow file, whatever their length.
+#[test]
+fn a_list_of_more_values_than_json_may_have_refuses_its_row_alone() {
+    let list = |lengths: [usize; 3]| {
+        let values: ArrayRef = Arc::new(NullArray::new(lengths.iter().sum()));
+        let field = Arc::new(Field::new("item", DataType::Null, true));
+        let offsets = OffsetBuffer::from_lengths(lengths);
+        Arc::new(ListArray::new(field, offsets, values, None)) as ArrayRef
+    };
+    let whole = read_stream(vec![("n", list([1, i32::MAX as usize - 10, 2]))], &ReadOptions::default());
+    assert_eq!(texts(&whole, "n"), [Some("[null]".to_string()), Some("[null,null]".to_string())]);
+    let rejected = rejected(&whole);
+    assert_eq!(rejected.len(), 1);
+    assert!(rejected[0].0 == 2 && rejected[0].1.contains("more than 4194304 values in one"), "{rejected:?}");
+    let whole = read_stream(vec![("n", list([0, 4 << 20, (4 << 20) + 1]))], &ReadOptions::default());
+    assert_eq!(whole.rows, [1, 2]);
 }

@@ -39,7 +39,7 @@ impl JsonError {
 
 /// Most values in one text. The largest record that a store takes, 16 MiB of coordinates, has about
 /// three million; in memory a value takes some dozens of times the two bytes that it may have as text.
-const VALUES_MAX: usize = 4 << 20;
+pub(crate) const VALUES_MAX: usize = 4 << 20;
 /// A member counts as so many values, for its name.
 const MEMBER_VALUES: usize = 4;
 
