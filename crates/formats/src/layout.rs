@@ -114,6 +114,11 @@ pub(crate) fn named_geometry(
             }
             Ok(Some(GeometryColumns::Column { name: check(name)? }))
         }
+        (None, Some(x), Some(y))
+            if has_own_geometry && options.own_points && ![x, y].iter().any(|name| names.contains(&name.as_str())) =>
+        {
+            Ok(Some(GeometryColumns::Coordinates { x: x.clone(), y: y.clone() }))
+        }
         (None, Some(x), Some(y)) => Ok(Some(GeometryColumns::Coordinates { x: check(x)?, y: check(y)? })),
         (None, None, None) => Ok(None),
         (Some(_), _, _) => {

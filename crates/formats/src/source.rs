@@ -55,6 +55,9 @@ pub struct ReadOptions {
     pub x: Option<String>,
     /// The column that holds the latitude (or y).
     pub y: Option<String>,
+    /// Where records carry a geometry beside their columns (GeoJSON, NDJSON) and no column is called `x` or `y`:
+    /// the coordinates are those of that geometry, which must be a point of two dimensions.
+    pub own_points: bool,
     /// Coordinates stay in the file's own reference system.
     pub planar: bool,
     /// Types that columns of text formats must have, by name: those of the

@@ -41,7 +41,7 @@ pub use distance::{distance, distance_bytes};
 pub use error::GeometryError;
 pub use geojson::{from_geojson, to_geojson};
 pub use kind::{Dimensions, GeometryKind};
-pub use point::{as_point, point_wkb};
+pub use point::{as_flat_point, as_point, point_wkb};
 pub use predicate::{IntersectionMatrix, Unrelatable, intersects, relate, within};
 pub use query::QueryGeometry;
 pub use summary::{GeometrySummary, summarise};

@@ -39,6 +39,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
     match &schema.geometry {
         GeometryColumn::Point { x, y } => {
             (options.x, options.y) = (Some(x.clone()), Some(y.clone()));
+            options.own_points = true;
         }
         GeometryColumn::Geometry { name } => {
             options.geometry = Some(name.clone());

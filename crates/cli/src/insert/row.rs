@@ -7,13 +7,10 @@ use terrane::{CoordinateSystem, Key, Value};
 use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_geometry, unique_name};
 use terrane_literal::parse_timestamp;
 use terrane_space::Point;
-use terrane_space::geometry::{as_point, point_wkb};
+use terrane_space::geometry::{as_flat_point, point_wkb};
 
 /// Name of the column that the ids of features go to.
 pub const FEATURE_ID_COLUMN: &str = "id";
-
-/// Bytes of a point without Z and M as WKB.
-const POINT_WKB_BYTES: usize = 21;
 
 /// A record that fits its dataset, once the dataset has the columns of `added` and those of
 /// `widened` are floats.
@@ -197,7 +194,7 @@ impl<'a> Geometry<'a> {
                 None
             }
             (Some(x), Some(y), None) => Some(point_wkb(Point::new(x, y)).to_vec()),
-            (None, None, Some(wkb)) if as_point(wkb).is_some() && wkb.len() == POINT_WKB_BYTES => Some(wkb.clone()),
+            (None, None, Some(wkb)) if as_flat_point(wkb).is_some() => Some(wkb.clone()),
             (None, None, Some(_)) => {
                 return Err(
                     "the dataset holds two-dimensional points; other geometries need a dataset with a geometry column"

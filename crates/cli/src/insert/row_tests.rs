@@ -1,5 +1,6 @@
 use terrane::schema::{KeyColumn, KeyType};
 use terrane_formats::parse_record;
+use terrane_space::geometry::as_point;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::support::{Sandbox, import, insert, sample, terrane};
+use crate::support::{Sandbox, import, insert, rows, sample, terrane};
 
 fn cities() -> Sandbox {
     let sandbox = Sandbox::new();
@@ -110,4 +110,25 @@ fn compaction_leaves_one_component_of_each_index() {
     let after = terrane("query", &sandbox.store(), &["d", "--format", "csv"]).exits(0).text();
     assert_eq!(sorted(&after), sorted(&before));
     terrane("check", &sandbox.store(), &[]).exits(0);
+}
+
+/// What a dataset of points is written as can be taken into one like it, as it is by inserts.
+#[test]
+fn geojson_of_points_comes_back_into_a_dataset_of_points() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let csv = sandbox.write("d.csv", "id,lon,lat,name\n1,10.5,20,a\n2,-30,40.25,\n3,,,c\n");
+    import(&store, "d", &csv, &[]).exits(0);
+    let geojson = terrane("query", &store, &["d", "--format", "geojson"]).exits(0).text().to_owned();
+    let file = sandbox.write("d.geojson", &geojson);
+    let other = sandbox.path("other");
+    import(&other, "d", &csv, &[]).exits(0);
+    terrane("delete", &other, &["d", "--key", "1", "2", "3"]).exits(0);
+    import(&other, "d", &file, &[]).exits(0);
+    assert_eq!(rows(&other, "d", "id"), rows(&store, "d", "id"));
+    // Other geometries have no place there, one by one.
+    let line =
+        r#"{"type":"Feature","properties":{"id":4},"geometry":{"type":"LineString","coordinates":[[0,0],[1,1]]}}"#;
+    let more = sandbox.write("more.geojsonl", format!("{line}\n{}\n", line.replace("LineString", "MultiPoint")));
+    import(&other, "d", &more, &[]).exits(5).says("two-dimensional points");
 }

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 
 use arrow_schema::ArrowError;
+use terrane_space::Point;
+use terrane_space::geometry::as_flat_point;
 
 use super::document::DocumentReader;
 use super::foreign::ForeignMembers;
@@ -158,6 +160,9 @@ enum Origin {
     Id,
     Field(String),
     Geometry,
+    /// A coordinate of the geometry, which is a point.
+    X,
+    Y,
 }
 
 /// Opens a file of JSON records.
@@ -199,7 +204,16 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         layout.columns.insert(0, ColumnPlan { name, role });
         origins.insert(0, Origin::Id);
     }
-    if has_geometry {
+    let own_points = match &layout.geometry {
+        GeometryColumns::Coordinates { x, y } if has_geometry && !survey.names.contains(x) => {
+            Some([x.clone(), y.clone()])
+        }
+        _ => None,
+    };
+    if let Some(names) = own_points {
+        layout.columns.extend(names.map(|name| ColumnPlan { name, role: Role::Coordinate }));
+        origins.extend([Origin::X, Origin::Y]);
+    } else if has_geometry {
         let name =
             unique_name(options.own_geometry_name.as_deref().unwrap_or("geometry"), |name| survey.names.contains(name));
         if layout.geometry == GeometryColumns::None {
@@ -252,6 +266,8 @@ impl JsonReader {
                         let wkb = record.geometry.convert(&self.geometry_reader)?;
                         return Ok(wkb.map_or(Scalar::Null, |wkb| Scalar::Binary(wkb.into())));
                     }
+                    Origin::X => return Ok(self.point(record)?.map_or(Scalar::Null, |point| Scalar::Float64(point.x))),
+                    Origin::Y => return Ok(self.point(record)?.map_or(Scalar::Null, |point| Scalar::Float64(point.y))),
                     Origin::Id => record.id.as_ref(),
                     Origin::Field(name) => record.fields.get(name),
                 };
@@ -266,6 +282,19 @@ impl JsonReader {
                 }
             })
             .collect()
+    }
+}
+
+impl JsonReader {
+    /// The place of a record whose geometry is a point, if it has one.
+    fn point(&self, record: &RawRecord) -> Result<Option<Point>, String> {
+        let Some(wkb) = record.geometry.convert(&self.geometry_reader)? else {
+            return Ok(None);
+        };
+        let point = as_flat_point(&wkb).ok_or(
+            "geometry: the dataset holds two-dimensional points; other geometries need a dataset with a geometry column",
+        )?;
+        Ok(Some(point))
     }
 }
 

@@ -12,6 +12,12 @@ pub fn point_wkb(point: Point) -> [u8; 21] {
     bytes
 }
 
+/// The position of a point without Z and M, which is all that there is of it.
+#[inline]
+pub fn as_flat_point(bytes: &[u8]) -> Option<Point> {
+    as_point(bytes).filter(|point| point_wkb(*point).len() == bytes.len())
+}
+
 /// The position of a stored point, with or without Z and M; `None` for an
 /// empty point and for every other geometry.
 #[inline]
