@@ -36,7 +36,7 @@ loom:
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane-pmem -p terrane-pmtree --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane-pmem -p terrane-pmtree -p terrane-cli -p terrane-lab --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \
