@@ -30,8 +30,8 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
             _ if is_soak() => 1,
             PersistenceDomain::Adr if has_small_nodes(&subject) => 2,
             PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 7,
-            PersistenceDomain::Adr => 13,
-            PersistenceDomain::Eadr | PersistenceDomain::PageCache => 23,
+            PersistenceDomain::Adr => 19,
+            PersistenceDomain::Eadr | PersistenceDomain::PageCache => 31,
         };
         for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
             explorer.power_losses(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
@@ -63,9 +63,9 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     for subject in Explored::configurations() {
         let sparse = match subject.domain() {
             _ if is_soak() => 1,
-            PersistenceDomain::Adr => 83,
-            PersistenceDomain::Eadr => 397,
-            PersistenceDomain::PageCache => 97,
+            PersistenceDomain::Adr => 131,
+            PersistenceDomain::Eadr => 601,
+            PersistenceDomain::PageCache => 151,
         };
         let history = history(&subject);
         let mut explorer = Explorer::new(&subject);
