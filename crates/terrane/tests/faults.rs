@@ -3,14 +3,12 @@
 //! the handle refuses writes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::support::files::{spatial_file, storage_of};
-use crate::support::gate::{Gate, gated};
 use crate::support::hook::HookedStorage;
 use crate::support::seeded;
 use crate::support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
-use terrane::{Dataset, Durability, Error, Key, OnConflict, Options, Query, Record, Store, Value};
+use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
 use terrane_storage::crash::{Budget, Controller};
@@ -474,47 +472,5 @@ fn any_call_of_a_repair_may_fail() {
                 assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&query).unwrap(), expected, "{what}");
             }
         }
-    }
-}
-
-/// A writer that waits for a key until the sync of its last change fails is not told what that change did.
-#[test]
-fn no_answer_rests_on_a_change_whose_sync_failed() {
-    type Write = fn(&Dataset) -> Result<String, Error>;
-    let pairs: [(Write, Write); 3] = [
-        (
-            |dataset| dataset.delete(&Key::Int(1)).map(|found| found.to_string()),
-            |dataset| dataset.delete(&Key::Int(1)).map(|found| found.to_string()),
-        ),
-        (
-            |dataset| dataset.insert(&at(2)).map(|()| String::new()),
-            |dataset| dataset.insert(&at(2)).map(|()| String::new()),
-        ),
-        (
-            |dataset| dataset.insert(&at(2)).map(|()| String::new()),
-            |dataset| {
-                let outcome = dataset.write_batch(&batch(&first_schema(), &[at(2)]), OnConflict::Refuse);
-                outcome.map(|outcome| format!("{:?}", outcome.refused))
-            },
-        ),
-    ];
-    for (first, second) in pairs {
-        let gate = Arc::new(Gate::default());
-        let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
-        let store = Store::open_on(storage, options(Durability::Power)).unwrap();
-        let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
-        dataset.insert(&at(1)).unwrap();
-        gate.close();
-        std::thread::scope(|scope| {
-            let changing = scope.spawn(|| first(&dataset));
-            gate.wait_until_one_waits();
-            let waiting = scope.spawn(|| second(&dataset));
-            // So that it is at the key by then; otherwise it is refused for another reason.
-            std::thread::sleep(Duration::from_millis(100));
-            gate.open_with_failure();
-            for outcome in [changing.join().unwrap(), waiting.join().unwrap()] {
-                assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
-            }
-        });
     }
 }

@@ -278,3 +278,7 @@ impl AtomicBatch<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;

@@ -3,8 +3,6 @@
 
 pub mod crash;
 pub mod files;
-#[path = "../../../lsm/tests/log_support/gate.rs"]
-pub mod gate;
 #[path = "../../../lsm/tests/log_support/hook.rs"]
 pub mod hook;
 pub mod oracle;

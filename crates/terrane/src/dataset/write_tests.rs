@@ -1,0 +1,56 @@
+//! Writers that wait for one another.
+
+#[path = "../../../lsm/tests/log_support/gate.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod gate;
+#[path = "../../../lsm/tests/log_support/hook.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod hook;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use terrane_space::CoordinateSystem;
+use terrane_storage::MemoryStorage;
+
+use self::gate::{Gate, gated};
+use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+use crate::{Dataset, Error, Key, OnConflict, Options, Record, Result, Store};
+
+/// A writer that waits for a key until the sync of its last change fails is not told what that change did.
+#[test]
+fn no_answer_rests_on_a_change_whose_sync_failed() {
+    type Write = fn(&Dataset) -> Result<String>;
+    let delete: Write = |dataset| dataset.delete(&Key::Int(1)).map(|found| found.to_string());
+    let insert: Write = |dataset| dataset.insert(&Record::at(2, 1.0, 1.0, vec![])).map(|()| String::new());
+    let write_batch: Write = |dataset| {
+        let coordinate: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
+        let id: ArrayRef = Arc::new(Int64Array::from(vec![2]));
+        let batch = RecordBatch::try_from_iter([("id", id), ("x", coordinate.clone()), ("y", coordinate)]).unwrap();
+        dataset.write_batch(&batch, OnConflict::Refuse).map(|outcome| format!("{:?}", outcome.refused))
+    };
+    for (key, first, second) in [(1, delete, delete), (2, insert, insert), (2, insert, write_batch)] {
+        let gate = Arc::new(Gate::default());
+        let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
+        let store = Store::open_on(storage, Options { background: false, ..Options::default() }).unwrap();
+        let id = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+        let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+        let schema = Schema::new(id, geometry, CoordinateSystem::Planar, vec![]).unwrap();
+        let dataset = store.create_dataset("d", schema).unwrap();
+        dataset.insert(&Record::at(1, 1.0, 1.0, vec![])).unwrap();
+        let hash = dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap());
+        gate.close();
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| first(&dataset));
+            gate.wait_until_one_waits();
+            let waiting = scope.spawn(|| second(&dataset));
+            while dataset.engine.locks.waiting(hash) == 0 && !waiting.is_finished() {
+                std::thread::yield_now();
+            }
+            gate.open_with_failure();
+            for outcome in [changing.join().unwrap(), waiting.join().unwrap()] {
+                assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
+            }
+        });
+    }
+}
