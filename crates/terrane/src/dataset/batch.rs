@@ -10,6 +10,7 @@ use crate::batch::BatchRecords;
 use crate::engine::{Committed, Engine, PRIMARY};
 use crate::key::{Key, check_length};
 use crate::locks::{Acquire, Frame};
+use crate::schema::KeyType;
 use crate::{Error, Result};
 
 /// What to do with a record whose key is there already.
@@ -33,6 +34,7 @@ pub struct RefusedRow {
 
 /// A batch on its way.
 struct Writing<'e> {
+    key_type: KeyType,
     frame: Frame<'e>,
     /// The last commit that is not acknowledged yet.
     last: Option<Committed>,
@@ -113,7 +115,13 @@ impl Dataset {
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
         *outcome = BatchOutcome::default();
-        let mut writing = Writing { frame: Frame::new(&self.engine.locks), last: None, durable: 0, begun_at: None };
+        let mut writing = Writing {
+            key_type: schema.key.key_type,
+            frame: Frame::new(&self.engine.locks),
+            last: None,
+            durable: 0,
+            begun_at: None,
+        };
         let written = self.write_rows(&mut rows, on_conflict, &mut writing, outcome);
         // Also where a row failed: the rows before it are synced before their locks are given back.
         let acknowledged = writing.acknowledge(&self.engine, outcome);
@@ -136,7 +144,7 @@ impl Dataset {
             let encoded = rows.encode_row(row, &mut key, &mut value).map_err(Error::from);
             let rect = encoded.map(|geometry| geometry.rect());
             let written = rect.and_then(|rect| match on_conflict {
-                _ if !rows.has_keys() => self.write_numbered(&value, rect, writing, outcome),
+                _ if !rows.has_keys() => self.write_numbered(&mut key, &value, rect, writing, outcome),
                 OnConflict::Replace => self.write_row(&key, Change::Upsert(&value), rect, writing, outcome),
                 OnConflict::Refuse => self.write_row(&key, Change::Insert(&value), rect, writing, outcome),
             });
@@ -152,19 +160,19 @@ impl Dataset {
         Ok(())
     }
 
-    /// Inserts a record under the next number that no record has.
+    /// Inserts a record under the next number that no record has, which is encoded in `key`.
     fn write_numbered<'e>(
         &'e self,
+        key: &mut Vec<u8>,
         value: &[u8],
         rect: Option<Rect>,
         writing: &mut Writing<'e>,
         outcome: &mut BatchOutcome,
     ) -> Result<Key> {
-        let mut key = Vec::new();
         loop {
             key.clear();
-            self.generate_key(&mut key)?;
-            match self.write_row(&key, Change::Insert(value), rect, writing, outcome) {
+            self.generate_key(key)?;
+            match self.write_row(key, Change::Insert(value), rect, writing, outcome) {
                 // Another has used the number as a key meanwhile.
                 Err(Error::DuplicateKey { .. }) => {}
                 written => return written,
@@ -186,7 +194,7 @@ impl Dataset {
             let Writing { frame, last, durable, .. } = writing;
             frame.commit_then_wait(hash, || acknowledge(&self.engine, last, durable, outcome))?;
         }
-        let decoded = Key::decode(self.schema().key.key_type, key)?;
+        let decoded = Key::decode(writing.key_type, key)?;
         self.handle.row_numbers.note(&decoded);
         if let Some(committed) = self.change(key, change, rect)? {
             writing.begun_at.get_or_insert(committed.end_lsn);
