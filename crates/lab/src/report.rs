@@ -220,24 +220,27 @@ fn write_json(table: &Table, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{line}")?;
     }
     for target in &table.targets {
-        let (Some(relative_to), Some(ratio)) = (&target.relative_to, table.reached(target)) else {
-            continue;
-        };
+        let Some(reached) = table.reached(target) else { continue };
         let system = table
             .figures
             .iter()
             .find(|figure| figure.row == target.row)
             .map_or(target.row.as_str(), |figure| figure.system.as_str());
-        let params = json!({
+        let mut params = json!({
             "row": target.row,
-            "relative_to": relative_to,
             "target": target.bound.limit(),
-            "met": target.bound.is_met(ratio),
+            "met": target.bound.is_met(reached),
         });
-        let metric = format!("ratio of {}", target.metric);
+        let metric = match &target.relative_to {
+            Some(relative_to) => {
+                params["relative_to"] = json!(relative_to);
+                format!("ratio of {}", target.metric)
+            }
+            None => format!("target of {}", target.metric),
+        };
         let line = json!({
             "experiment": table.experiment, "system": system, "params": params,
-            "metric": metric, "value": ratio, "unit": "x",
+            "metric": metric, "value": reached, "unit": target.unit,
         });
         writeln!(out, "{line}")?;
     }

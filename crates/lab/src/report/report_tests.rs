@@ -52,6 +52,8 @@ fn targets_are_met_missed_or_not_measured() {
 fn json_lines_carry_the_fields_of_every_experiment() {
     let mut table = sample();
     table.ratio_target("terrane", "cpu", "geo-index", Bound::AtMost(1.0));
+    table.target("terrane", "cpu", Bound::AtMost(2_000.0), "ns");
+    table.ratio_target("terrane", "size", "geo-index", Bound::AtMost(1.0));
     table.figures[0].paper = Some(2.0);
     let lines: Vec<Value> =
         text(&table, Format::Json).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -65,6 +67,12 @@ fn json_lines_carry_the_fields_of_every_experiment() {
     assert_eq!(ratio["metric"], "ratio of cpu");
     assert_eq!(ratio["value"], 1.5);
     assert_eq!(ratio["params"]["met"], false);
+    assert_eq!(
+        lines[4..],
+        [json!({"experiment": "windows", "system": "terrane",
+                "params": {"row": "terrane", "target": 2_000.0, "met": true},
+                "metric": "target of cpu", "value": 1500.0, "unit": "ns"})]
+    );
 }
 
 #[test]
