@@ -245,3 +245,33 @@ fn openings_that_give_up_the_log_survive_crashes() {
     steps.extend([Step::Delete(Key::Int(1)), Step::Reopen]);
     explore(&Plan::of(steps), Durability::Power, 64, Effort { exhaustive_pending: 6, ..Effort::sampled(1, 20) });
 }
+
+/// A writer that is killed between the renaming of its manifest and the sync of the name leaves one that a power loss
+/// takes back. Who reads it makes it durable first.
+#[test]
+fn what_a_reader_shows_survives_a_power_loss_after_it() {
+    for durability in [Durability::Power, Durability::None] {
+        let controller = Controller::new();
+        let mut runner = Runner::open(controller.storage(), options(durability)).unwrap();
+        runner.store().create_dataset(MAIN, first_schema()).unwrap();
+        for step in [Step::Insert(at(1, 1)), Step::Flush, Step::Import(MAIN.into(), vec![at(1001, 1)]), Step::Flush] {
+            runner.apply(&step).unwrap();
+        }
+        let mut renamed = 0;
+        for (number, event) in controller.log().iter().enumerate() {
+            if !matches!(event, Event::Disk(DiskEvent::Rename { to, .. }) if **to == *"MANIFEST") {
+                continue;
+            }
+            renamed += 1;
+            let machine = controller.process_kill(number + 1).restart();
+            let reader = Store::open_read_only_on(machine.storage(), options(durability)).unwrap();
+            let shown = state_of(&reader);
+            drop(reader);
+            for image in machine.images(machine.events(), &Budget::default(), 65) {
+                let store = Store::open_on(image.storage(), options(durability)).unwrap();
+                assert_eq!(state_of(&store), shown, "{durability}, {}", image.describe());
+            }
+        }
+        assert!(renamed > 3);
+    }
+}

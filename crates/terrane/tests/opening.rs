@@ -190,6 +190,47 @@ fn a_reader_does_not_wait_for_flushes_and_merges() {
     assert!(merges.load(Ordering::Relaxed) >= 3);
 }
 
+/// A reader that goes on without a damaged index does not take for damage that a merge has removed what it was
+/// about to open; what is damaged it finds all the same.
+#[test]
+fn a_reader_that_takes_damage_finds_none_where_components_were_merged_meanwhile() {
+    let lenient = || Options { lenient: true, ..Options::default() };
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(disk.clone(), Options::default()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let mut write = |key| {
+        dataset.insert(&record(key)).unwrap();
+        dataset.flush().unwrap();
+    };
+    (0..3).for_each(&mut write);
+    let hooked = Arc::new(HookedStorage::new(disk.clone()));
+    let (writer, mut looks) = (dataset.clone(), 0);
+    hooked.on_opened(move |name| {
+        looks += usize::from(name == "MANIFEST");
+        if name == "MANIFEST" && looks == 1 {
+            writer.compact().unwrap();
+        }
+    });
+    let reader = Store::open_read_only_on(hooked.clone(), lenient()).unwrap();
+    assert_eq!(reader.damage().len(), 0, "{:?}", reader.damage());
+    assert_eq!(keys(&reader, MAIN), [0, 1, 2]);
+    drop(reader);
+    // A component that is really gone, while the writer goes on.
+    let lost = disk.list("components").unwrap().into_iter().next().unwrap();
+    disk.remove(&format!("components/{lost}")).unwrap();
+    let (writer, mut key) = (dataset.clone(), 3);
+    hooked.on_opened(move |name| {
+        if name == "MANIFEST" {
+            writer.insert(&record(key)).unwrap();
+            writer.flush().unwrap();
+            key += 1;
+        }
+    });
+    let reader = Store::open_read_only_on(hooked.clone(), lenient()).unwrap();
+    hooked.unhook();
+    assert_eq!(reader.damage().len(), 1, "{:?}", reader.damage());
+}
+
 /// What comes while a reader replays, and is in no log, has come for it too if anything has that came after it.
 #[test]
 fn a_reader_shows_nothing_that_came_after_an_import_or_a_change_of_schema_without_it() {

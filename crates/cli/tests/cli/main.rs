@@ -24,6 +24,7 @@ mod messages;
 mod open_files;
 mod query_formats;
 mod query_spatial;
+mod readers_beside;
 mod same_values;
 mod support;
 mod unmerged;

@@ -1,7 +1,7 @@
 //! Opening a store: the lock, the manifest, components, the log's replay, and strays.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,6 +106,9 @@ impl Engine {
         let mut attempts = 0;
         loop {
             let before = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
+            // A writer may not have come to it yet, or not have lived to: nothing is shown that a power loss could take
+            // back. What is durable then is this manifest or a later one.
+            storage.sync_directory("")?;
             let opened = Self::open_reader(&storage, &options, shares, &before);
             // Only now, and not before the replay: the writer goes on in the segment that is read, and what it writes
             // after an import or a change of the schema needs the manifest that came with it.
@@ -129,10 +132,18 @@ impl Engine {
     /// Whether what a reader opened by the manifest `before` is one state of the store although another
     /// one has come since. Flushes and merges move records from the log into components and from these into
     /// others: the reader has the old ones open, and holds the segments of the log, which are a chain from the first that
-    /// is needed. Only where it found none of them must they not have been given up just before.
+    /// is needed. Only where it found none of them must they not have been given up just before, nor may a
+    /// component be missing because a merge has taken its place.
     fn is_of_one_piece(&self, before: &Manifest, after: &Manifest) -> bool {
         let has_log = self.tail.as_ref().is_none_or(|tail| tail.segments() > 0);
-        before.has_content_of(after) && (has_log || before.low_water == after.low_water)
+        let keeps_components = || {
+            let named: HashSet<u64> = after.components().map(|meta| meta.file_id).collect();
+            before.components().all(|meta| named.contains(&meta.file_id))
+        };
+        let is_whole = || self.datasets.load().values().all(|dataset| dataset.damage.is_empty());
+        before.has_content_of(after)
+            && (has_log || before.low_water == after.low_water)
+            && (is_whole() || keeps_components())
     }
 
     fn open_reader(
