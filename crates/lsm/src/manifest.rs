@@ -235,11 +235,13 @@ impl ManifestFile {
         manifest.generation += 1;
         // Only until here may a step fail, as for want of space, and be tried again.
         let file = self.write_new(&manifest)?;
-        let renamed = file
-            .sync_data()
-            .and_then(|()| self.storage.sync_directory("components"))
-            .and_then(|()| self.storage.rename(NEW_NAME, NAME))
-            .and_then(|()| self.storage.sync_directory(""));
+        let renamed = match file.sync_data().and_then(|()| self.storage.sync_directory("components")) {
+            // No sync has failed, as where the directory cannot be opened for want of descriptors.
+            Err(error) if !error.operation().is_sync() => return Err(error.into()),
+            synced => {
+                synced.and_then(|()| self.storage.rename(NEW_NAME, NAME)).and_then(|()| self.storage.sync_directory(""))
+            }
+        };
         if let Err(error) = renamed {
             let cause = error.to_string();
             state.failed = Some(cause.clone());

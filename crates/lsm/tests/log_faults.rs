@@ -39,11 +39,11 @@ fn run(storage: &Arc<dyn Storage>, progress: &mut Progress) -> Result<()> {
 
 #[test]
 fn any_failing_call_is_reported_and_loses_nothing_acknowledged() {
-    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure] {
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure, Fault::NoDescriptors] {
         let counted = FaultyStorage::new(memory());
         run(&(Arc::new(counted.clone()) as Arc<dyn Storage>), &mut Progress::default()).unwrap();
         let calls = counted.calls_open_to(fault);
-        assert!(calls > 20);
+        assert!(calls > 10, "{fault:?} can meet {calls} calls");
         for at in 1..=calls {
             for persistent in [false, true] {
                 let what = format!("{fault:?} at call {at}, persistent {persistent}");
@@ -67,5 +67,35 @@ fn any_failing_call_is_reported_and_loses_nothing_acknowledged() {
                 );
             }
         }
+    }
+}
+
+/// Each try takes another number, so what a try leaves behind would be left many times over.
+#[test]
+fn a_segment_that_cannot_be_prepared_leaves_no_file_and_can_be_prepared_later() {
+    for at in 1..=3 {
+        let faulty = FaultyStorage::new(memory());
+        let storage: Arc<dyn Storage> = Arc::new(faulty.clone());
+        let log = open(&storage, LogPosition::START).unwrap().log;
+        let files = storage.list("log").unwrap();
+        let mut number = 0;
+        for _ in 0..20 {
+            faulty.arm(FaultPlan { at, fault: Fault::NoDescriptors, persistent: false });
+            let refused = loop {
+                match log.reserve(900) {
+                    Ok(()) => commit(&log, &entry(number, 900)).unwrap(),
+                    Err(error) => break error,
+                };
+                number += 1;
+            };
+            assert!(refused.to_string().contains("open files"), "{refused}");
+            assert_eq!(storage.list("log").unwrap(), files, "at call {at}");
+        }
+        faulty.disarm();
+        for number in number..number + 20 {
+            commit(&log, &entry(number, 900)).unwrap();
+        }
+        let entries = open(&storage, LogPosition::START).unwrap().entries;
+        assert_eq!(numbers(&entries), (0..number + 20).collect::<Vec<_>>());
     }
 }

@@ -29,6 +29,9 @@ pub enum Fault {
     SyncFailure,
     /// As `SyncFailure`, for want of space: file systems that allocate late tell of it only then.
     SyncFull,
+    /// The process has no descriptor left; the call does nothing. Applies to whatever opens a file or a directory,
+    /// syncs of directories included.
+    NoDescriptors,
 }
 
 impl Fault {
@@ -47,6 +50,9 @@ impl Fault {
             ),
             Self::ShortWrite => operation == Operation::Write,
             Self::SyncFailure | Self::SyncFull => operation.is_sync(),
+            Self::NoDescriptors => {
+                matches!(operation, Operation::Open | Operation::Create | Operation::List | Operation::SyncDirectory)
+            }
         }
     }
 
@@ -54,6 +60,15 @@ impl Fault {
         match self {
             Self::Eio | Self::SyncFailure => Errno::IO,
             Self::StorageFull | Self::ShortWrite | Self::SyncFull => Errno::NOSPC,
+            Self::NoDescriptors => Errno::MFILE,
+        }
+    }
+
+    /// What has failed of a call: a directory that cannot be opened has not been synced.
+    fn failed(self, operation: Operation) -> Operation {
+        match (self, operation) {
+            (Self::NoDescriptors, Operation::SyncDirectory) => Operation::Open,
+            (_, operation) => operation,
         }
     }
 }
@@ -180,7 +195,7 @@ fn pass(
     let fault = state.lock().enter(operation, name, offset, length);
     match fault {
         None => Ok(()),
-        Some(fault) => Err(fault.cause()).context(operation, name, offset),
+        Some(fault) => Err(fault.cause()).context(fault.failed(operation), name, offset),
     }
 }
 

@@ -155,12 +155,13 @@ impl Storage for RealStorage {
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
         let path = self.directory_path(Operation::SyncDirectory, directory)?;
-        OpenOptions::new()
+        // Where it cannot be opened, as for want of descriptors, no sync has failed.
+        let handle = OpenOptions::new()
             .read(true)
             .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
             .open(path)
-            .and_then(|handle| handle.sync_all())
-            .context_below(&self.root, Operation::SyncDirectory, directory, None)
+            .context_below(&self.root, Operation::Open, directory, None)?;
+        handle.sync_all().context_below(&self.root, Operation::SyncDirectory, directory, None)
     }
 
     fn unix_time_ns(&self) -> u64 {

@@ -102,9 +102,8 @@ fn every_call_fails(fault: Fault, persistent: bool, default_seed: u64) {
     assert!(run(&counted, &plan, "without faults").failure.is_none());
     let calls = counted.calls_open_to(fault);
     assert!(calls > 20, "{calls} calls can fail");
-    let stride = if std::env::var_os("TERRANE_SOAK").is_some() { 1 } else { (calls as usize / 400).max(1) };
     let budget = Budget { exhaustive_pending: 0, samples: 1, ..Budget::default() };
-    for at in (1..=calls).step_by(stride) {
+    for at in 1..=calls {
         let what = format!("{fault:?} at call {at} of {calls}, persistent {persistent}, seed {seed}");
         let controller = Controller::new();
         let faulty = Arc::new(FaultyStorage::with_plan(controller.storage(), FaultPlan { at, fault, persistent }));
@@ -114,6 +113,16 @@ fn every_call_fails(fault: Fault, persistent: bool, default_seed: u64) {
             assert!(outcome.failure.is_some(), "nobody was told of the failed sync, {what}");
             let refused = outcome.reopened || outcome.inserted_after.is_empty();
             assert!(refused, "writes went on after {:?}, {what}", outcome.failure);
+        }
+        if fault == Fault::NoDescriptors && !persistent && outcome.acknowledged > 0 && !outcome.reopened {
+            // After a rename in the store's directory it is not known which manifest is durable.
+            let is_open = |failure: &Error| failure.to_string().contains("(the root)");
+            let went_on = outcome.inserted_after.len() == 6;
+            assert!(
+                went_on || outcome.failure.as_ref().is_none_or(is_open),
+                "writes were refused after {:?}, {what}",
+                outcome.failure
+            );
         }
         let end = controller.events();
         for image in controller.images(end, &budget, seed).chain([controller.process_kill(end)]) {
@@ -165,6 +174,16 @@ fn any_sync_and_all_after_it_may_fail() {
 #[test]
 fn any_sync_may_find_the_disk_full_once() {
     every_call_fails(Fault::SyncFull, false, 30);
+}
+
+#[test]
+fn the_process_may_have_no_descriptor_once() {
+    every_call_fails(Fault::NoDescriptors, false, 31);
+}
+
+#[test]
+fn the_process_may_have_no_descriptor_for_good() {
+    every_call_fails(Fault::NoDescriptors, true, 32);
 }
 
 fn at(key: i64) -> Record {
@@ -259,9 +278,10 @@ fn a_store_goes_on_after_a_single_failed_read() {
     let dataset = store.dataset(MAIN).unwrap();
     dataset.insert(&at(1)).unwrap();
     dataset.flush().unwrap();
-    let plan = FaultPlan { at: 1, fault: Fault::Eio, persistent: false };
-    faulty.arm(plan);
-    assert!(matches!(dataset.get(&Key::Int(1)), Err(Error::Storage(_)) | Ok(Some(_))));
+    let before = faulty.faults();
+    faulty.arm(FaultPlan { at: 1, fault: Fault::Eio, persistent: false });
+    assert!(matches!(dataset.get(&Key::Int(1)), Err(Error::Storage(_))));
+    assert_eq!(faulty.faults(), before + 1);
     assert_eq!(dataset.get(&Key::Int(1)).unwrap(), Some(at(1)));
     faulty.disarm();
     dataset.insert(&at(2)).unwrap();

@@ -54,15 +54,17 @@ impl SegmentFile {
     ///    either name. The file becomes part of the log only by [`Segment::begin`].
     pub fn create(storage: &dyn Storage, number: u64, size: u64) -> Result<Self> {
         let unfinished = unfinished_name(number);
+        // The first error is the one to report; opening removes what stays behind.
+        let failed = |error, left: &str| {
+            let _ = storage.remove(left);
+            full_or_storage(error, number)
+        };
         let file = storage.open(&unfinished, OpenMode::CreateNew).map_err(|error| full_or_storage(error, number))?;
-        if let Err(error) = write_zeros(file.as_ref(), size) {
-            // The first error is the one to report; opening removes what stays behind.
-            let _ = storage.remove(&unfinished);
-            return Err(full_or_storage(error, number));
-        }
-        storage.rename(&unfinished, &segment_name(number)).map_err(|error| full_or_storage(error, number))?;
+        write_zeros(file.as_ref(), size).map_err(|error| failed(error, &unfinished))?;
+        let name = segment_name(number);
+        storage.rename(&unfinished, &name).map_err(|error| failed(error, &unfinished))?;
         // Errors name a file as it was opened.
-        let file = storage.open(&segment_name(number), OpenMode::Write)?;
+        let file = storage.open(&name, OpenMode::Write).map_err(|error| failed(error, &name))?;
         Ok(Self { number, size, recycled: false, locked: false, file })
     }
 

@@ -212,8 +212,17 @@ impl Log {
         let needed = HEADER_AREA + GROUP_HEADER_LENGTH as u64 + entry_space(length.min(ENTRY_LENGTH_MAX));
         let size = self.options.segment_size.max(needed.next_multiple_of(SIZE_UNIT));
         let file = maintenance.prepare(size)?;
-        // A failed sync is never taken for a success later, so nothing may follow it.
-        sync_names(self.storage.as_ref()).inspect_err(|error| self.kernel.poison(error.to_string()))?;
+        if let Err(error) = sync_names(self.storage.as_ref()) {
+            match &error {
+                // Nothing was synced, as where the directory cannot be opened for want of descriptors.
+                Error::Storage(storage) if !storage.operation().is_sync() => {
+                    let _ = self.storage.remove(&file.name());
+                }
+                // A failed sync is never taken for a success later, so nothing may follow it.
+                _ => self.kernel.poison(error.to_string()),
+            }
+            return Err(error);
+        }
         for skipped in self.kernel.add_prepared(file) {
             maintenance.retire(skipped)?;
         }

@@ -329,10 +329,10 @@ impl Partition {
             return Ok(None);
         };
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
-        self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta))?;
         if empty {
             discard(workshop, std::slice::from_ref(&meta));
         }
+        self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta))?;
         let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
         Ok(Some(MergeOutcome {
             components: chosen.len(),
