@@ -1,13 +1,14 @@
-//! The power is cut after storage operations of a run that has every kind of work in it, and
+//! The power is cut after every storage operation of a run that has every kind of work in it, and
 //! again inside recovery: acknowledged writes are there, nothing else appears but what was in
-//! flight, every index agrees, and the store works on. A long run is cut after every third operation,
-//! with some images of each cut, and a short one after every operation, with all images that up to six
-//! pending events allow; `make soak` does that to both.
+//! flight, every index agrees, and the store works on. All images that up to six pending events allow are
+//! tried, and a few where more are pending, of which `make soak` draws many.
 
 use crate::support::crash::{Effort, Work, explore};
 use crate::support::seeded;
 use crate::support::workload::{Plan, Step};
 use terrane::Durability;
+
+const EVERYWHERE: Effort = Effort { stride: 1, again: 50, exhaustive_pending: 6, samples: 2 };
 
 fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     assert!(work.flushes > 2 && work.merges > 1, "the run seals, flushes and merges: {work:?}");
@@ -21,7 +22,7 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
 fn long(durability: Durability, default_seed: u64) {
     let (_, seed) = seeded(default_seed);
     let plan = Plan::new(seed, 200);
-    let work = explore(&plan, durability, seed, Effort::sampled(3, 20));
+    let work = explore(&plan, durability, seed, EVERYWHERE);
     assert_all_work(&plan, durability, work);
 }
 
@@ -39,7 +40,6 @@ fn without_a_log_the_store_is_at_a_manifest_after_power_loss() {
 fn acknowledged_writes_survive_every_image_of_a_short_run() {
     let (_, seed) = seeded(13);
     let plan = Plan::dense(seed);
-    let effort = Effort { stride: 1, again: 200, exhaustive_pending: 6, samples: 2 };
-    let work = explore(&plan, Durability::Power, seed, effort);
+    let work = explore(&plan, Durability::Power, seed, EVERYWHERE);
     assert_all_work(&plan, Durability::Power, work);
 }

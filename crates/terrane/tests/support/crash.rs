@@ -1,11 +1,13 @@
 //! Runs a plan under the crash controller, cuts the power and looks at what recovery makes of it.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::workload::{Held, MAIN, Plan, Runner, State, Step, options, state_of};
 use terrane::{Durability, Error, Key, Record, Store, Value};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, DiskEvent, Event, Image};
+use terrane_storage::crash::{Budget, Controller, Crash, DiskEvent, Event, Image};
 
 /// Whether everything is to be tried, however long it takes.
 pub fn soak() -> bool {
@@ -109,8 +111,14 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
     None
 }
 
-/// Recovers on an image and looks at everything.
-pub fn recover(image: &Image, storage: Arc<dyn Storage>, plan: &Plan, durability: Durability, acknowledged: usize) {
+/// Recovers on an image and looks at everything; what the store holds then.
+pub fn recover(
+    image: &Image,
+    storage: Arc<dyn Storage>,
+    plan: &Plan,
+    durability: Durability,
+    acknowledged: usize,
+) -> State {
     let check = |what: &str, ok: bool, details: &dyn Fn() -> String| {
         assert!(ok, "{what}: {}\nin {} after {acknowledged} steps: {}", image.describe(), durability, details());
     };
@@ -119,8 +127,7 @@ pub fn recover(image: &Image, storage: Arc<dyn Storage>, plan: &Plan, durability
         Err(error) => panic!("cannot reopen: {error}\n{} after {acknowledged} steps", image.describe()),
     };
     let found = state_of(&store);
-    let wrong = violation(plan, durability, acknowledged, &found);
-    check("wrong state", wrong.is_none(), &|| wrong.clone().unwrap_or_default());
+    check_state(image, plan, durability, acknowledged, &found);
     let report = store.check(false).unwrap();
     check("check", report.findings.is_empty(), &|| report.to_string());
     let named: u64 = store
@@ -150,6 +157,14 @@ pub fn recover(image: &Image, storage: Arc<dyn Storage>, plan: &Plan, durability
         let now = state_of(&store);
         check("works on", now == found, &|| format!("{now:?} instead of {found:?}"));
     }
+    found
+}
+
+/// Panics if the store may not be in this state after a crash.
+fn check_state(image: &Image, plan: &Plan, durability: Durability, acknowledged: usize, found: &State) {
+    if let Some(wrong) = violation(plan, durability, acknowledged, found) {
+        panic!("wrong state: {}\nin {durability} after {acknowledged} steps: {wrong}", image.describe());
+    }
 }
 
 /// Cuts a run after its events and looks at images of each cut; cuts the recovery of some of them
@@ -160,6 +175,7 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
     let Effort { stride, again, exhaustive_pending, samples } = if soak() { soaked } else { effort };
     let budget = |samples| Budget { exhaustive_pending, samples, ..Budget::default() };
     let mut images = 0;
+    let mut looked = Looked { plan, durability, found: HashMap::new() };
     let log = controller.log();
     let mut acknowledged = 0;
     for cut in 0..=controller.events() {
@@ -171,9 +187,7 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
         }
         for image in controller.images(cut, &budget(samples), seed).chain([controller.process_kill(cut)]) {
             images += 1;
-            let recovery = image.restart();
-            recover(&image, recovery.storage(), plan, durability, acknowledged);
-            if images % again != 0 {
+            if !looked.look(&image, acknowledged) || !looked.found.len().is_multiple_of(again) {
                 continue;
             }
             let recovery = image.restart();
@@ -181,11 +195,37 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
             let events = recovery.events();
             for second in (0..=events).step_by((events / if soak() { 40 } else { 4 }).max(1)) {
                 for image in recovery.images(second, &budget(1), seed) {
-                    recover(&image, image.storage(), plan, durability, acknowledged);
+                    looked.look(&image, acknowledged);
                 }
             }
         }
     }
     assert!(images > controller.events() / stride, "every cut was tried");
     work
+}
+
+/// What was found on disks that have been looked at. That depends on nothing but the disk, of which many cuts leave
+/// the same; only which states are allowed moves with the cut.
+struct Looked<'p> {
+    plan: &'p Plan,
+    durability: Durability,
+    found: HashMap<(bool, u64), State>,
+}
+
+impl Looked<'_> {
+    /// Recovers on an image, or remembers what was found on it; whether it is new.
+    fn look(&mut self, image: &Image, acknowledged: usize) -> bool {
+        let Self { plan, durability, found } = self;
+        // After a kill, what was not synced is there and can still be lost.
+        match found.entry((image.crash() == Crash::ProcessKill, image.hash_contents())) {
+            Entry::Occupied(found) => {
+                check_state(image, plan, *durability, acknowledged, found.get());
+                false
+            }
+            Entry::Vacant(place) => {
+                place.insert(recover(image, image.restart().storage(), plan, *durability, acknowledged));
+                true
+            }
+        }
+    }
 }
