@@ -60,7 +60,10 @@ pub enum Error {
         /// What needed the space.
         what: String,
     },
-    /// A caller's argument is outside of what the structure can hold.
+    /// An option has a value that it cannot have.
+    #[error("{0}")]
+    Options(String),
+    /// A caller's argument is outside of what the structure can hold, or not what it has to be.
     #[error("{0}")]
     Invalid(String),
 }

@@ -158,7 +158,7 @@ fn arguments_that_do_not_fit_are_refused() {
         LogOptions { segment_size: 1 << 40, ..OPTIONS },
     ] {
         let error = open_with(&storage, options, LogPosition::START).unwrap_err();
-        assert!(matches!(error, Error::Invalid(_)), "{options:?}: {error}");
+        assert!(matches!(error, Error::Options(_)), "{options:?}: {error}");
     }
     let log = open(&storage, LogPosition::START).unwrap().log;
     let appended = commit(&log, b"entry").unwrap();

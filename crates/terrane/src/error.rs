@@ -328,7 +328,7 @@ impl From<terrane_lsm::Error> for Error {
             Lsm::UnknownVersion { file, found, known } => Self::UnknownVersion { file, found, known },
             Lsm::Poisoned { cause } => Self::Poisoned { cause },
             Lsm::Full { what } => Self::Full { what },
-            Lsm::Invalid(reason) => Self::Usage(reason),
+            Lsm::Options(reason) => Self::Usage(reason),
             other => Self::Failed(other.to_string()),
         }
     }

@@ -1,7 +1,9 @@
 //! When components are merged, and what becomes of a merge that fails.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use crate::support::files::{files_of, storage_of};
 use crate::support::hook::HookedStorage;
@@ -222,4 +224,35 @@ fn a_compaction_ends_under_writers_that_go_on() {
     let info = store.info().unwrap();
     assert!(info.datasets[0].indexes.iter().all(|index| index.components == 1), "{info}");
     assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+/// One thread merges for all datasets.
+#[test]
+fn a_long_compaction_of_one_dataset_does_not_stop_the_merges_of_others() {
+    let hooked = Arc::new(HookedStorage::new(Arc::new(unmerged())));
+    let store = Store::open_on(hooked.clone(), Options { lenient: true, ..options(COMPONENTS_MAX, false) }).unwrap();
+    let (main, other) = (store.dataset(MAIN).unwrap(), store.create_dataset("other", first_schema()).unwrap());
+    let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel::<()>());
+    hooked.on_create(move |name| {
+        if name.starts_with("components/") && thread::current().name() == Some("compacting") {
+            begun.send(()).unwrap();
+            let _ = may_go_on.recv();
+        }
+    });
+    let compacting = thread::Builder::new().name("compacting".into()).spawn(move || main.compact()).unwrap();
+    has_begun.recv().unwrap();
+    let (done, is_done) = mpsc::channel();
+    let flushing = thread::spawn(move || {
+        for key in 0..5 {
+            other.insert(&at(key)).unwrap();
+            other.flush().unwrap();
+        }
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).expect("the other dataset waits for the compaction");
+    assert!(store.maintenance().merges > 0);
+    hooked.unhook();
+    drop(go_on);
+    compacting.join().unwrap().unwrap();
+    flushing.join().unwrap();
 }

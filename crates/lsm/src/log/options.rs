@@ -27,7 +27,7 @@ impl LogOptions {
     pub(super) fn check(&self) -> Result<()> {
         for (name, size) in [("segment_size", self.segment_size), ("first_segment_size", self.first_segment_size)] {
             if !size.is_multiple_of(SIZE_UNIT) || !(HEADER_AREA + SIZE_UNIT..=SEGMENT_SIZE_MAX).contains(&size) {
-                return Err(Error::Invalid(format!(
+                return Err(Error::Options(format!(
                     "{name} is {size}; it has to be a multiple of {SIZE_UNIT} from {} to {SEGMENT_SIZE_MAX}",
                     HEADER_AREA + SIZE_UNIT
                 )));

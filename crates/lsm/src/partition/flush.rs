@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Generation, Partition, Version};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
 use crate::index::{Cancellation, DiskPart, FlushPlan};
-use crate::manifest::{Manifest, ManifestFile, PartitionState};
+use crate::manifest::{IndexState, Manifest, ManifestFile, PartitionState};
 use crate::policy::MergePolicy;
 use crate::{Error, Result};
 use terrane_storage::Storage;
@@ -93,9 +93,7 @@ impl Partition {
         let installed = workshop.step(|manifest| {
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence.1;
-            for (index, meta) in state.indexes.iter_mut().zip(&metas) {
-                index.components.insert(0, meta.clone());
-            }
+            self.add_components(state, &metas)?;
             manifest.last_sequence = manifest.last_sequence.max(sequence.1);
             low_water(manifest);
             Ok(())
@@ -177,9 +175,7 @@ impl Partition {
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence;
             state.loads += 1;
-            for (index, meta) in state.indexes.iter_mut().zip(metas) {
-                index.components.insert(0, meta);
-            }
+            self.add_components(state, &metas)?;
             manifest.last_sequence = manifest.last_sequence.max(sequence);
             Ok(())
         })?;
@@ -205,11 +201,7 @@ impl Partition {
         let opened = workshop.file(meta).and_then(|file| self.indexes[place].index.open(file));
         let part = opened.inspect_err(|_| discard(workshop, new))?;
         let installed = workshop.step(|manifest| {
-            let index = self
-                .state_mut(manifest)?
-                .indexes
-                .get_mut(place)
-                .ok_or_else(|| Error::Invalid(format!("index {place} is not in the manifest")))?;
+            let index = self.index_mut(self.state_mut(manifest)?, place)?;
             index.components = new.to_vec();
             Ok(())
         });
@@ -233,8 +225,8 @@ impl Partition {
     }
 
     /// Makes the merge that the policy wants first, most components before fewer, but of no more than
-    /// have their longest pages, one of each, in `bytes_max`, or two. `None` when it wants none or
-    /// this was cancelled.
+    /// have their longest pages, one of each, in `bytes_max`, or two. `None` when it wants none, another
+    /// merge is under way or this was cancelled.
     pub fn merge(
         &self,
         workshop: &Workshop,
@@ -242,12 +234,12 @@ impl Partition {
         bytes_max: u64,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        // Who finds nothing to do does not wait for a merge, or a whole compaction, that is under way.
         if !self.version.load().components.iter().any(|parts| policy.choose(&sizes(parts)).is_some()) {
             return Ok(None);
         }
-        // Chosen under the lock, or another merge might have put other components in these places.
-        let merging = self.merging.lock();
+        // Chosen under the lock, or another merge might have put other components in these places. Who compacts has the
+        // policy asked when that is done, and merges of other partitions do not wait for it.
+        let Some(merging) = self.merging.try_lock() else { return Ok(None) };
         let version = self.version();
         let wanted = version.components.iter().enumerate().filter_map(|(place, parts)| {
             let range = policy.choose(&sizes(parts))?;
@@ -356,11 +348,7 @@ impl Partition {
         let part = opened.inspect_err(|_| discard(workshop, meta.map_or(&[], std::slice::from_ref)))?;
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
         let installed = workshop.step(|manifest| {
-            let index = self
-                .state_mut(manifest)?
-                .indexes
-                .get_mut(place)
-                .ok_or_else(|| Error::Invalid(format!("index {place} is not in the manifest")))?;
+            let index = self.index_mut(self.state_mut(manifest)?, place)?;
             let stored = index.components.iter().map(|meta| meta.file_id);
             let range = place_of(stored, &ids)?;
             index.components.splice(range, meta.cloned());
@@ -375,6 +363,21 @@ impl Partition {
         self.version.store(Arc::new(next));
         old.iter().for_each(|part| part.file().set_obsolete());
         Ok(())
+    }
+
+    /// Adds a new component of each index, as the newest.
+    fn add_components(&self, state: &mut PartitionState, metas: &[ComponentMeta]) -> Result<()> {
+        for (place, meta) in metas.iter().enumerate() {
+            self.index_mut(state, place)?.components.insert(0, meta.clone());
+        }
+        Ok(())
+    }
+
+    /// What the manifest says of the index at a place, which it may list elsewhere.
+    fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
+        let id = self.indexes[place].id;
+        let index = state.indexes.iter_mut().find(|index| index.id == id);
+        index.ok_or_else(|| Error::Invalid(format!("index {id} is not in the manifest")))
     }
 
     fn state_mut<'a>(&self, manifest: &'a mut Manifest) -> Result<&'a mut PartitionState> {

@@ -111,9 +111,12 @@ impl DatasetHandle {
         let catalog: Catalog = serde_json::from_value(state.catalog.clone()).map_err(|error| {
             Error::damaged("MANIFEST", 0, format!("the catalog of dataset {:?} cannot be read: {error}", state.name))
         })?;
-        let partition = state.partitions.first().filter(|partition| partition.id == PARTITION);
-        let partition = partition
-            .ok_or_else(|| Error::damaged("MANIFEST", 0, format!("dataset {:?} has no partition", state.name)))?;
+        let [partition] = &state.partitions[..] else {
+            return Err(Error::Unsupported {
+                what: format!("dataset {:?} of {} partitions", state.name, state.partitions.len()),
+                instead: "a newer version made it; open the store with that",
+            });
+        };
         let mut damage = Vec::new();
         let partition =
             Partition::open(storage, cache, state.id, partition, catalog.indexes()?, &mut |place, error| {

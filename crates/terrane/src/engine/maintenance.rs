@@ -423,6 +423,10 @@ impl Engine {
             }
         }
         self.note_components();
+        // Merges that the policy wanted meanwhile were put off.
+        if self.options.background {
+            self.after_flush();
+        }
         Ok(())
     }
 }

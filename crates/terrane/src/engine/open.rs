@@ -349,6 +349,11 @@ impl<'a> Replay<'a> {
         self.last_sequence = self.last_sequence.max(header.sequence);
         // Entries of datasets that are gone, and what is in disk components, are passed over.
         let Some(&dataset) = self.by_id.get(&header.dataset) else { return Ok(()) };
+        if header.partition != dataset.partition.id() {
+            let reason =
+                format!("it is of partition {} of dataset {:?}, which has none", header.partition, dataset.name);
+            return Err(terrane_lsm::Error::MalformedEntry { reason });
+        }
         if header.sequence <= dataset.partition.version().flushed_sequence {
             return Ok(());
         }
