@@ -53,7 +53,7 @@ pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
 fn unopened_places(dataset: &DatasetHandle) -> impl Iterator<Item = (usize, &Error)> {
     let version = dataset.partition.version();
     let damage = dataset.damage.iter().map(|(place, error)| (*place, error));
-    damage.filter(move |(place, _)| version.unopened[*place].is_some())
+    damage.filter(move |(place, _)| version.indexes[*place].damage().is_some())
 }
 
 fn finding(dataset: &DatasetHandle, place: usize, reason: String) -> Finding {
@@ -106,12 +106,12 @@ impl CheckReport {
             self.find(dataset, place, error);
         }
         // Files only: a version would keep what is in memory as long as all of them are read.
-        let components = version.components.clone();
+        let indexes = version.indexes.clone();
         drop(version);
-        for (place, parts) in components.iter().enumerate() {
-            for part in parts {
+        for (place, index) in indexes.iter().enumerate() {
+            for part in &index.components {
                 self.components += 1;
-                match dataset.partition.indexes()[place].index.check(part) {
+                match index.numbered.index.check(part) {
                     Ok(found) => self.pages += found.pages,
                     Err(error) if error.is_damage() => {
                         broken[place] = true;

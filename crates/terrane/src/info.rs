@@ -117,7 +117,8 @@ impl StoreInfo {
 fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let version = dataset.partition.version();
     let mut bounds: Option<[f64; 4]> = None;
-    let indexes = dataset.definitions.iter().zip(&version.components).map(|(definition, parts)| {
+    let indexes = dataset.definitions.iter().zip(&version.indexes).map(|(definition, index)| {
+        let parts = &index.components;
         let statistics = || parts.iter().map(|part| &part.file().meta().statistics);
         for [x0, y0, x1, y1] in statistics().filter_map(|statistics| statistics.bounds) {
             let all = bounds.get_or_insert([x0, y0, x1, y1]);

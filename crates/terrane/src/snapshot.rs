@@ -87,7 +87,7 @@ impl Snapshot {
     /// missing from every answer.
     pub(crate) fn spatial_version(&self) -> Result<arc_swap::Guard<Arc<Version>>> {
         let version = self.pinned.version();
-        if version.unopened[SPATIAL as usize].is_some() {
+        if version.indexes[SPATIAL as usize].damage().is_some() {
             return Err(self.handle.damaged_index(SPATIAL as usize));
         }
         Ok(version)

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Generation, Partition, Version};
+use super::{Generation, IndexVersion, Partition, Presence, Version};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
 use crate::index::{Cancellation, DiskPart, FlushPlan};
 use crate::manifest::{IndexState, Manifest, ManifestFile, PartitionState};
@@ -114,11 +114,11 @@ impl Partition {
         snapshots: Vec<u64>,
     ) -> Result<Vec<ComponentMeta>> {
         let sequence = generation.sequence()?;
-        let mut metas = Vec::with_capacity(self.indexes.len());
-        for (place, numbered) in self.indexes.iter().enumerate() {
+        let mut metas = Vec::with_capacity(generation.places());
+        for (place, index) in version.indexes.iter().enumerate() {
+            let Some(memory) = generation.memory(place) else { break };
             let plan = FlushPlan { snapshots: snapshots.clone(), is_oldest: version.is_oldest(place, 0), sequence };
-            let meta =
-                workshop.writer().and_then(|writer| numbered.index.flush(generation.memory(place), writer, &plan));
+            let meta = workshop.writer().and_then(|writer| index.numbered.index.flush(memory, writer, &plan));
             match meta {
                 Ok(meta) => metas.push(meta),
                 Err(error) => {
@@ -132,7 +132,9 @@ impl Partition {
 
     /// Opens one new component of each index.
     fn open_parts(&self, workshop: &Workshop, metas: &[ComponentMeta]) -> Result<Vec<Arc<dyn DiskPart>>> {
-        self.indexes.iter().zip(metas).map(|(numbered, meta)| numbered.index.open(workshop.file(meta)?)).collect()
+        let version = self.version();
+        let open = |(place, meta)| version.open_part(workshop, place, meta);
+        metas.iter().enumerate().map(open).collect()
     }
 
     fn install_flushed(
@@ -169,7 +171,7 @@ impl Partition {
         metas.iter_mut().for_each(|meta| meta.statistics.sequence = (sequence, sequence));
         let parts = self.open_parts(workshop, &metas)?;
         // The active generation is empty; its successor begins after the loaded records.
-        let active = Generation::new(&self.indexes, sequence)?;
+        let active = self.version().next_generation(sequence)?;
         workshop.step(|manifest| {
             change(manifest)?;
             let state = self.state_mut(manifest)?;
@@ -183,9 +185,7 @@ impl Partition {
         before_visible();
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
-        for (components, part) in next.components.iter_mut().zip(&parts) {
-            components.insert(0, part.clone());
-        }
+        next.add_newest(&parts);
         next.flushed_sequence = sequence;
         next.generations = vec![Arc::new(active)];
         self.version.store(Arc::new(next));
@@ -198,7 +198,7 @@ impl Partition {
     pub fn replace_index(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<()> {
         let _merging = self.merging.lock();
         let new = std::slice::from_ref(meta);
-        let opened = workshop.file(meta).and_then(|file| self.indexes[place].index.open(file));
+        let opened = self.version().open_part(workshop, place, meta);
         let part = opened.inspect_err(|_| discard(workshop, new))?;
         let installed = workshop.step(|manifest| {
             let index = self.index_mut(self.state_mut(manifest)?, place)?;
@@ -209,8 +209,9 @@ impl Partition {
         let old = {
             let _exchange = self.exchange.lock();
             let mut next = (*self.version()).clone();
-            let old = std::mem::replace(&mut next.components[place], vec![part]);
-            next.unopened[place] = None;
+            let index = &mut next.indexes[place];
+            let old = std::mem::replace(&mut index.components, vec![part]);
+            index.presence = Presence::Whole;
             self.version.store(Arc::new(next));
             old
         };
@@ -221,7 +222,7 @@ impl Partition {
 
     /// Whether an index has more than `times` as many components as the policy wants.
     pub fn is_behind(&self, policy: &MergePolicy, times: usize) -> bool {
-        self.version.load().components.iter().any(|parts| policy.is_behind(&sizes(parts), times))
+        self.version.load().indexes.iter().any(|index| policy.is_behind(&sizes(&index.components), times))
     }
 
     /// Makes the merge that the policy wants first, most components before fewer, but of no more than
@@ -234,14 +235,15 @@ impl Partition {
         bytes_max: u64,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        if !self.version.load().components.iter().any(|parts| policy.choose(&sizes(parts)).is_some()) {
+        if !self.version.load().indexes.iter().any(|index| policy.choose(&sizes(&index.components)).is_some()) {
             return Ok(None);
         }
         // Chosen under the lock, or another merge might have put other components in these places. Who compacts has the
         // policy asked when that is done, and merges of other partitions do not wait for it.
         let Some(merging) = self.merging.try_lock() else { return Ok(None) };
         let version = self.version();
-        let wanted = version.components.iter().enumerate().filter_map(|(place, parts)| {
+        let wanted = version.indexes.iter().enumerate().filter_map(|(place, index)| {
+            let parts = &index.components;
             let range = policy.choose(&sizes(parts))?;
             let count = merged_at_once(longest_pages(&parts[range.clone()]).rev(), bytes_max);
             Some((place, range.end - count..range.end))
@@ -271,7 +273,7 @@ impl Partition {
         loop {
             // Flushes add components in front of these meanwhile, and nobody else changes them.
             let version = self.version();
-            let parts = &version.components[place];
+            let parts = version.components(place);
             let newer = parts.len().saturating_sub(left);
             left = parts.len() - newer;
             let step = match &parts[newer..] {
@@ -312,12 +314,12 @@ impl Partition {
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
         let is_oldest = version.is_oldest(place, range.end);
-        let parts = version.components[place].clone();
+        let IndexVersion { numbered, components: parts, .. } = version.indexes[place].clone();
         // It would keep memory components that are flushed meanwhile.
         drop(version);
         let chosen = &parts[range.clone()];
         let writer = workshop.writer()?;
-        let Some(meta) = self.indexes[place].index.merge(chosen, writer, is_oldest, cancellation)? else {
+        let Some(meta) = numbered.index.merge(chosen, writer, is_oldest, cancellation)? else {
             return Ok(None);
         };
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
@@ -344,7 +346,7 @@ impl Partition {
         old: &[Arc<dyn DiskPart>],
         meta: Option<&ComponentMeta>,
     ) -> Result<()> {
-        let opened = meta.map(|meta| self.indexes[place].index.open(workshop.file(meta)?)).transpose();
+        let opened = meta.map(|meta| self.version().open_part(workshop, place, meta)).transpose();
         let part = opened.inspect_err(|_| discard(workshop, meta.map_or(&[], std::slice::from_ref)))?;
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
         let installed = workshop.step(|manifest| {
@@ -358,8 +360,9 @@ impl Partition {
         // The new file is the store's from here on, whatever happens.
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
-        let range = place_of(next.components[place].iter().map(|part| part.file().meta().file_id), &ids)?;
-        next.components[place].splice(range, part);
+        let components = &mut next.indexes[place].components;
+        let range = place_of(components.iter().map(|part| part.file().meta().file_id), &ids)?;
+        components.splice(range, part);
         self.version.store(Arc::new(next));
         old.iter().for_each(|part| part.file().set_obsolete());
         Ok(())
@@ -375,7 +378,7 @@ impl Partition {
 
     /// What the manifest says of the index at a place, which it may list elsewhere.
     fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
-        let id = self.indexes[place].id;
+        let id = self.version.load().indexes[place].numbered.id;
         let index = state.indexes.iter_mut().find(|index| index.id == id);
         index.ok_or_else(|| Error::Invalid(format!("index {id} is not in the manifest")))
     }
@@ -384,6 +387,13 @@ impl Partition {
         let dataset = manifest.dataset_mut(self.dataset)?;
         let state = dataset.partitions.iter_mut().find(|state| state.id == self.id);
         state.ok_or_else(|| Error::Invalid(format!("partition {} is not in the manifest", self.id)))
+    }
+}
+
+impl Version {
+    /// Opens a component of the index at a place that was just written.
+    fn open_part(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<Arc<dyn DiskPart>> {
+        self.indexes[place].numbered.index.open(workshop.file(meta)?)
     }
 }
 

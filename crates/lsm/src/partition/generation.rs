@@ -1,8 +1,10 @@
 //! A generation: one memory component of every index, filled between two cuts.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::NumberedIndex;
+use crate::index::downcast_memory;
 use crate::memory::ErasedMemory;
 use crate::operation::Operation;
 use crate::{Error, Result};
@@ -12,12 +14,18 @@ const NOT_SEALED: u64 = u64::MAX;
 
 /// The memory components of all indexes of a partition that belong together.
 pub struct Generation {
-    memories: Vec<Arc<dyn ErasedMemory>>,
+    /// The indexes that there were when it was begun, by their places.
+    members: Vec<Member>,
     /// Changes up to this number are older.
     after: u64,
     /// Position in the log before the first entry; `u64::MAX` while there is none.
     first_lsn: AtomicU64,
     cut: AtomicU64,
+}
+
+struct Member {
+    numbered: NumberedIndex,
+    memory: Arc<dyn ErasedMemory>,
 }
 
 impl std::fmt::Debug for Generation {
@@ -27,18 +35,36 @@ impl std::fmt::Debug for Generation {
 }
 
 impl Generation {
-    pub(super) fn new(indexes: &[NumberedIndex], after: u64) -> Result<Self> {
+    pub(super) fn new<'i>(indexes: impl Iterator<Item = &'i NumberedIndex>, after: u64) -> Result<Self> {
+        let member =
+            |numbered: &NumberedIndex| Ok(Member { numbered: numbered.clone(), memory: numbered.index.new_memory()? });
         Ok(Self {
-            memories: indexes.iter().map(|numbered| numbered.index.new_memory()).collect::<Result<_>>()?,
+            members: indexes.map(member).collect::<Result<_>>()?,
             after,
             first_lsn: AtomicU64::new(u64::MAX),
             cut: AtomicU64::new(NOT_SEALED),
         })
     }
 
-    /// The memory component of the index at a place.
-    pub fn memory(&self, place: usize) -> &dyn ErasedMemory {
-        &*self.memories[place]
+    /// The memory component of the index at a place; none if the index came later.
+    pub fn memory(&self, place: usize) -> Option<&dyn ErasedMemory> {
+        self.members.get(place).map(|member| &*member.memory)
+    }
+
+    /// The memory component of the index at a place, of which it must have one.
+    pub fn memory_of<T: Any>(&self, place: usize) -> Result<&T> {
+        let memory = self.memory(place);
+        downcast_memory(memory.ok_or_else(|| Error::Invalid("a generation is older than an index".into()))?)
+    }
+
+    /// Whether it has nothing of the index at a place.
+    pub fn is_empty_of(&self, place: usize) -> bool {
+        self.memory(place).is_none_or(|memory| memory.is_empty())
+    }
+
+    /// Number of the indexes that it has memory components of: those at the first places.
+    pub fn places(&self) -> usize {
+        self.members.len()
     }
 
     /// Notes the log position of an entry whose operations go here. To be called under the
@@ -59,11 +85,11 @@ impl Generation {
         self.first_lsn().is_none()
     }
 
-    /// Applies an operation. Indexes that the partition no longer has are passed over.
-    pub fn apply(&self, indexes: &[NumberedIndex], operation: &Operation<'_>, sequence: u64) -> Result<()> {
-        match indexes.iter().position(|numbered| numbered.id == operation.index) {
+    /// Applies an operation. Indexes that it does not have are passed over: they have gone, or came later.
+    pub fn apply(&self, operation: &Operation<'_>, sequence: u64) -> Result<()> {
+        match self.members.iter().find(|member| member.numbered.id == operation.index) {
             None => Ok(()),
-            Some(place) => indexes[place].index.apply(&*self.memories[place], operation, sequence),
+            Some(Member { numbered, memory }) => numbered.index.apply(&**memory, operation, sequence),
         }
     }
 
@@ -84,11 +110,11 @@ impl Generation {
 
     /// Ends the changes of a sealed generation, when all up to its cut are applied.
     pub(super) fn end_changes(&self) {
-        self.memories.iter().for_each(|memory| memory.seal());
+        self.members.iter().for_each(|member| member.memory.seal());
     }
 
     /// Bytes of its memory components.
     pub fn memory_used(&self) -> usize {
-        self.memories.iter().map(|memory| memory.memory_used()).sum()
+        self.members.iter().map(|member| member.memory.memory_used()).sum()
     }
 }

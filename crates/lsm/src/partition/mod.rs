@@ -16,6 +16,7 @@ mod flush;
 mod generation;
 mod snapshot;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -36,26 +37,70 @@ use terrane_storage::sync::Mutex;
 pub struct Version {
     /// Memory components, newest first; the first one takes writes.
     pub generations: Vec<Arc<Generation>>,
-    /// Disk components of each index, newest first.
-    pub components: Vec<Vec<Arc<dyn DiskPart>>>,
-    /// For each index, why components of it that the manifest has could not be opened. They are
-    /// older than those in `components`.
-    pub unopened: Vec<Option<Error>>,
+    /// The indexes. Each keeps its place while the partition is open; new ones come behind the others.
+    pub indexes: Vec<IndexVersion>,
     /// Changes up to this number are in disk components.
     pub flushed_sequence: u64,
 }
 
+/// One index at one moment.
+#[derive(Clone, Debug)]
+pub struct IndexVersion {
+    /// The index.
+    pub numbered: NumberedIndex,
+    /// Its disk components, newest first.
+    pub components: Vec<Arc<dyn DiskPart>>,
+    /// Whether they are all that there should be.
+    pub presence: Presence,
+}
+
+/// Whether all components of an index are there.
+#[derive(Clone, Debug)]
+pub enum Presence {
+    /// They are.
+    Whole,
+    /// Some of those that the manifest has, older than the others, could not be opened.
+    Damaged(Error),
+}
+
+impl IndexVersion {
+    /// Why components that the manifest has could not be opened, if it is so.
+    pub fn damage(&self) -> Option<&Error> {
+        match &self.presence {
+            Presence::Whole => None,
+            Presence::Damaged(error) => Some(error),
+        }
+    }
+}
+
 impl Version {
+    /// The disk components of the index at a place, newest first.
+    pub fn components(&self, place: usize) -> &[Arc<dyn DiskPart>] {
+        &self.indexes[place].components
+    }
+
+    /// The memory components of the index at a place, newest first.
+    pub fn memories<T: Any>(&self, place: usize) -> impl Iterator<Item = Result<&T>> {
+        let with_index = self.generations.iter().filter(move |generation| generation.memory(place).is_some());
+        with_index.map(move |generation| generation.memory_of(place))
+    }
+
     /// An error if components of the index at `place` could not be opened, as what they hold would
     /// be missing from every answer, and what they hide would come back.
     pub fn check_whole(&self, place: usize) -> Result<()> {
-        self.unopened[place].clone().map_or(Ok(()), Err)
+        self.indexes[place].damage().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Whether nothing of the index at `place` is older than its first `count` components, so that
     /// their anti-matter hides nothing.
     fn is_oldest(&self, place: usize, count: usize) -> bool {
-        count == self.components[place].len() && self.unopened[place].is_none()
+        let index = &self.indexes[place];
+        count == index.components.len() && matches!(index.presence, Presence::Whole)
+    }
+
+    /// A generation for changes after a number.
+    fn next_generation(&self, after: u64) -> Result<Generation> {
+        Generation::new(self.indexes.iter().map(|index| &index.numbered), after)
     }
 }
 
@@ -73,7 +118,6 @@ pub struct NumberedIndex {
 pub struct Partition {
     dataset: u32,
     id: u32,
-    indexes: Vec<NumberedIndex>,
     version: ArcSwap<Version>,
     /// Held while the version is exchanged.
     exchange: Mutex<()>,
@@ -96,32 +140,29 @@ impl Partition {
         indexes: Vec<NumberedIndex>,
         on_damage: &mut dyn FnMut(usize, Error) -> Result<()>,
     ) -> Result<Self> {
-        let mut components = Vec::with_capacity(indexes.len());
-        let mut unopened = vec![None; indexes.len()];
-        for (place, numbered) in indexes.iter().enumerate() {
+        let mut versions = Vec::with_capacity(indexes.len());
+        for (place, numbered) in indexes.into_iter().enumerate() {
             let state = state.indexes.iter().find(|state| state.id == numbered.id);
             let parts = state.map_or(&[][..], |state| &state.components).iter();
             let opened = parts
                 .map(|meta| numbered.index.open(ComponentFile::open(storage, cache, meta)?))
                 .collect::<Result<Vec<_>>>();
-            components.push(match opened {
-                Ok(parts) => parts,
+            let (components, presence) = match opened {
+                Ok(parts) => (parts, Presence::Whole),
                 Err(error) if error.is_damage() => {
-                    let cause = error.clone();
-                    on_damage(place, error)?;
-                    unopened[place] = Some(cause);
-                    Vec::new()
+                    on_damage(place, error.clone())?;
+                    (Vec::new(), Presence::Damaged(error))
                 }
                 Err(error) => return Err(error),
-            });
+            };
+            versions.push(IndexVersion { numbered, components, presence });
         }
-        let active = Generation::new(&indexes, state.flushed_sequence)?;
-        let generations = vec![Arc::new(active)];
-        let version = Version { generations, components, unopened, flushed_sequence: state.flushed_sequence };
+        let flushed_sequence = state.flushed_sequence;
+        let mut version = Version { generations: Vec::new(), indexes: versions, flushed_sequence };
+        version.generations.push(Arc::new(version.next_generation(flushed_sequence)?));
         Ok(Self {
             dataset,
             id: state.id,
-            indexes,
             version: ArcSwap::from_pointee(version),
             exchange: Mutex::new(()),
             flushing: Mutex::new(()),
@@ -138,11 +179,6 @@ impl Partition {
     /// Id of the partition within the dataset.
     pub fn id(&self) -> u32 {
         self.id
-    }
-
-    /// The indexes, in the order of [`Version::components`].
-    pub fn indexes(&self) -> &[NumberedIndex] {
-        &self.indexes
     }
 
     /// The components now.
@@ -171,7 +207,7 @@ impl Partition {
             return Ok(false);
         }
         let mut next = (*version).clone();
-        next.generations.insert(0, Arc::new(Generation::new(&self.indexes, cut)?));
+        next.generations.insert(0, Arc::new(version.next_generation(cut)?));
         active.seal(cut);
         self.version.store(Arc::new(next));
         Ok(true)

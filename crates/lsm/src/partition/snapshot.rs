@@ -81,15 +81,20 @@ impl SnapshotRegistry {
 }
 
 impl Version {
+    /// Adds a new component of each index, as the newest.
+    pub(super) fn add_newest(&mut self, parts: &[Arc<dyn DiskPart>]) {
+        for (index, part) in self.indexes.iter_mut().zip(parts) {
+            index.components.insert(0, part.clone());
+        }
+    }
+
     /// This version with a generation's place taken by disk components; `None` if it does not
     /// have the generation.
     pub(super) fn with_flushed(&self, flushed: &Arc<Generation>, parts: &[Arc<dyn DiskPart>]) -> Option<Self> {
         let place = self.generations.iter().position(|generation| Arc::ptr_eq(generation, flushed))?;
         let mut next = self.clone();
         next.generations.remove(place);
-        for (components, part) in next.components.iter_mut().zip(parts) {
-            components.insert(0, part.clone());
-        }
+        next.add_newest(parts);
         Some(next)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use crate::Result;
 use crate::disk::bloom;
 use crate::disk::btree::{BTreeComponent, BTreeCursor, Found};
-use crate::index::{downcast, downcast_memory, downcast_part};
+use crate::index::{downcast, downcast_part};
 use crate::memory::btree::KeyRange;
 use crate::memory::{Kind, MemoryBTree};
 use crate::partition::Version;
@@ -33,14 +33,14 @@ impl std::ops::Deref for PrimaryValue<'_> {
 /// The value of a key that a snapshot sees in the B-tree at a place of the partition.
 pub fn get<'v>(version: &'v Version, place: usize, key: &[u8], snapshot: u64) -> Result<Option<PrimaryValue<'v>>> {
     version.check_whole(place)?;
-    for generation in &version.generations {
-        let memory: &MemoryBTree = downcast_memory(generation.memory(place))?;
+    for memory in version.memories::<MemoryBTree>(place) {
+        let memory = memory?;
         if let Some(found) = memory.get(key, snapshot) {
             return Ok((found.kind == Kind::Put).then_some(PrimaryValue::Memory(found.value)));
         }
     }
     let hash = bloom::hash(key);
-    for part in &version.components[place] {
+    for part in version.components(place) {
         let component: &BTreeComponent = downcast_part(&**part)?;
         if let Some(found) = component.get_hashed(key, hash, snapshot)? {
             return Ok((!found.is_antimatter()).then_some(PrimaryValue::Disk(found)));
@@ -116,13 +116,13 @@ pub fn scan<'v>(
     version.check_whole(place)?;
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut sources = Vec::new();
-    for generation in &version.generations {
-        let memory: &MemoryBTree = downcast_memory(generation.memory(place))?;
+    for memory in version.memories::<MemoryBTree>(place) {
+        let memory = memory?;
         let mut range = memory.range(KeyRange { from, to: Bound::Unbounded }, snapshot);
         let next = range.next().map(|(key, version)| (key, version.kind, version.value));
         sources.push(Source::Memory { range, next });
     }
-    for part in &version.components[place] {
+    for part in version.components(place) {
         let cursor = BTreeCursor::seek(downcast::<BTreeComponent>(part)?, after.unwrap_or(&[]))?;
         let mut source = Source::Disk { cursor, snapshot };
         match after {
@@ -172,14 +172,14 @@ pub fn key_range(version: &Version, place: usize) -> Result<Option<(Vec<u8>, Vec
             }
         }
     };
-    for generation in &version.generations {
-        let memory: &MemoryBTree = downcast_memory(generation.memory(place))?;
+    for memory in version.memories::<MemoryBTree>(place) {
+        let memory = memory?;
         let mut keys = memory.range(KeyRange::ALL, u64::MAX).map(|(key, _)| key);
         if let Some(first) = keys.next() {
             extend(first, keys.last().unwrap_or(first));
         }
     }
-    for part in &version.components[place] {
+    for part in version.components(place) {
         let component: &BTreeComponent = downcast_part(&**part)?;
         if let Some((first, last)) = component.key_range() {
             extend(first, last);

@@ -9,7 +9,7 @@ use super::Hidden;
 use crate::Result;
 use crate::disk::rtree::{Leaf, RTreeComponent, WindowSearch};
 use crate::disk::{Key, ReadGuard};
-use crate::index::{DiskPart, downcast_memory, downcast_part};
+use crate::index::{DiskPart, downcast_part};
 use crate::memory::{ErasedMemory, Kind, MemoryRTree};
 use crate::partition::{Generation, Version};
 
@@ -52,14 +52,14 @@ impl SpatialSource<'_> {
 /// The components of the R-tree at a place of the partition, newest first.
 pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSource<'_>>> {
     version.check_whole(place)?;
-    let mut sources = Vec::with_capacity(version.generations.len() + version.components[place].len());
-    for generation in &version.generations {
-        let memory: &MemoryRTree = downcast_memory(generation.memory(place))?;
+    let mut sources = Vec::with_capacity(version.generations.len() + version.components(place).len());
+    for memory in version.memories::<MemoryRTree>(place) {
+        let memory = memory?;
         if !memory.is_empty() {
             sources.push(SpatialSource::Memory(memory));
         }
     }
-    for part in &version.components[place] {
+    for part in version.components(place) {
         sources.push(SpatialSource::Disk(downcast_part(&**part)?));
     }
     Ok(sources)
@@ -118,7 +118,7 @@ pub enum OwnedSource {
 impl HoldsSource for OwnedSource {
     fn source(&self) -> Result<SpatialSource<'_>> {
         Ok(match self {
-            Self::Memory(generation, place) => SpatialSource::Memory(downcast_memory(generation.memory(*place))?),
+            Self::Memory(generation, place) => SpatialSource::Memory(generation.memory_of(*place)?),
             Self::Disk(part) => SpatialSource::Disk(downcast_part(&**part)?),
         })
     }
@@ -126,8 +126,8 @@ impl HoldsSource for OwnedSource {
 
 /// As [`spatial_sources`], kept by their own counts.
 pub fn owned_spatial_sources(version: &Version, place: usize) -> Vec<OwnedSource> {
-    let memories = version.generations.iter().filter(|generation| !generation.memory(place).is_empty());
-    let disks = version.components[place].iter().cloned().map(OwnedSource::Disk);
+    let memories = version.generations.iter().filter(|generation| !generation.is_empty_of(place));
+    let disks = version.components(place).iter().cloned().map(OwnedSource::Disk);
     memories.map(|generation| OwnedSource::Memory(generation.clone(), place)).chain(disks).collect()
 }
 

@@ -68,7 +68,7 @@ impl Engine {
         let apply = || -> terrane_lsm::Result<()> {
             let (_, operations) = operation::decode(entry)?;
             for operation in operations {
-                generation.apply(dataset.partition.indexes(), &operation?, sequence)?;
+                generation.apply(&operation?, sequence)?;
             }
             Ok(())
         };

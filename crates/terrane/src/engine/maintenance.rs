@@ -411,7 +411,8 @@ impl Engine {
         self.seal(dataset)?;
         while self.flush_oldest(dataset)? {}
         // What is there now; writers may add components for as long as they like.
-        let counts: Vec<usize> = dataset.partition.version().components.iter().map(Vec::len).collect();
+        let counts: Vec<usize> =
+            dataset.partition.version().indexes.iter().map(|index| index.components.len()).collect();
         let cancellation = &self.maintenance.cancellation;
         for (place, count) in counts.into_iter().enumerate() {
             let bytes_max = self.shares.work as u64;

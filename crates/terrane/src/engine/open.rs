@@ -364,7 +364,7 @@ impl<'a> Replay<'a> {
         let before = generation.memory_used();
         generation.note_lsn(lsn);
         for operation in operations {
-            let applied = generation.apply(dataset.partition.indexes(), &operation?, header.sequence);
+            let applied = generation.apply(&operation?, header.sequence);
             applied.map_err(|error| match error {
                 terrane_lsm::Error::Invalid(reason) => terrane_lsm::Error::MalformedEntry { reason },
                 other => other,

@@ -120,7 +120,7 @@ impl Rows {
         } else {
             self.explanation.plan = "primary scan";
             self.explanation.components_searched =
-                version.components[PRIMARY as usize].len() as u64 + version.generations.len() as u64;
+                version.components(PRIMARY as usize).len() as u64 + version.generations.len() as u64;
         }
         Ok(())
     }
@@ -399,8 +399,8 @@ impl Rows {
         }
         let version = self.snapshot.pinned.version();
         version.check_whole(PRIMARY as usize)?;
-        let in_memory = version.generations.iter().any(|generation| !generation.memory(PRIMARY as usize).is_empty());
-        Ok(match &version.components[PRIMARY as usize][..] {
+        let in_memory = version.generations.iter().any(|generation| !generation.is_empty_of(PRIMARY as usize));
+        Ok(match &version.components(PRIMARY as usize) {
             _ if in_memory => None,
             [] => Some(0),
             [only] if !only.file().meta().has_sequences => Some(only.file().meta().statistics.entries.min(self.left)),

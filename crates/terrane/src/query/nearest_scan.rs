@@ -107,7 +107,7 @@ pub(super) fn search(
     explanation.plan = "nearest by primary scan";
     let version = snapshot.pinned.version();
     explanation.components_searched =
-        version.components[PRIMARY as usize].len() as u64 + version.generations.len() as u64;
+        version.components(PRIMARY as usize).len() as u64 + version.generations.len() as u64;
     drop(version);
     // Lists that grow take up to twice what they hold.
     let bytes_max = snapshot.engine.shares.work / 2;

@@ -321,7 +321,7 @@ impl Importer {
         // Before the version, which then has all changes up to this number.
         let sequence = self.engine.visibility.visible();
         let version = self.handle.partition.version();
-        let files = version.components[PRIMARY as usize].iter().map(|part| part.file().meta().file_id).collect();
+        let files = version.components(PRIMARY as usize).iter().map(|part| part.file().meta().file_id).collect();
         self.look = Look { sequence, files };
         version
     }
@@ -416,7 +416,7 @@ impl Importer {
     fn check_written_meanwhile(&self, primary: &Arc<BTreeComponent>) -> Result<()> {
         let Some((first, last)) = primary.key_range() else { return Ok(()) };
         let now = self.handle.partition.version();
-        for part in now.components[PRIMARY as usize].iter().filter(|part| !self.look.has_seen(part.file().meta())) {
+        for part in now.components(PRIMARY as usize).iter().filter(|part| !self.look.has_seen(part.file().meta())) {
             let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
             while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
                 // An old version may lie there of a key that is deleted by now.

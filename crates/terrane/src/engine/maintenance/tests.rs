@@ -172,7 +172,7 @@ fn merges_take_all_small_components_at_once() {
     engine.merge_all().unwrap();
     assert_eq!(engine.maintenance.counters().merges, 4, "one of each index");
     for handle in engine.datasets.load().values() {
-        assert!(handle.partition.version().components.iter().all(|parts| parts.len() == 1));
+        assert!(handle.partition.version().indexes.iter().all(|index| index.components.len() == 1));
     }
 }
 
