@@ -39,6 +39,20 @@ pub struct IndexState {
     pub id: u32,
     /// Components, newest first.
     pub components: Vec<ComponentMeta>,
+    /// Whether it lacks what was there before it was created.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub building: bool,
+}
+
+impl IndexState {
+    /// An index of nothing.
+    pub fn new(id: u32) -> Self {
+        Self { id, components: Vec::new(), building: false }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// One partition of a dataset.

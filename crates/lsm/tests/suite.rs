@@ -1,4 +1,4 @@
-//! The tests of log, components and manifest, by behaviour, in one program.
+//! The tests of log, components, partitions and manifest, by behaviour, in one program.
 //!
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 
@@ -20,3 +20,4 @@ mod memory_btree_model;
 mod memory_concurrency;
 mod memory_limits;
 mod memory_rtree_model;
+mod partition_indexes;

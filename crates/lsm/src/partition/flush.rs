@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::snapshot::NewPart;
 use super::{Generation, IndexVersion, Partition, Presence, Version};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
 use crate::index::{Cancellation, DiskPart, FlushPlan};
@@ -89,20 +90,24 @@ impl Partition {
         // From here on every new snapshot sees at least the cut, so these are all that lie inside.
         let snapshots = self.snapshots.sequences_below(sequence.1);
         let metas = self.write_generation(workshop, &version, &generation, snapshots)?;
-        let parts = self.open_parts(workshop, &metas).inspect_err(|_| discard(workshop, &metas))?;
+        let all = || metas.iter().flatten();
+        let mut parts = self.open_parts(workshop, &metas).inspect_err(|_| discard(workshop, all()))?;
         let installed = workshop.step(|manifest| {
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence.1;
-            self.add_components(state, &metas)?;
+            let dropped = self.add_components(state, &metas);
             manifest.last_sequence = manifest.last_sequence.max(sequence.1);
             low_water(manifest);
-            Ok(())
+            Ok(dropped)
         });
-        installed.inspect_err(|_| discard_uninstalled(workshop, &metas))?;
+        for place in installed.inspect_err(|_| discard_uninstalled(workshop, all()))? {
+            parts[place] = None;
+            discard(workshop, &metas[place]);
+        }
         self.install_flushed(&generation, &parts, sequence.1)?;
         Ok(Some(FlushOutcome {
-            bytes_written: metas.iter().map(|meta| meta.file_len).sum(),
-            entries: metas.first().map_or(0, |meta| meta.statistics.entries),
+            bytes_written: all().map(|meta| meta.file_len).sum(),
+            entries: all().next().map_or(0, |meta| meta.statistics.entries),
         }))
     }
 
@@ -112,17 +117,20 @@ impl Partition {
         version: &Version,
         generation: &Arc<Generation>,
         snapshots: Vec<u64>,
-    ) -> Result<Vec<ComponentMeta>> {
+    ) -> Result<Vec<Option<ComponentMeta>>> {
         let sequence = generation.sequence()?;
         let mut metas = Vec::with_capacity(generation.places());
-        for (place, index) in version.indexes.iter().enumerate() {
-            let Some(memory) = generation.memory(place) else { break };
+        for (place, index) in version.indexes.iter().enumerate().take(generation.places()) {
+            let Some(memory) = generation.memory(place).filter(|_| !index.is_dropped()) else {
+                metas.push(None);
+                continue;
+            };
             let plan = FlushPlan { snapshots: snapshots.clone(), is_oldest: version.is_oldest(place, 0), sequence };
             let meta = workshop.writer().and_then(|writer| index.numbered.index.flush(memory, writer, &plan));
             match meta {
-                Ok(meta) => metas.push(meta),
+                Ok(meta) => metas.push(Some(meta)),
                 Err(error) => {
-                    discard(workshop, &metas);
+                    discard(workshop, metas.iter().flatten());
                     return Err(error);
                 }
             }
@@ -130,31 +138,31 @@ impl Partition {
         Ok(metas)
     }
 
-    /// Opens one new component of each index.
-    fn open_parts(&self, workshop: &Workshop, metas: &[ComponentMeta]) -> Result<Vec<Arc<dyn DiskPart>>> {
+    /// Opens the new components of the indexes at their places.
+    fn open_parts(&self, workshop: &Workshop, metas: &[Option<ComponentMeta>]) -> Result<Vec<NewPart>> {
         let version = self.version();
-        let open = |(place, meta)| version.open_part(workshop, place, meta);
+        let open = |(place, meta): (usize, &Option<ComponentMeta>)| {
+            meta.as_ref().map(|meta| version.open_part(workshop, place, meta)).transpose()
+        };
         metas.iter().enumerate().map(open).collect()
     }
 
-    fn install_flushed(
-        &self,
-        generation: &Arc<Generation>,
-        parts: &[Arc<dyn DiskPart>],
-        flushed_sequence: u64,
-    ) -> Result<()> {
+    fn install_flushed(&self, generation: &Arc<Generation>, parts: &[NewPart], flushed_sequence: u64) -> Result<()> {
         {
             let _exchange = self.exchange.lock();
             let next = self.version.load().with_flushed(generation, parts);
             let mut next = next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
             next.flushed_sequence = flushed_sequence;
+            // Its index was dropped after the step that named it.
+            let late = next.indexes.iter().zip(parts).filter(|(index, _)| index.is_dropped());
+            late.filter_map(|(_, part)| part.as_ref()).for_each(|part| part.file().set_obsolete());
             self.version.store(Arc::new(next));
         }
         self.snapshots.replace(generation, parts);
         Ok(())
     }
 
-    /// Adds components that were loaded in bulk, one of each index, as the newest. The caller
+    /// Adds components that were loaded in bulk, of the indexes at their places, as the newest. The caller
     /// has flushed everything that is older, and lets no writer in between; `before_visible` is called
     /// when `change` and the components are durable and nobody sees the components yet. What their own
     /// descriptions cannot know is said here: that all of their records have this number. After an error
@@ -162,13 +170,13 @@ impl Partition {
     pub fn install_loaded(
         &self,
         workshop: &Workshop,
-        metas: &[ComponentMeta],
+        metas: &[Option<ComponentMeta>],
         sequence: u64,
         change: impl FnOnce(&mut Manifest) -> Result<()>,
         before_visible: impl FnOnce(),
     ) -> Result<()> {
         let mut metas = metas.to_vec();
-        metas.iter_mut().for_each(|meta| meta.statistics.sequence = (sequence, sequence));
+        metas.iter_mut().flatten().for_each(|meta| meta.statistics.sequence = (sequence, sequence));
         let parts = self.open_parts(workshop, &metas)?;
         // The active generation is empty; its successor begins after the loaded records.
         let active = self.version().next_generation(sequence)?;
@@ -177,7 +185,7 @@ impl Partition {
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence;
             state.loads += 1;
-            self.add_components(state, &metas)?;
+            self.add_components(state, &metas);
             manifest.last_sequence = manifest.last_sequence.max(sequence);
             Ok(())
         })?;
@@ -197,12 +205,13 @@ impl Partition {
     /// is removed if the step does not happen.
     pub fn replace_index(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<()> {
         let _merging = self.merging.lock();
-        let new = std::slice::from_ref(meta);
+        let new = [meta];
         let opened = self.version().open_part(workshop, place, meta);
         let part = opened.inspect_err(|_| discard(workshop, new))?;
         let installed = workshop.step(|manifest| {
             let index = self.index_mut(self.state_mut(manifest)?, place)?;
-            index.components = new.to_vec();
+            index.components = vec![meta.clone()];
+            index.building = false;
             Ok(())
         });
         installed.inspect_err(|_| discard_uninstalled(workshop, new))?;
@@ -324,9 +333,14 @@ impl Partition {
         };
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
         if empty {
-            discard(workshop, std::slice::from_ref(&meta));
+            discard(workshop, [&meta]);
         }
-        self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta))?;
+        let exchanged = self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta));
+        if self.version.load().indexes[place].is_dropped() {
+            // What came of its components is gone with it.
+            return Ok(None);
+        }
+        exchanged?;
         let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
         Ok(Some(MergeOutcome {
             components: chosen.len(),
@@ -337,7 +351,7 @@ impl Partition {
     }
 
     /// Puts one component, or none, in the place of several; their files go when their last
-    /// reader lets go of them (I5). Flushes may add newer components meanwhile, so the old
+    /// reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
     /// ones are found by their ids. The new file is removed if the step does not happen.
     fn exchange_components(
         &self,
@@ -347,7 +361,7 @@ impl Partition {
         meta: Option<&ComponentMeta>,
     ) -> Result<()> {
         let opened = meta.map(|meta| self.version().open_part(workshop, place, meta)).transpose();
-        let part = opened.inspect_err(|_| discard(workshop, meta.map_or(&[], std::slice::from_ref)))?;
+        let part = opened.inspect_err(|_| discard(workshop, meta))?;
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
         let installed = workshop.step(|manifest| {
             let index = self.index_mut(self.state_mut(manifest)?, place)?;
@@ -356,7 +370,7 @@ impl Partition {
             index.components.splice(range, meta.cloned());
             Ok(())
         });
-        installed.inspect_err(|_| discard_uninstalled(workshop, meta.map_or(&[], std::slice::from_ref)))?;
+        installed.inspect_err(|_| discard_uninstalled(workshop, meta))?;
         // The new file is the store's from here on, whatever happens.
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
@@ -368,22 +382,27 @@ impl Partition {
         Ok(())
     }
 
-    /// Adds a new component of each index, as the newest.
-    fn add_components(&self, state: &mut PartitionState, metas: &[ComponentMeta]) -> Result<()> {
+    /// Adds new components, each as the newest of its index. Tells the places of indexes that are gone.
+    fn add_components(&self, state: &mut PartitionState, metas: &[Option<ComponentMeta>]) -> Vec<usize> {
+        let mut dropped = Vec::new();
         for (place, meta) in metas.iter().enumerate() {
-            self.index_mut(state, place)?.components.insert(0, meta.clone());
+            let Some(meta) = meta else { continue };
+            match self.index_mut(state, place) {
+                Ok(index) => index.components.insert(0, meta.clone()),
+                Err(_) => dropped.push(place),
+            }
         }
-        Ok(())
+        dropped
     }
 
     /// What the manifest says of the index at a place, which it may list elsewhere.
-    fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
+    pub(super) fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
         let id = self.version.load().indexes[place].numbered.id;
         let index = state.indexes.iter_mut().find(|index| index.id == id);
         index.ok_or_else(|| Error::Invalid(format!("index {id} is not in the manifest")))
     }
 
-    fn state_mut<'a>(&self, manifest: &'a mut Manifest) -> Result<&'a mut PartitionState> {
+    pub(super) fn state_mut<'a>(&self, manifest: &'a mut Manifest) -> Result<&'a mut PartitionState> {
         let dataset = manifest.dataset_mut(self.dataset)?;
         let state = dataset.partitions.iter_mut().find(|state| state.id == self.id);
         state.ok_or_else(|| Error::Invalid(format!("partition {} is not in the manifest", self.id)))
@@ -392,13 +411,18 @@ impl Partition {
 
 impl Version {
     /// Opens a component of the index at a place that was just written.
-    fn open_part(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<Arc<dyn DiskPart>> {
+    pub(super) fn open_part(
+        &self,
+        workshop: &Workshop,
+        place: usize,
+        meta: &ComponentMeta,
+    ) -> Result<Arc<dyn DiskPart>> {
         self.indexes[place].numbered.index.open(workshop.file(meta)?)
     }
 }
 
 /// Removes finished component files that will not be installed.
-fn discard(workshop: &Workshop, metas: &[ComponentMeta]) {
+pub(super) fn discard<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
     for meta in metas {
         // What cannot be removed is a stray, which the next open removes.
         let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
@@ -408,7 +432,7 @@ fn discard(workshop: &Workshop, metas: &[ComponentMeta]) {
 /// Removes the component files of a manifest step that failed. Whether it reached the disk is
 /// unknown only after a failed rename or sync; the manifest then takes no further step, and the
 /// files stay. What no manifest names of them, the next open removes.
-fn discard_uninstalled(workshop: &Workshop, metas: &[ComponentMeta]) {
+pub(super) fn discard_uninstalled<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
     if !workshop.manifest.has_failed() {
         discard(workshop, metas);
     }

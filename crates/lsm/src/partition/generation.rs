@@ -14,8 +14,8 @@ const NOT_SEALED: u64 = u64::MAX;
 
 /// The memory components of all indexes of a partition that belong together.
 pub struct Generation {
-    /// The indexes that there were when it was begun, by their places.
-    members: Vec<Member>,
+    /// The indexes that there were when it was begun, by their places; none where one was dropped.
+    members: Vec<Option<Member>>,
     /// Changes up to this number are older.
     after: u64,
     /// Position in the log before the first entry; `u64::MAX` while there is none.
@@ -35,20 +35,26 @@ impl std::fmt::Debug for Generation {
 }
 
 impl Generation {
-    pub(super) fn new<'i>(indexes: impl Iterator<Item = &'i NumberedIndex>, after: u64) -> Result<Self> {
-        let member =
-            |numbered: &NumberedIndex| Ok(Member { numbered: numbered.clone(), memory: numbered.index.new_memory()? });
+    pub(super) fn new<'i>(places: impl Iterator<Item = Option<&'i NumberedIndex>>, after: u64) -> Result<Self> {
+        let member = |numbered: Option<&NumberedIndex>| {
+            let Some(numbered) = numbered else { return Ok(None) };
+            Ok(Some(Member { numbered: numbered.clone(), memory: numbered.index.new_memory()? }))
+        };
         Ok(Self {
-            members: indexes.map(member).collect::<Result<_>>()?,
+            members: places.map(member).collect::<Result<_>>()?,
             after,
             first_lsn: AtomicU64::new(u64::MAX),
             cut: AtomicU64::new(NOT_SEALED),
         })
     }
 
-    /// The memory component of the index at a place; none if the index came later.
+    /// The memory component of the index at a place; none if the index came later, or had gone.
     pub fn memory(&self, place: usize) -> Option<&dyn ErasedMemory> {
-        self.members.get(place).map(|member| &*member.memory)
+        self.members.get(place)?.as_ref().map(|member| &*member.memory)
+    }
+
+    fn memories(&self) -> impl Iterator<Item = &Arc<dyn ErasedMemory>> {
+        self.members.iter().flatten().map(|member| &member.memory)
     }
 
     /// The memory component of the index at a place, of which it must have one.
@@ -62,7 +68,7 @@ impl Generation {
         self.memory(place).is_none_or(|memory| memory.is_empty())
     }
 
-    /// Number of the indexes that it has memory components of: those at the first places.
+    /// Number of the places of indexes that there were when it was begun.
     pub fn places(&self) -> usize {
         self.members.len()
     }
@@ -87,7 +93,7 @@ impl Generation {
 
     /// Applies an operation. Indexes that it does not have are passed over: they have gone, or came later.
     pub fn apply(&self, operation: &Operation<'_>, sequence: u64) -> Result<()> {
-        match self.members.iter().find(|member| member.numbered.id == operation.index) {
+        match self.members.iter().flatten().find(|member| member.numbered.id == operation.index) {
             None => Ok(()),
             Some(Member { numbered, memory }) => numbered.index.apply(&**memory, operation, sequence),
         }
@@ -110,11 +116,11 @@ impl Generation {
 
     /// Ends the changes of a sealed generation, when all up to its cut are applied.
     pub(super) fn end_changes(&self) {
-        self.members.iter().for_each(|member| member.memory.seal());
+        self.memories().for_each(|memory| memory.seal());
     }
 
     /// Bytes of its memory components.
     pub fn memory_used(&self) -> usize {
-        self.members.iter().map(|member| member.memory.memory_used()).sum()
+        self.memories().map(|memory| memory.memory_used()).sum()
     }
 }

@@ -9,11 +9,14 @@
 //!    cut as `flushed_sequence`; recovery redoes what is above it and nothing else. (A rule
 //!    per component, "skip if LSN <= component LSN", would lose acknowledged writes when
 //!    LSN 12 goes to the old component, LSN 11 to the new one and the old one is flushed.)
-//! I5 A component file is removed only after the manifest that no longer names it is durable
+//! I5 The indexes change where one generation ends and the next begins: a generation has memory components of the
+//!    indexes that there were when it was begun, and what it is flushed to goes to those of them that are still there.
+//! I6 A component file is removed only after the manifest that no longer names it is durable
 //!    and the last reader has let go of it.
 
 mod flush;
 mod generation;
+mod indexes;
 mod snapshot;
 
 use std::any::Any;
@@ -61,15 +64,29 @@ pub enum Presence {
     Whole,
     /// Some of those that the manifest has, older than the others, could not be opened.
     Damaged(Error),
+    /// What was there before the index was created is missing yet.
+    Building,
+    /// The index is gone, and only its place is left.
+    Dropped,
 }
 
 impl IndexVersion {
     /// Why components that the manifest has could not be opened, if it is so.
     pub fn damage(&self) -> Option<&Error> {
         match &self.presence {
-            Presence::Whole => None,
             Presence::Damaged(error) => Some(error),
+            Presence::Whole | Presence::Building | Presence::Dropped => None,
         }
+    }
+
+    /// Whether searches of it find everything.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.presence, Presence::Whole)
+    }
+
+    /// Whether it is gone.
+    pub fn is_dropped(&self) -> bool {
+        matches!(self.presence, Presence::Dropped)
     }
 }
 
@@ -85,22 +102,28 @@ impl Version {
         with_index.map(move |generation| generation.memory_of(place))
     }
 
-    /// An error if components of the index at `place` could not be opened, as what they hold would
-    /// be missing from every answer, and what they hide would come back.
+    /// An error if components of the index at `place` are missing or could not be opened, as what they hold
+    /// would be missing from every answer, and what they hide would come back.
     pub fn check_whole(&self, place: usize) -> Result<()> {
-        self.indexes[place].damage().map_or(Ok(()), |error| Err(error.clone()))
+        match &self.indexes[place].presence {
+            Presence::Whole => Ok(()),
+            Presence::Damaged(error) => Err(error.clone()),
+            Presence::Building => Err(Error::Invalid("the index is not built yet".into())),
+            Presence::Dropped => Err(Error::Invalid("the index was dropped".into())),
+        }
     }
 
     /// Whether nothing of the index at `place` is older than its first `count` components, so that
     /// their anti-matter hides nothing.
     fn is_oldest(&self, place: usize, count: usize) -> bool {
         let index = &self.indexes[place];
-        count == index.components.len() && matches!(index.presence, Presence::Whole)
+        count == index.components.len() && index.is_whole()
     }
 
     /// A generation for changes after a number.
     fn next_generation(&self, after: u64) -> Result<Generation> {
-        Generation::new(self.indexes.iter().map(|index| &index.numbered), after)
+        let places = self.indexes.iter().map(|index| (!index.is_dropped()).then_some(&index.numbered));
+        Generation::new(places, after)
     }
 }
 
@@ -148,6 +171,7 @@ impl Partition {
                 .map(|meta| numbered.index.open(ComponentFile::open(storage, cache, meta)?))
                 .collect::<Result<Vec<_>>>();
             let (components, presence) = match opened {
+                Ok(parts) if state.is_some_and(|state| state.building) => (parts, Presence::Building),
                 Ok(parts) => (parts, Presence::Whole),
                 Err(error) if error.is_damage() => {
                     on_damage(place, error.clone())?;

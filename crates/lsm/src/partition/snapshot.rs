@@ -12,6 +12,9 @@ use super::{Generation, Partition, Version};
 use crate::index::DiskPart;
 use terrane_storage::sync::Mutex;
 
+/// A new component of the index at a place; none where that index has none.
+pub(super) type NewPart = Option<Arc<dyn DiskPart>>;
+
 /// What one snapshot sees: a version, and the sequence number up to which it sees changes.
 #[derive(Debug)]
 pub struct PinnedVersion {
@@ -62,8 +65,8 @@ impl SnapshotRegistry {
         self.live.lock().iter().filter(|pinned| pinned.strong_count() > 0).count()
     }
 
-    /// Has every live snapshot that sees `flushed` read `parts` (one of each index) instead.
-    pub(super) fn replace(&self, flushed: &Arc<Generation>, parts: &[Arc<dyn DiskPart>]) {
+    /// Has every live snapshot that sees `flushed` read `parts` instead.
+    pub(super) fn replace(&self, flushed: &Arc<Generation>, parts: &[NewPart]) {
         // Snapshots made from here on do not see it.
         let live = Self::upgrade(&self.live.lock());
         for pinned in live {
@@ -81,16 +84,16 @@ impl SnapshotRegistry {
 }
 
 impl Version {
-    /// Adds a new component of each index, as the newest.
-    pub(super) fn add_newest(&mut self, parts: &[Arc<dyn DiskPart>]) {
+    /// Adds new components as the newest of the indexes at their places.
+    pub(super) fn add_newest(&mut self, parts: &[NewPart]) {
         for (index, part) in self.indexes.iter_mut().zip(parts) {
-            index.components.insert(0, part.clone());
+            index.components.splice(0..0, part.clone());
         }
     }
 
     /// This version with a generation's place taken by disk components; `None` if it does not
     /// have the generation.
-    pub(super) fn with_flushed(&self, flushed: &Arc<Generation>, parts: &[Arc<dyn DiskPart>]) -> Option<Self> {
+    pub(super) fn with_flushed(&self, flushed: &Arc<Generation>, parts: &[NewPart]) -> Option<Self> {
         let place = self.generations.iter().position(|generation| Arc::ptr_eq(generation, flushed))?;
         let mut next = self.clone();
         next.generations.remove(place);

@@ -170,8 +170,7 @@ impl Engine {
             return Err(Error::usage(format!("dataset {name:?} exists already")));
         }
         let catalog = Catalog::new(schema)?;
-        let indexes =
-            catalog.indexes.iter().map(|definition| IndexState { id: definition.id, components: Vec::new() }).collect();
+        let indexes = catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
         let catalog = serde_json::to_value(&catalog)
             .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
         let partition = PartitionState { id: PARTITION, flushed_sequence: 0, loads: 0, indexes };

@@ -380,7 +380,8 @@ impl Importer {
                     handle.history.store(history);
                 }
             };
-            let installed = handle.partition.install_loaded(&engine.workshop, metas, sequence, change, show_schema);
+            let loaded: Vec<_> = metas.iter().cloned().map(Some).collect();
+            let installed = handle.partition.install_loaded(&engine.workshop, &loaded, sequence, change, show_schema);
             // The files are the store's from the step on. Where it stayed open whether the step
             // reached the disk, they may be.
             if installed.is_ok() || engine.workshop.manifest.has_failed() {

@@ -1,0 +1,341 @@
+//! Indexes that are created and dropped while a partition takes changes, flushes and merges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use terrane_lsm::Result;
+use terrane_lsm::disk::btree::BTreeBuilder;
+use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
+use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index};
+use terrane_lsm::log::LogPosition;
+use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
+use terrane_lsm::memory::ErasedMemory;
+use terrane_lsm::operation::Operation;
+use terrane_lsm::partition::{NumberedIndex, Partition, Version, Workshop};
+use terrane_lsm::search;
+use terrane_storage::{MemoryStorage, Storage};
+
+const FIRST: u32 = 0;
+const SECOND: u32 = 7;
+const BYTES_MAX: u64 = 1 << 20;
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A B-tree of which a test can do something while components are merged.
+#[derive(Default)]
+struct HookedIndex {
+    inner: BTreeIndex,
+    merging: Mutex<Option<Hook>>,
+}
+
+impl fmt::Debug for HookedIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Index for HookedIndex {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+
+    fn new_memory(&self) -> Result<Arc<dyn ErasedMemory>> {
+        self.inner.new_memory()
+    }
+
+    fn apply(&self, memory: &dyn ErasedMemory, operation: &Operation<'_>, sequence: u64) -> Result<()> {
+        self.inner.apply(memory, operation, sequence)
+    }
+
+    fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta> {
+        self.inner.flush(memory, writer, plan)
+    }
+
+    fn merge(
+        &self,
+        parts: &[Arc<dyn DiskPart>],
+        writer: ComponentWriter,
+        is_oldest: bool,
+        cancellation: &Cancellation,
+    ) -> Result<Option<ComponentMeta>> {
+        if let Some(hook) = self.merging.lock().unwrap().take() {
+            hook();
+        }
+        self.inner.merge(parts, writer, is_oldest, cancellation)
+    }
+
+    fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
+        self.inner.open(file)
+    }
+
+    fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
+        self.inner.check(part)
+    }
+}
+
+/// A partition whose two indexes are to hold the same: keys with numbers.
+struct Bench {
+    storage: Arc<dyn Storage>,
+    workshop: Workshop,
+    partition: Arc<Partition>,
+    second: Arc<HookedIndex>,
+    sequence: u64,
+    model: BTreeMap<u64, u64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        storage.create_directory("components").unwrap();
+        let indexes = vec![IndexState::new(FIRST)];
+        let partition = PartitionState { id: 0, flushed_sequence: 0, loads: 0, indexes };
+        let dataset =
+            DatasetState { id: 0, name: "d".into(), catalog: serde_json::Value::Null, partitions: vec![partition] };
+        let manifest = Manifest {
+            store_id: "0".into(),
+            generation: 0,
+            durability: "none".into(),
+            next_file_id: 1,
+            next_dataset_id: 1,
+            last_sequence: 0,
+            low_water: LogPosition::START,
+            datasets: vec![dataset],
+        };
+        drop(ManifestFile::create(storage.clone(), manifest).unwrap());
+        Self::open(storage)
+    }
+
+    /// Opens the partition with the indexes that the manifest names.
+    fn open(storage: Arc<dyn Storage>) -> Self {
+        let manifest = Manifest::read(&*storage).unwrap().unwrap();
+        let cache = PageCache::new(1 << 20);
+        let state = manifest.datasets[0].partitions[0].clone();
+        let second = Arc::new(HookedIndex::default());
+        let numbered = state.indexes.iter().map(|index| match index.id {
+            FIRST => NumberedIndex { id: FIRST, index: Arc::new(BTreeIndex) },
+            id => NumberedIndex { id, index: second.clone() },
+        });
+        let mut sound = |_: usize, error| Err(error);
+        let partition = Partition::open(&storage, &cache, 0, &state, numbered.collect(), &mut sound).unwrap();
+        let workshop = Workshop {
+            storage: storage.clone(),
+            cache,
+            next_file_id: Arc::new(AtomicU64::new(manifest.next_file_id)),
+            manifest: Arc::new(ManifestFile::open(storage.clone(), manifest)),
+        };
+        let sequence = state.flushed_sequence;
+        Self { storage, workshop, partition: Arc::new(partition), second, sequence, model: BTreeMap::new() }
+    }
+
+    /// Writes, or deletes, in both indexes, as far as they are there.
+    fn change(&mut self, key: u64, value: Option<u64>) {
+        self.sequence += 1;
+        let generation = self.partition.active();
+        generation.note_lsn(self.sequence);
+        let bytes = value.unwrap_or(0).to_be_bytes();
+        for index in [FIRST, SECOND] {
+            let value: &[u8] = if value.is_some() { &bytes } else { &[] };
+            let operation = Operation { index, delete: value.is_empty(), key: &key.to_be_bytes(), value };
+            generation.apply(&operation, self.sequence).unwrap();
+        }
+        match value {
+            Some(value) => self.model.insert(key, value),
+            None => self.model.remove(&key),
+        };
+    }
+
+    fn flush(&self) {
+        self.partition.seal(self.sequence).unwrap();
+        while self.partition.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
+    }
+
+    fn begin(&self) -> usize {
+        self.partition.seal(self.sequence).unwrap();
+        let numbered = NumberedIndex { id: SECOND, index: self.second.clone() };
+        self.partition.begin_index(&self.workshop, numbered, self.sequence, |_| Ok(())).unwrap()
+    }
+
+    /// A component of some keys.
+    fn component(&self, entries: &BTreeMap<u64, u64>) -> ComponentMeta {
+        let mut builder = BTreeBuilder::new(self.workshop.writer().unwrap(), false);
+        for (key, value) in entries {
+            builder.push(&key.to_be_bytes(), false, 0, &value.to_be_bytes()).unwrap();
+        }
+        builder.finish((0, self.sequence)).unwrap()
+    }
+
+    fn merge_all(&self, place: usize) {
+        let cancellation = Cancellation::default();
+        self.partition.merge_oldest(&self.workshop, place, usize::MAX, BYTES_MAX, &cancellation).unwrap();
+    }
+
+    fn assert_holds_the_model(&self, place: usize) {
+        assert_eq!(content(&self.partition.version(), place, u64::MAX), self.model, "place {place}");
+    }
+
+    /// What lies in the directory is what the manifest names.
+    fn assert_no_strays(&self) {
+        let files: BTreeSet<String> = self.storage.list("components").unwrap().into_iter().collect();
+        let manifest = Manifest::read(&*self.storage).unwrap().unwrap();
+        let named = manifest.components().map(|meta| component_name(meta.file_id));
+        let named: BTreeSet<String> = named.map(|name| name.trim_start_matches("components/").to_owned()).collect();
+        assert_eq!(files, named);
+    }
+}
+
+fn content(version: &Version, place: usize, snapshot: u64) -> BTreeMap<u64, u64> {
+    let mut found = BTreeMap::new();
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
+    let ended = search::scan(version, place, None, snapshot, &mut |key, value| {
+        found.insert(number(key), number(value));
+        Ok(ControlFlow::Continue(()))
+    });
+    assert!(ended.unwrap());
+    found
+}
+
+#[test]
+fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
+    let mut bench = Bench::new();
+    (0..10).for_each(|key| bench.change(key, Some(key)));
+    bench.flush();
+    (10..20).for_each(|key| bench.change(key, Some(key)));
+    let place = bench.begin();
+    let before = bench.model.clone();
+    let pinned = bench.partition.pin(|| bench.sequence);
+    for key in 15..25 {
+        bench.change(key, Some(100 + key));
+    }
+    bench.change(3, None);
+    // The generation that ends at the cut has nothing of the index, the next one has.
+    bench.flush();
+    bench.change(4, None);
+    bench.flush();
+    bench.merge_all(place);
+    assert_eq!(bench.partition.version().components(place).len(), 1);
+    let refused = search::get(&bench.partition.version(), place, &3u64.to_be_bytes(), u64::MAX).unwrap_err();
+    assert!(refused.to_string().contains("not built"), "{refused}");
+    let meta = bench.component(&before);
+    bench.partition.complete_index(&bench.workshop, place, &meta).unwrap();
+    bench.assert_holds_the_model(FIRST as usize);
+    bench.assert_holds_the_model(place);
+    // Anti-matter was kept while the index was built, and has done its work when all is one.
+    bench.merge_all(place);
+    bench.assert_holds_the_model(place);
+    let part = bench.partition.version().components(place)[0].clone();
+    assert_eq!(part.file().meta().statistics.antimatter, 0);
+    // Who looked before does not see the index, and still sees the rest.
+    assert!(!pinned.version().indexes[place].is_whole());
+    assert_eq!(content(&pinned.version(), FIRST as usize, pinned.sequence()), before);
+    drop((pinned, part));
+    bench.assert_no_strays();
+    let again = Bench::open(bench.storage.clone());
+    assert_eq!(content(&again.partition.version(), place, u64::MAX), bench.model);
+}
+
+#[test]
+fn an_index_that_was_not_complete_is_begun_anew() {
+    let mut bench = Bench::new();
+    (0..10).for_each(|key| bench.change(key, Some(key)));
+    bench.begin();
+    bench.change(3, None);
+    bench.flush();
+    let model = bench.model.clone();
+    let mut again = Bench { model, ..Bench::open(bench.storage.clone()) };
+    let place = SECOND_PLACE;
+    assert!(!again.partition.version().indexes[place].is_whole());
+    again.change(4, None);
+    again.flush();
+    again.partition.restart_index(&again.workshop, place).unwrap();
+    let before = again.model.clone();
+    again.change(5, None);
+    let meta = again.component(&before);
+    again.partition.complete_index(&again.workshop, place, &meta).unwrap();
+    again.assert_holds_the_model(place);
+    again.flush();
+    again.merge_all(place);
+    again.assert_holds_the_model(place);
+    again.assert_no_strays();
+}
+
+/// Where the second index comes to lie.
+const SECOND_PLACE: usize = 1;
+
+/// A bench whose second index is complete and has three components.
+fn with_second() -> Bench {
+    let mut bench = Bench::new();
+    let place = bench.begin();
+    assert_eq!(place, SECOND_PLACE);
+    let meta = bench.component(&BTreeMap::new());
+    bench.partition.complete_index(&bench.workshop, place, &meta).unwrap();
+    for key in 0..3 {
+        bench.change(key, Some(key));
+        bench.flush();
+    }
+    bench.change(9, Some(9));
+    bench
+}
+
+fn assert_dropped(bench: &Bench) {
+    assert!(bench.partition.version().components(SECOND_PLACE).is_empty());
+    let refused = search::get(&bench.partition.version(), SECOND_PLACE, b"", u64::MAX).unwrap_err();
+    assert!(refused.to_string().contains("dropped"), "{refused}");
+    bench.assert_holds_the_model(FIRST as usize);
+    bench.assert_no_strays();
+    assert_eq!(Bench::open(bench.storage.clone()).partition.version().indexes.len(), 1);
+}
+
+fn drop_second(partition: &Partition, workshop: &Workshop) {
+    partition.drop_index(workshop, SECOND_PLACE, |_| Ok(())).unwrap();
+}
+
+#[test]
+fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
+    let mut bench = with_second();
+    let pinned = bench.partition.pin(|| bench.sequence);
+    let known = bench.model.clone();
+    drop_second(&bench.partition, &bench.workshop);
+    bench.change(10, Some(10));
+    bench.flush();
+    assert_eq!(content(&pinned.version(), FIRST as usize, pinned.sequence()), known);
+    drop(pinned);
+    assert_dropped(&bench);
+    // Its number may come again.
+    let place = bench.begin();
+    assert_eq!(place, 2, "places are not used again");
+    let meta = bench.component(&bench.model);
+    bench.partition.complete_index(&bench.workshop, place, &meta).unwrap();
+    bench.change(11, Some(11));
+    bench.flush();
+    bench.assert_holds_the_model(place);
+    bench.assert_no_strays();
+}
+
+#[test]
+fn an_index_can_be_dropped_while_it_is_flushed() {
+    let bench = with_second();
+    bench.partition.seal(bench.sequence).unwrap();
+    // Between the look at the indexes and the step that installs their components.
+    let while_waiting = |_| {
+        drop_second(&bench.partition, &bench.workshop);
+        Ok(())
+    };
+    bench.partition.flush(&bench.workshop, &while_waiting, &|_| ()).unwrap();
+    assert_dropped(&bench);
+}
+
+#[test]
+fn an_index_can_be_dropped_while_it_is_merged() {
+    let bench = with_second();
+    let (partition, workshop) = (bench.partition.clone(), bench.workshop.clone());
+    *bench.second.merging.lock().unwrap() = Some(Box::new(move || drop_second(&partition, &workshop)));
+    let cancellation = Cancellation::default();
+    let merged = bench.partition.merge_oldest(&bench.workshop, SECOND_PLACE, 3, BYTES_MAX, &cancellation).unwrap();
+    assert!(merged.is_none());
+    assert!(bench.second.merging.lock().unwrap().is_none(), "it was merged");
+    bench.flush();
+    assert_dropped(&bench);
+}
