@@ -36,6 +36,7 @@ pub struct CommonFlags {
     /// Memory for components, page cache, imports and queries together: 64MiB, 1.5GiB, 500M, or bytes
     /// [env: TERRANE_MEMORY_LIMIT] [default: 256MiB].
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(allow_negative_numbers = true)]
     pub memory_limit: Option<usize>,
     /// When messages are coloured [env: TERRANE_COLOR] [default: auto].
     #[arg(long, global = true, value_name = "WHEN")]

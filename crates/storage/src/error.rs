@@ -179,6 +179,11 @@ impl StorageError {
         self.kind() == io::ErrorKind::NotFound
     }
 
+    /// Whether the name is that of something else than a file, such as a directory.
+    pub fn is_no_file(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput)
+    }
+
     /// Whether the name is taken.
     pub fn is_already_exists(&self) -> bool {
         self.kind() == io::ErrorKind::AlreadyExists

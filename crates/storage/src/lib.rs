@@ -80,9 +80,19 @@ pub trait Storage: Send + Sync + Debug {
     fn boot_id(&self) -> Option<u128> {
         None
     }
+    /// Locks the storage's own directory, which unlike a file in it is not taken away by whoever removes a name, for as
+    /// long as what is returned lives; `None` while another handle holds it. Storage that no other process can open
+    /// has nobody to keep out.
+    fn lock_root(&self) -> Result<Option<RootLock>> {
+        Ok(Some(RootLock(None)))
+    }
     /// A name for messages, such as the directory's path.
     fn describe(&self) -> String;
 }
+
+/// Keeps others from locking the directory of a storage; see [`Storage::lock_root`].
+#[derive(Debug)]
+pub struct RootLock(#[expect(dead_code, reason = "held for its end, which unlocks")] Option<std::fs::File>);
 
 /// What a mapping of a file is made of. The mapping itself is made by who needs it, since it takes
 /// code that the compiler cannot check.

@@ -18,7 +18,7 @@ use rustix::time::ClockId;
 
 use crate::error::Context;
 use crate::root::create_durably;
-use crate::{Backing, File, LockKind, OpenMode, Operation, Result, Storage, names};
+use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Storage, names};
 
 const ZEROS_LENGTH: usize = 64 * 1024;
 
@@ -50,6 +50,16 @@ impl RealStorage {
     }
 
     /// Names in a directory of what `is_wanted`; a symbolic link counts as what it leads to.
+    fn open_directory(&self, directory: &str) -> Result<fs::File> {
+        let path = self.directory_path(Operation::Open, directory)?;
+        OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(path).context_below(
+            &self.root,
+            Operation::Open,
+            directory,
+            None,
+        )
+    }
+
     fn entries(
         &self,
         directory: &str,
@@ -154,14 +164,18 @@ impl Storage for RealStorage {
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
-        let path = self.directory_path(Operation::SyncDirectory, directory)?;
         // Where it cannot be opened, as for want of descriptors, no sync has failed.
-        let handle = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
-            .open(path)
-            .context_below(&self.root, Operation::Open, directory, None)?;
+        let handle = self.open_directory(directory)?;
         handle.sync_all().context_below(&self.root, Operation::SyncDirectory, directory, None)
+    }
+
+    fn lock_root(&self) -> Result<Option<RootLock>> {
+        let directory = self.open_directory("")?;
+        match directory.try_lock() {
+            Ok(()) => Ok(Some(RootLock(Some(directory)))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).context_below(&self.root, Operation::Lock, "", None),
+        }
     }
 
     fn unix_time_ns(&self) -> u64 {

@@ -27,3 +27,23 @@ fn a_second_writer_is_refused_with_the_holders_pid() {
     insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     assert_eq!(count(&store, "d"), 3);
 }
+
+/// A lock file is never stale: the lock goes with its process. Who removes it all the same lets nobody in.
+#[test]
+fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let mut holder = Stream::start(&store, "d", &[]);
+    holder.send(json!({"id": 1, "lon": 1, "lat": 1}));
+    assert_eq!(holder.key(), "1");
+    for _ in 0..2 {
+        std::fs::remove_file(store.join("LOCK")).expect("the file is there");
+        insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(4).says("another process");
+    }
+    holder.send(json!({"id": 3, "lon": 1, "lat": 1}));
+    assert_eq!(holder.key(), "3");
+    drop(holder.stdin);
+    assert!(holder.child.wait().expect("it ends").success());
+    insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
+    assert_eq!(count(&store, "d"), 3);
+}

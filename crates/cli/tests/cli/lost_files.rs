@@ -151,3 +151,27 @@ fn datasets_are_read_and_checked_beside_one_that_lost_its_records() {
     }
     insert(&store, "sound", RECORD, &[]).exits(3).says("terrane check");
 }
+
+#[test]
+fn a_directory_or_a_device_in_the_place_of_a_component_is_corruption() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    let folder = fs::read_dir(store.join("components")).expect("components");
+    let files: Vec<_> = folder.map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(files.len(), 2, "a primary and a spatial index");
+    for file in files {
+        let kept = sandbox.path("kept");
+        fs::rename(&file, &kept).expect("it is moved");
+        fs::create_dir(&file).expect("a directory");
+        let found = terrane("check", &store, &[]).exits(3).text();
+        assert!(found.contains("something else is where the manifest has a file"), "{found}");
+        fs::remove_dir(&file).expect("it goes");
+        std::os::unix::fs::symlink("/dev/null", &file).expect("a link");
+        let found = terrane("check", &store, &[]).exits(3).text();
+        assert!(found.contains("something else is where the manifest has a file"), "{found}");
+        fs::remove_file(&file).expect("it goes");
+        fs::rename(&kept, &file).expect("it is back");
+        terrane("check", &store, &[]).exits(0);
+    }
+}

@@ -31,6 +31,7 @@ fn wrong_command_lines_exit_with_2() {
         ("info", &["--format", "csv"], "json"),
         ("info", &["--memory-limit", "12 parsecs"], "64MiB"),
         ("info", &["--memory-limit", "4MiB"], "too small; at least 8 MiB"),
+        ("info", &["--memory-limit", "-5"], "64MiB"),
         ("delete", &["cities"], "--key"),
         ("import", &["cities"], "FILE"),
         ("import", &["d", "a.csv", "--index", "dhb"], "rtree"),

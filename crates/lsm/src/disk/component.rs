@@ -142,6 +142,8 @@ impl ComponentFile {
         let file = storage.open(&name, OpenMode::Read).map_err(|error| {
             if error.is_not_found() {
                 Error::damaged(&name, 0, "the file that the manifest names is missing")
+            } else if error.is_no_file() {
+                Error::damaged(&name, 0, "something else is where the manifest has a file")
             } else {
                 error.into()
             }

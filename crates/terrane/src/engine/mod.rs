@@ -25,8 +25,8 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::log::{Log, ReadOnlyTail, RecoveryReport};
 use terrane_lsm::manifest::Manifest;
 use terrane_lsm::partition::Workshop;
+use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
-use terrane_storage::{File, Storage};
 
 pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
 pub(crate) use commit::Committed;
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     /// Keeps the log's tail from being recycled while a reader lives.
     pub tail: Option<ReadOnlyTail>,
     /// Keeps other writers out.
-    _lock: Option<Arc<dyn File>>,
+    _lock: Option<open::WriterLock>,
     /// Spilled components of a reader; removed with it.
     _spill: Option<spill::SpillDirectory>,
 }

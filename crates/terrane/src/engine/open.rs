@@ -12,7 +12,7 @@ use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
 use terrane_storage::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
-use terrane_storage::{File, LockKind, OpenMode, RealStorage, Storage};
+use terrane_storage::{File, LockKind, OpenMode, RealStorage, RootLock, Storage};
 
 use super::commit::{Latch, closed};
 use super::names::{
@@ -396,8 +396,15 @@ impl<'a> Replay<'a> {
     }
 }
 
+/// What keeps other writers out while it lives. The directory is let go of first, so that who gets the file gets both.
+#[derive(Debug)]
+pub(super) struct WriterLock {
+    _root: RootLock,
+    _file: Arc<dyn File>,
+}
+
 /// Takes the lock, in a directory that is made for it if a store may be created.
-fn lock(storage: &dyn Storage, create: bool) -> Result<Arc<dyn File>> {
+fn lock(storage: &dyn Storage, create: bool) -> Result<WriterLock> {
     for _ in 0..LOCK_ATTEMPTS {
         if create {
             storage.create_directory("")?;
@@ -414,9 +421,11 @@ fn lock(storage: &dyn Storage, create: bool) -> Result<Arc<dyn File>> {
         // Who takes a store away removes the file under its lock. One that was opened just before is nobody
         // else's now, and keeps nobody out who opens the one that has the name.
         if file.has_name()? {
+            // Somebody may have removed the file under its holder, taking it for a stale one.
+            let Some(root) = storage.lock_root()? else { return Err(Error::Locked { pid: None }) };
             file.set_len(0)?;
             file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
-            return Ok(file);
+            return Ok(WriterLock { _root: root, _file: file });
         }
     }
     Err(Error::Locked { pid: None })
