@@ -49,7 +49,6 @@ impl RealStorage {
         Ok(if name.is_empty() { self.root.to_path_buf() } else { self.root.join(name) })
     }
 
-    /// Names in a directory of what `is_wanted`; a symbolic link counts as what it leads to.
     fn open_directory(&self, directory: &str) -> Result<fs::File> {
         let path = self.directory_path(Operation::Open, directory)?;
         OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(path).context_below(
@@ -60,6 +59,7 @@ impl RealStorage {
         )
     }
 
+    /// Names in a directory of what `is_wanted`; a symbolic link counts as what it leads to.
     fn entries(
         &self,
         directory: &str,

@@ -317,9 +317,9 @@ impl Storage for MemoryStorage {
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
-        names::check_directory(directory).context(Operation::SyncDirectory, directory, None)?;
+        names::check_directory(directory).context(Operation::Open, directory, None)?;
         let held = self.shared.names.read();
-        check_directory(&held, directory).context(Operation::SyncDirectory, directory, None)?;
+        check_directory(&held, directory).context(Operation::Open, directory, None)?;
         self.shared.record(|| DiskEvent::SyncDirectory { directory: directory.into() });
         Ok(())
     }
