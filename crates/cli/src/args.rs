@@ -149,7 +149,7 @@ pub struct ImportArguments {
 #[command(after_help = "\
 Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or
 geometry) or as GeoJSON features. The key is the member of the key column's name (of a new dataset:
-key or id), else a row number. Members that the dataset has no column for become columns, and a
+key or id), else a row number; the id of a feature counts as a member id. Members that the dataset has no column for become columns, and a
 column of integers becomes float64 when a fraction comes. Of features, the properties count as
 members; what is beside them is not taken, with a warning. Keys are printed as JSON, one a line, once
 durable. Refused records are reported with their line number on standard error; the others are

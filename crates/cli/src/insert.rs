@@ -134,7 +134,7 @@ impl<'a> Insertion<'a> {
             .dataset
             .as_ref()
             .map_or(self.arguments.planar, |dataset| dataset.schema().system == CoordinateSystem::Planar);
-        let record = match parse_record(&text, planar) {
+        let mut record = match parse_record(&text, planar) {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -143,7 +143,7 @@ impl<'a> Insertion<'a> {
         }
         let schema = match &self.dataset {
             Some(dataset) => dataset.schema(),
-            None => match first::schema_of(&record, &text, self.arguments.planar) {
+            None => match first::schema_of(&mut record, &text, self.arguments.planar) {
                 Ok(schema) => Arc::new(schema),
                 Err(reason) => return Ok(Err(reason)),
             },

@@ -5,15 +5,17 @@ use terrane::schema::{Column, GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, K
 use terrane::{CoordinateSystem, Key};
 use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_strict};
 
-use super::row::{FEATURE_ID_COLUMN, column_type_of, id_attribute};
+use super::row::{FEATURE_ID_COLUMN, column_type_of, member, take_id};
 
 /// Names of members that are keys.
-const KEY_NAMES: [&str; 2] = ["key", "id"];
+const KEY_NAMES: [&str; 2] = ["key", FEATURE_ID_COLUMN];
 /// Name of the column that geometries go to.
 const GEOMETRY_COLUMN: &str = "geometry";
 
-/// The schema that a record calls for; `text` is what it was parsed from.
-pub fn schema_of(record: &JsonRecord, text: &str, planar: bool) -> Result<Schema, String> {
+/// The schema that a record calls for, of which the id of a feature becomes a member; `text` is what it was parsed from.
+pub fn schema_of(record: &mut JsonRecord, text: &str, planar: bool) -> Result<Schema, String> {
+    let key_name = KEY_NAMES.into_iter().find(|name| member(record, name).is_some()).unwrap_or(FEATURE_ID_COLUMN);
+    take_id(record, key_name)?;
     let key = key_column(record)?;
     let geometry = geometry_column(record, text)?;
     let system = match planar {
@@ -21,10 +23,8 @@ pub fn schema_of(record: &JsonRecord, text: &str, planar: bool) -> Result<Schema
         false => CoordinateSystem::LonLat,
     };
     let mut columns = Vec::new();
-    let id = id_attribute(record, &key.name)?;
-    let fields = record.fields.iter().map(|(name, value)| (name.as_str(), value));
-    for (name, value) in fields.chain(id.iter().map(|(name, value)| (name.as_str(), *value))) {
-        let is_taken = name == key.name || geometry.names().any(|taken| taken == name);
+    for (name, value) in &record.fields {
+        let is_taken = *name == key.name || geometry.names().any(|taken| taken == name);
         if let Some(column_type) = column_type_of(value).filter(|_| !is_taken) {
             columns.push(Column::new(name, column_type));
         }
@@ -33,11 +33,7 @@ pub fn schema_of(record: &JsonRecord, text: &str, planar: bool) -> Result<Schema
 }
 
 fn key_column(record: &JsonRecord) -> Result<KeyColumn, String> {
-    let member = KEY_NAMES.iter().find_map(|known| {
-        record.fields.iter().find(|(name, _)| name == known).map(|(name, value)| (name.as_str(), value))
-    });
-    let feature_id = || record.id.as_ref().map(|id| (FEATURE_ID_COLUMN, id));
-    let Some((name, value)) = member.or_else(feature_id) else {
+    let Some((name, value)) = KEY_NAMES.into_iter().find_map(|name| Some((name, member(record, name)?))) else {
         return Ok(KeyColumn { name: GENERATED_KEY_COLUMN.into(), key_type: KeyType::Int64, generated: true });
     };
     let key_type = match value {

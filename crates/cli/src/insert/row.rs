@@ -49,11 +49,7 @@ pub fn column_type_of(value: &Json) -> Option<ColumnType> {
 
 /// Fits a record to a schema, or says why it cannot be taken.
 pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row, String> {
-    if let Some((name, id)) = id_attribute(&record, &schema.key.name)? {
-        let id = id.clone();
-        record.fields.push((name, id));
-        record.id = None;
-    }
+    take_id(&mut record, &schema.key.name)?;
     let key = key_of(&record, schema)?;
     let Geometry { wkb, members } = Geometry::of(&record, schema)?;
     let is_taken =
@@ -129,33 +125,33 @@ impl Row {
     }
 }
 
-/// The id of a feature that is not its key, as an attribute, which it is for an import too.
-pub fn id_attribute<'a>(record: &'a JsonRecord, key_name: &str) -> Result<Option<(String, &'a Json)>, String> {
-    let Some(id) = &record.id else {
-        return Ok(None);
+/// Makes the id of a feature a member, as it is a column for an import too: the key of a dataset only where the key
+/// column is called so.
+pub fn take_id(record: &mut JsonRecord, key_name: &str) -> Result<(), String> {
+    let Some(id) = record.id.take() else {
+        return Ok(());
     };
     match member(record, FEATURE_ID_COLUMN) {
-        Some(member) if member == id => Ok(None),
+        Some(member) if *member == id => {}
         Some(member) if key_name == FEATURE_ID_COLUMN => {
-            Err(format!("the feature's id is {id}, its property {key_name:?} is {member}"))
+            return Err(format!("the feature's id is {id}, its property {key_name:?} is {member}"));
         }
-        _ if member(record, key_name).is_none_or(Json::is_null) => Ok(None),
         _ => {
             let name = unique_name(FEATURE_ID_COLUMN, |name| member(record, name).is_some());
-            Ok(Some((name, id)))
+            record.fields.push((name, id));
         }
     }
+    Ok(())
 }
 
-fn member<'a>(record: &'a JsonRecord, name: &str) -> Option<&'a Json> {
+pub fn member<'a>(record: &'a JsonRecord, name: &str) -> Option<&'a Json> {
     record.fields.iter().find(|(field, _)| field == name).map(|(_, json)| json)
 }
 
-/// The member of the key column's name, else the id of a feature.
+/// The member of the key column's name.
 fn key_of(record: &JsonRecord, schema: &Schema) -> Result<Option<Key>, String> {
     let name = &schema.key.name;
-    let member = member(record, name);
-    match member.or(record.id.as_ref()) {
+    match member(record, name) {
         Some(Json::Null) | None if schema.key.generated => Ok(None),
         Some(Json::Null) | None => {
             Err(format!("column {name:?}: the record has no key; every record of this dataset needs one"))

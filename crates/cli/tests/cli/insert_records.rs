@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::support::{Sandbox, count, insert, is_clean, rows, terrane};
+use crate::support::{Sandbox, count, import, insert, is_clean, rows, terrane};
 
 fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
@@ -48,6 +48,42 @@ fn features_bring_geometry_properties_and_id() {
     let hit = terrane("query", &sandbox.store(), &["d", "--circle", "1,1,100"]).exits(0).json_lines();
     assert_eq!(hit, [stored[0].clone()]);
     is_clean(&sandbox.store());
+}
+
+#[test]
+fn the_id_of_a_feature_is_no_row_number() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "numbered", &sandbox.write("points.csv", "name,lon,lat\na,1,1\nb,2,2\n"), &[]).exits(0);
+    let feature = |id: Value| json!({"type": "Feature", "id": id, "properties": {"name": "c"}, "geometry": {"type": "Point", "coordinates": [3, 3]}});
+    for (flags, key) in [(&[][..], "2\n"), (&["--upsert"], "3\n")] {
+        assert_eq!(insert(&store, "numbered", lines(&[feature(json!(1))]), flags).exits(0).text(), key);
+    }
+    let names: Vec<Value> = rows(&store, "numbered", "key").iter().map(|row| row["name"].clone()).collect();
+    assert_eq!(names, ["a", "b", "c", "c"]);
+
+    // As an import of the same features numbers them and keeps the ids.
+    for (dataset, ids) in [("ways", ["way/8", "way/9"].map(Value::from)), ("numbers", [8, 9].map(Value::from))] {
+        let [first, second] = ids.clone();
+        let file = sandbox.write("one.geojsonl", lines(&[feature(first)]));
+        import(&store, dataset, &file, &["--key", ""]).exits(0);
+        assert_eq!(insert(&store, dataset, lines(&[feature(second)]), &[]).exits(0).text(), "1\n");
+        let stored: Vec<Value> = rows(&store, dataset, "key").iter().map(|row| row["id"].clone()).collect();
+        assert_eq!(stored, ids);
+    }
+    is_clean(&store);
+}
+
+#[test]
+fn the_id_of_a_feature_is_no_key_of_another_name() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let record = json!({"key": 1, "lon": 1, "lat": 1});
+    insert(&store, "d", lines(&[record]), &[]).exits(0);
+    let feature =
+        json!({"type": "Feature", "id": 1, "properties": {}, "geometry": {"type": "Point", "coordinates": [3, 3]}});
+    insert(&store, "d", lines(&[feature]), &["--upsert"]).exits(5).says("column \"key\": the record has no key");
+    assert_eq!(count(&store, "d"), 1);
 }
 
 #[test]
