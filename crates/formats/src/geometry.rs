@@ -5,11 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use terrane_space::geometry::{cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt};
+use terrane_space::geometry::{
+    GeometryKind, cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt,
+};
 
 use crate::crs::{DeclaredCrs, visit_declared};
 use crate::error::FormatError;
+use crate::json::parse_strict;
 use crate::reprojection::Reprojection;
+use crate::source::quoted;
 use crate::wkb_transform::transform_coordinates;
 
 /// Converts the geometries of one file.
@@ -69,9 +73,12 @@ impl GeometryReader {
         self.finish(parsed.bytes)
     }
 
-    /// From WKT (also with an `SRID=…;` prefix) or hexadecimal WKB.
+    /// From WKT (also with an `SRID=…;` prefix), hexadecimal WKB or GeoJSON.
     pub(crate) fn text(&self, text: &str) -> Result<Vec<u8>, String> {
         let text = text.trim();
+        if text.starts_with('{') {
+            return self.geojson(&parse_strict(text.as_bytes()).map_err(|error| error.to_string())?);
+        }
         if let Some(bytes) = hexadecimal(text) {
             return self.wkb(&bytes);
         }
@@ -86,6 +93,17 @@ impl GeometryReader {
             wkt = rest;
         }
         self.finish(from_wkt(wkt).map_err(|error| error.to_string())?)
+    }
+
+    /// From a value of a JSON record: a GeoJSON geometry object, or a text; null and blank text are none.
+    pub(crate) fn json(&self, value: &Value) -> Result<Option<Vec<u8>>, String> {
+        match value {
+            Value::Null => Ok(None),
+            Value::String(text) if text.trim().is_empty() => Ok(None),
+            Value::String(text) => self.text(text).map(Some),
+            Value::Object(_) => self.geojson(value).map(Some),
+            other => Err(format!("{} is not a geometry; write GeoJSON or WKT", quoted(&other.to_string()))),
+        }
     }
 
     /// From a GeoJSON geometry object.
@@ -136,17 +154,13 @@ impl GeometryReader {
     }
 }
 
-/// The geometry of a record that belongs to no file: GeoJSON, or a text of WKT, EWKT or hexadecimal WKB, as
-/// little-endian ISO WKB.
+/// The geometry of a record that belongs to no file: GeoJSON, or a text of WKT, EWKT, hexadecimal WKB or GeoJSON, as
+/// little-endian ISO WKB; `None` for null and blank text.
 ///
 /// # Errors
 /// When it is none; unless it is planar, when it names a system other than WGS 84.
-pub fn parse_geometry(value: &Value, planar: bool) -> Result<Vec<u8>, String> {
-    let reader = GeometryReader::of_records(planar);
-    match value {
-        Value::String(text) => reader.text(text),
-        value => reader.geojson(value),
-    }
+pub fn parse_geometry(value: &Value, planar: bool) -> Result<Option<Vec<u8>>, String> {
+    GeometryReader::of_records(planar).json(value)
 }
 
 /// The bytes of hexadecimal WKB, which always starts with a byte order of 00 or 01.
@@ -164,12 +178,24 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Whether a text starts as WKT or hexadecimal WKB does.
+/// Whether a value is an object of a type of GeoJSON geometries.
+pub(crate) fn is_geojson_geometry(value: &Value) -> bool {
+    let kind = value.get("type").and_then(Value::as_str);
+    kind.is_some_and(is_geometry_type) && (value.get("coordinates").is_some() || value.get("geometries").is_some())
+}
+
+/// Whether `kind` names a GeoJSON geometry.
+pub(crate) fn is_geometry_type(kind: &str) -> bool {
+    GeometryKind::from_name(kind).is_some()
+}
+
+/// Whether a text starts as WKT or hexadecimal WKB does, or is GeoJSON of a geometry.
 pub(crate) fn looks_like_geometry(text: &str) -> bool {
-    const KINDS: [&str; 7] =
-        ["POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION"];
-    let text = text.trim_start();
-    if hexadecimal(text.trim_end()).is_some() {
+    let text = text.trim();
+    if text.starts_with('{') {
+        return parse_strict(text.as_bytes()).is_ok_and(|value| is_geojson_geometry(&value));
+    }
+    if hexadecimal(text).is_some() {
         return true;
     }
     let text = match text.split_once(';') {
@@ -180,7 +206,8 @@ pub(crate) fn looks_like_geometry(text: &str) -> bool {
     let word = text[..letters].to_ascii_uppercase();
     let word = ["ZM", "Z", "M"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(&word);
     let rest = text[letters..].trim_start().to_ascii_uppercase();
-    KINDS.contains(&word) && ["(", "EMPTY", "Z", "M"].iter().any(|start| rest.starts_with(start))
+    GeometryKind::from_name_of_any_case(word).is_some()
+        && ["(", "EMPTY", "Z", "M"].iter().any(|start| rest.starts_with(start))
 }
 
 /// WKT of stored WKB, for output.

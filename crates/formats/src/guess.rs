@@ -21,8 +21,20 @@ const COORDINATE_NAMES: [(&str, &str); 9] = [
     ("xcoord", "ycoord"),
 ];
 
-/// Names under which text columns hold WKT or hexadecimal WKB.
-const GEOMETRY_NAMES: [&str; 8] = ["geometry", "geom", "wkt", "the_geom", "wkb_geometry", "wkb", "wkt_geom", "shape"];
+/// Names under which text columns hold WKT, hexadecimal WKB or GeoJSON.
+const GEOMETRY_NAMES: [&str; 11] = [
+    "geometry",
+    "geom",
+    "wkt",
+    "the_geom",
+    "wkb_geometry",
+    "wkb",
+    "wkt_geom",
+    "shape",
+    "geojson",
+    "geo_shape",
+    "geo shape",
+];
 
 /// Whether `name` is one that geometry columns usually have.
 pub(crate) fn is_geometry_name(name: &str) -> bool {

@@ -46,7 +46,7 @@ pub struct ReadOptions {
     pub separator: Option<u8>,
     /// CSV: whether numbers are written like `12,5`, when it is not to be detected.
     pub decimal_comma: Option<bool>,
-    /// The column that holds the geometry (WKT, hexadecimal WKB, WKB).
+    /// The column that holds the geometry (WKT, WKB, also hexadecimal, GeoJSON).
     pub geometry: Option<String>,
     /// The name that a geometry beside the columns of a record (GeoJSON, NDJSON) gets where no
     /// column has it, in place of `geometry`.

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, TimeUnit};
 use serde_json::Value;
 use terrane_literal::{exact_float, json_integer, parse_date, parse_timestamp};
 
-use crate::geometry::looks_like_geometry;
+use crate::geometry::{is_geojson_geometry, looks_like_geometry};
 use crate::guess::is_geometry_name;
 use crate::number::{self, NumberClass};
 use crate::source::quoted;
@@ -123,6 +123,7 @@ pub(crate) struct Observed {
     /// Whether the column's name is one of a geometry.
     may_be_geometry: bool,
     geometry_texts: u64,
+    geometry_objects: u64,
     /// The first text of such a column that is no geometry, with its row.
     first_other_text: Option<(u64, String)>,
     /// Texts that were meant as numbers or dates.
@@ -206,7 +207,10 @@ impl Observed {
                 }
                 self.free_text(row, text);
             }
-            Value::Array(_) | Value::Object(_) => self.nested += 1,
+            Value::Array(_) | Value::Object(_) => {
+                self.nested += 1;
+                self.geometry_objects += u64::from(self.may_be_geometry && is_geojson_geometry(value));
+            }
         }
     }
 
@@ -229,11 +233,12 @@ impl Observed {
         self.texts + self.others() <= self.numbers() + self.non_finite
     }
 
-    /// Whether a column with the name of a geometry holds WKT or WKB, for at
-    /// least half of its values.
+    /// Whether a column with the name of a geometry holds WKT, WKB or GeoJSON,
+    /// for at least half of its values.
     pub(crate) fn looks_like_geometry(&self) -> bool {
         let all = self.texts + self.numbers() + self.non_finite + self.others();
-        self.geometry_texts > 0 && self.geometry_texts * 2 >= all
+        let geometries = self.geometry_texts + self.geometry_objects;
+        geometries > 0 && geometries * 2 >= all
     }
 
     /// Why a column with the name of a geometry is not taken for one.
@@ -242,7 +247,7 @@ impl Observed {
         let others = self.texts - self.geometry_texts;
         Some(format!(
             "column {name:?} is not taken for the geometry because {others} value(s) like {value} (row {row}) are \
-             neither WKT nor hexadecimal WKB"
+             neither WKT nor hexadecimal WKB nor GeoJSON"
         ))
     }
 

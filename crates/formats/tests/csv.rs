@@ -173,6 +173,32 @@ fn wkt_and_hexadecimal_wkb_columns_become_geometry() {
 }
 
 #[test]
+fn columns_of_geojson_become_geometry() {
+    let rows = r#"
+1,"{""type"":""Point"",""coordinates"":[1,2]}"
+2,
+3," {""type"":""LineString"",""coordinates"":[[0,0],[1,1]]} "
+4,"{""type"":""Point"",""type"":""Point"",""coordinates"":[1,2]}"
+5,"{""type"":""Point"",""coordinates"":[1,2],""crs"":{""type"":""name"",""properties"":{""name"":""EPSG:3857""}}}"
+6,"{""type"":""Feature"",""properties"":{},""geometry"":{""type"":""Point"",""coordinates"":[1,2]}}"
+"#;
+    for name in ["geo_shape", "Geo Shape", "geometry"] {
+        let whole = read_text("a.csv", format!("id,{name}{rows}")).expect("valid");
+        let shown: Vec<String> = wkt(&whole).into_iter().flatten().collect();
+        assert_eq!(shown, ["POINT (1 2)", "LINESTRING (0 0, 1 1)"]);
+        let reasons: Vec<&str> = whole.rejected.iter().map(|bad| bad.reason.as_str()).collect();
+        for (reason, part) in reasons.iter().zip(["duplicate member name", "EPSG:3857", "this is a Feature"]) {
+            assert!(reason.contains(part), "{part:?} is not in {reason}");
+        }
+        assert_eq!(reasons.len(), 3);
+    }
+    let file = TestFile::new("a.csv", format!("id,place{rows}"));
+    assert_eq!(read(&file.path, &ReadOptions::default()).expect("valid").source.geometry, GeometryColumns::None);
+    let options = ReadOptions { geometry: Some("place".to_string()), ..ReadOptions::default() };
+    assert_eq!(read(&file.path, &options).expect("valid").rows, [1, 2, 3]);
+}
+
+#[test]
 fn headers_that_are_not_names_are_refused_with_a_hint() {
     for (text, words) in [
         ("1,2\n3,4\n", "header"),
@@ -307,7 +333,7 @@ fn a_column_with_the_name_of_a_geometry_that_holds_none_is_told_with_a_value() {
     let whole = read_text("a.csv", format!("id,geometry\n{bad}9,POINT(1 2)\n")).expect("valid");
     assert_eq!(whole.source.geometry, GeometryColumns::None);
     let warning = "column \"geometry\" is not taken for the geometry because 6 value(s) like \"0101zz\" (row 1) are \
-                   neither WKT nor hexadecimal WKB";
+                   neither WKT nor hexadecimal WKB nor GeoJSON";
     assert!(whole.source.warnings.iter().any(|found| found == warning), "{:?}", whole.source.warnings);
     // Where there are coordinates it is a column like others.
     let whole = read_text("a.csv", "lon,lat,shape\n1,2,round\n").expect("valid");

@@ -210,15 +210,9 @@ impl<'a> Geometry<'a> {
 
     /// For a dataset of any geometries: a geometry, or two numbers that make a point.
     fn of_any(record: &'a JsonRecord, schema: &Schema, name: &'a str) -> Result<Self, String> {
-        let member = record.fields.iter().find(|(field, _)| field == name);
-        let from_member = match member.map(|(_, json)| json) {
-            None | Some(Json::Null) => None,
-            Some(json @ (Json::Object(_) | Json::String(_))) => {
-                Some(parse_geometry(json, schema.system == CoordinateSystem::Planar))
-            }
-            Some(other) => return Err(format!("column {name:?}: {other} is not a geometry")),
-        };
-        let from_member = from_member.transpose().map_err(|error| format!("column {name:?}: {error}"))?;
+        let planar = schema.system == CoordinateSystem::Planar;
+        let from_member = member(record, name).map(|json| parse_geometry(json, planar)).transpose();
+        let from_member = from_member.map_err(|error| format!("column {name:?}: {error}"))?.flatten();
         if from_member.is_some() && record.geometry.is_some() {
             return Err(format!("the record has a geometry and a member {name:?}; leave one of them out"));
         }

@@ -54,6 +54,40 @@ fn a_value_is_taken_alike_by_insert_and_import() {
     }
 }
 
+#[test]
+fn a_geometry_is_taken_alike_by_insert_and_import() {
+    let point = json!({"type": "Point", "coordinates": [1.0, 2.0]});
+    let cases = [
+        (point.clone(), Some(point.clone())),
+        (json!(point.to_string()), Some(point.clone())),
+        (json!("POINT (1 2)"), Some(point.clone())),
+        (json!("0101000000000000000000F03F0000000000000040"), Some(point)),
+        (json!(" "), Some(json!(null))),
+        (json!(null), Some(json!(null))),
+        (json!({"type": "Point", "coordinates": [1]}), None),
+        (json!("{\"type\":\"Point\"}"), None),
+        (json!({"name": "x"}), None),
+        (json!([1, 2]), None),
+        (json!(5), None),
+    ];
+    let sandbox = Sandbox::new();
+    let first = json!({"id": 0, "outline": {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}}).to_string() + "\n";
+    import(&sandbox.store(), "d", &sandbox.write("d.ndjson", first), &["--geometry", "outline"]).exits(0);
+    for (number, (value, stored)) in cases.into_iter().enumerate() {
+        let record = |key: usize| json!({"id": key, "outline": value}).to_string() + "\n";
+        let (inserted, imported) = (2 * number + 1, 2 * number + 2);
+        let file = sandbox.write("d.ndjson", record(imported));
+        let code = if stored.is_some() { 0 } else { 5 };
+        insert(&sandbox.store(), "d", record(inserted), &[]).exits(code);
+        import(&sandbox.store(), "d", &file, &[]).exits(code);
+        let found = rows(&sandbox.store(), "d", "id");
+        for key in [inserted, imported] {
+            let row = found.iter().find(|row| row["id"] == json!(key));
+            assert_eq!(row.map(|row| &row["geometry"]), stored.as_ref(), "{value}, key {key}");
+        }
+    }
+}
+
 /// What is lost of a text, or could be read in two ways, is said once a column, also where the column's type
 /// is that of the dataset.
 #[test]

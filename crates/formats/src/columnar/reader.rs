@@ -170,7 +170,10 @@ fn undeclared(path: &Path, schema: &Schema, name: &str) -> Result<DeclaredGeomet
         Ok(DataType::Binary | DataType::LargeBinary | DataType::BinaryView) => Encoding::Wkb,
         Ok(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => Encoding::Wkt,
         _ => {
-            return Err(FormatError::usage(path, format!("column {name:?} is neither binary (WKB) nor text (WKT)")));
+            return Err(FormatError::usage(
+                path,
+                format!("column {name:?} is neither binary (WKB) nor text (WKT, GeoJSON)"),
+            ));
         }
     };
     Ok(DeclaredGeometry { column: name.to_string(), encoding, crs: DeclaredCrs::Undeclared, covering: None })

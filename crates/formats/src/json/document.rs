@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use serde_json::Map;
 
 use super::reader::{RECORD_BYTES_MAX, RecordText};
-use super::record::is_geometry_type;
 use super::strict::{JsonError, JsonValue, parse_strict};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
+use crate::geometry::is_geometry_type;
 use crate::input::{Content, Input};
 use crate::source::quoted;
 

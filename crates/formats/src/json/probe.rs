@@ -1,7 +1,7 @@
 //! Telling a JSON document from lines of JSON by the start of a file.
 
-use super::record::is_geometry_type;
 use super::strict::{JsonValue, parse_strict};
+use crate::geometry::is_geometry_type;
 
 /// What the start of a JSON file looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -274,10 +274,10 @@ impl JsonReader {
                 let in_column = |reason: String| format!("column {:?}: {reason}", column.name);
                 match (column.role, value) {
                     (_, None) => Ok(Scalar::Null),
-                    (Role::Geometry, Some(JsonValue::String(text))) if !text.trim().is_empty() => {
-                        self.geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())).map_err(in_column)
+                    (Role::Geometry, Some(value)) => {
+                        let wkb = self.geometry_reader.json(value).map_err(in_column)?;
+                        Ok(wkb.map_or(Scalar::Null, |wkb| Scalar::Binary(wkb.into())))
                     }
-                    (Role::Geometry, Some(JsonValue::String(_))) => Ok(Scalar::Null),
                     (role, Some(value)) => json_scalar(value, role).map_err(in_column),
                 }
             })

@@ -3,7 +3,7 @@
 use serde_json::Map;
 
 use super::strict::{JsonError, JsonValue, parse_strict};
-use crate::geometry::{GeometryReader, looks_like_geometry};
+use crate::geometry::{GeometryReader, is_geojson_geometry, looks_like_geometry};
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,7 +26,7 @@ const GEOMETRY_MEMBERS: [&str; 5] = ["type", "coordinates", "geometries", "bbox"
 
 /// Parses one object: a GeoJSON feature, whose properties become the fields,
 /// a bare GeoJSON geometry, or any other object, of which a member `geometry`
-/// that is a GeoJSON geometry (or WKT) becomes the geometry.
+/// that is a GeoJSON geometry (or its text, or WKT) becomes the geometry.
 ///
 /// # Errors
 /// When it is not one strict JSON object, or its geometry is not valid or, unless it is planar, declared to be in a
@@ -75,35 +75,25 @@ fn other_names(members: &Map<String, JsonValue>, known: &[&str]) -> Vec<String> 
     members.keys().filter(|name| !known.contains(&name.as_str())).cloned().collect()
 }
 
-/// Whether `kind` names a GeoJSON geometry.
-pub(crate) fn is_geometry_type(kind: &str) -> bool {
-    ["Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon", "GeometryCollection"]
-        .contains(&kind)
-}
-
 impl RawRecord {
     pub(crate) fn from_value(value: JsonValue) -> Result<RawRecord, String> {
+        let is_geometry = is_geojson_geometry(&value);
         let JsonValue::Object(mut members) = value else {
             return Err(format!("a record must be a JSON object, not {}", kind_of(&value)));
         };
-        let kind = members.get("type").and_then(JsonValue::as_str).unwrap_or("");
-        match kind {
+        match members.get("type").and_then(JsonValue::as_str).unwrap_or("") {
             "Feature" if members.contains_key("geometry") || members.contains_key("properties") => {
                 RawRecord::from_feature(members)
             }
             "FeatureCollection" if members.contains_key("features") => {
                 Err("a whole FeatureCollection is not a record; give its features one a line".to_string())
             }
-            kind if is_geometry_type(kind)
-                && (members.contains_key("coordinates") || members.contains_key("geometries")) =>
-            {
-                Ok(RawRecord {
-                    fields: Map::new(),
-                    foreign: other_names(&members, &GEOMETRY_MEMBERS),
-                    geometry: RawGeometry::GeoJson(JsonValue::Object(members)),
-                    id: None,
-                })
-            }
+            _ if is_geometry => Ok(RawRecord {
+                fields: Map::new(),
+                foreign: other_names(&members, &GEOMETRY_MEMBERS),
+                geometry: RawGeometry::GeoJson(JsonValue::Object(members)),
+                id: None,
+            }),
             _ => {
                 let geometry = plain_geometry(&mut members);
                 Ok(RawRecord { fields: members, geometry, id: None, foreign: Vec::new() })

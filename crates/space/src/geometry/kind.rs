@@ -72,14 +72,14 @@ impl GeometryKind {
         }
     }
 
-    /// The kind of a name in upper case, as in well-known text.
-    pub(super) fn from_upper_name(name: &str) -> Option<Self> {
+    /// The kind of a name in whatever case, as in well-known text.
+    pub fn from_name_of_any_case(name: &str) -> Option<Self> {
         let mut kinds = (1..=7).filter_map(Self::from_code);
         kinds.find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
     /// The kind of a GeoJSON name.
-    pub(super) fn from_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         (1..=7).filter_map(Self::from_code).find(|kind| kind.name() == name)
     }
 }

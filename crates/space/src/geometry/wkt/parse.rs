@@ -118,7 +118,7 @@ impl Parser<'_> {
         let tags = [("", None), ("ZM", Some((true, true))), ("Z", Some((true, false))), ("M", Some((false, true)))];
         let dimensions = |(has_z, has_m)| Dimensions { has_z, has_m };
         let attached = tags.iter().find_map(|(suffix, tag)| {
-            let kind = GeometryKind::from_upper_name(word.strip_suffix(suffix)?)?;
+            let kind = GeometryKind::from_name_of_any_case(word.strip_suffix(suffix)?)?;
             Some((kind, *tag))
         });
         let Some((kind, tag)) = attached else {
