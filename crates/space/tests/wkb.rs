@@ -165,6 +165,15 @@ fn the_point_fast_path_takes_points_only() {
     assert_eq!(as_point(&point_wkb(point)), Some(point));
     assert_eq!(parse_wkb(&point_wkb(point)).unwrap().bytes, point_wkb(point));
     assert_eq!(as_point(&from_wkt("POINT ZM (1 2 3 4)").unwrap()), Some(Point::new(1.0, 2.0)));
+    for not_finite in [f64::NAN, f64::INFINITY] {
+        for (code, numbers) in [
+            (1001, vec![1.0, 2.0, not_finite]),
+            (2001, vec![1.0, 2.0, not_finite]),
+            (3001, vec![1.0, 2.0, 3.0, not_finite]),
+        ] {
+            assert_eq!(as_point(&wkb(code, None, &numbers)), None, "{code} {numbers:?}");
+        }
+    }
     for other in ["POINT EMPTY", "MULTIPOINT (1 2)", "LINESTRING (1 2, 3 4)"] {
         assert_eq!(as_point(&from_wkt(other).unwrap()), None, "{other}");
     }

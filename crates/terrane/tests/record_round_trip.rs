@@ -80,6 +80,34 @@ fn points_with_height_keep_it_and_are_indexed_as_points() {
 }
 
 #[test]
+fn points_with_a_height_or_a_measure_that_is_no_finite_number_are_refused_and_found_as_damage() {
+    let history = history(KeyType::Int64, shapes(), &[]);
+    let point = |code: u32, numbers: &[f64]| {
+        let mut wkb = vec![1];
+        wkb.extend(code.to_le_bytes());
+        wkb.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        Record { key: Key::Int(1), geometry: Some(Geometry::Wkb(wkb)), values: vec![] }
+    };
+    let extended = [0x8000_0001, 0x4000_0001, 0xc000_0001];
+    for (code, others) in [1001, 2001, 3001].into_iter().zip([1, 1, 2]).chain(extended.into_iter().zip([1, 1, 2])) {
+        let sound = vec![5.0; 2 + others];
+        let mut stored = Vec::new();
+        point(code, &sound).encode(&history, &mut stored).expect("a finite point");
+        let numbers_start = stored.len() - 8 * sound.len();
+        for (place, bad) in (2..sound.len()).flat_map(|place| [f64::NAN, f64::INFINITY].map(|bad| (place, bad))) {
+            let mut numbers = sound.clone();
+            numbers[place] = bad;
+            let error = point(code, &numbers).encode(&history, &mut Vec::new()).expect_err("no finite point");
+            assert!(error.reason.contains("finite"), "{code}: {error}");
+            let mut damaged = stored.clone();
+            damaged[numbers_start + 8 * place..][..8].copy_from_slice(&bad.to_le_bytes());
+            let view = RecordView::parse(&damaged, &history).expect("of the right size");
+            assert!(view.row_geometry(CoordinateSystem::LonLat).is_err(), "{code}: {numbers:?}");
+        }
+    }
+}
+
+#[test]
 fn big_endian_and_extended_wkb_is_normalised_and_checked() {
     let history = history(KeyType::Int64, shapes(), &[]);
     let extended = |x: f64, srid: u32| {

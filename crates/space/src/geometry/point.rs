@@ -18,8 +18,8 @@ pub fn as_flat_point(bytes: &[u8]) -> Option<Point> {
     as_point(bytes).filter(|point| point_wkb(*point).len() == bytes.len())
 }
 
-/// The position of a stored point, with or without Z and M; `None` for an
-/// empty point and for every other geometry.
+/// The position of a stored point, with or without Z and M, all of them finite;
+/// `None` for an empty point and for every other geometry.
 #[inline]
 pub fn as_point(bytes: &[u8]) -> Option<Point> {
     let (header, rest) = bytes.split_first_chunk::<5>()?;
@@ -35,8 +35,13 @@ pub fn as_point(bytes: &[u8]) -> Option<Point> {
     if rest.len() != size {
         return None;
     }
-    let (x, rest) = rest.split_first_chunk::<8>()?;
-    let y = rest.first_chunk::<8>()?;
-    let point = Point::new(f64::from_le_bytes(*x), f64::from_le_bytes(*y));
-    point.is_finite().then_some(point)
+    let (numbers, _) = rest.as_chunks::<8>();
+    // Also Z and M: no other geometry is stored with one that is not finite.
+    if !numbers.iter().all(|number| f64::from_le_bytes(*number).is_finite()) {
+        return None;
+    }
+    match numbers {
+        [x, y, ..] => Some(Point::new(f64::from_le_bytes(*x), f64::from_le_bytes(*y))),
+        _ => None,
+    }
 }
