@@ -1,6 +1,7 @@
 use std::path::PathBuf;
+use std::process::Command;
 
-use crate::support::{Sandbox, count, import, is_clean, sample};
+use crate::support::{Answer, Sandbox, count, import, is_clean, sample};
 
 /// The shared files of broken inputs, where they are.
 fn malformed() -> Option<PathBuf> {
@@ -40,6 +41,28 @@ fn broken_files_are_refused_and_leave_no_trace() {
         assert_eq!(answer.code, Some(5), "{name}: {}", answer.stderr);
         assert!(answer.stderr.contains(name) && !answer.stderr.contains("panicked"), "{name}: {}", answer.stderr);
         assert!(!sandbox.store().exists(), "{name}");
+    }
+}
+
+/// The bound on values is one for the record and not one for each of its members, which would take gigabytes.
+#[test]
+fn a_document_of_too_many_values_is_refused_in_the_memory_of_one_record() {
+    const ADDRESS_SPACE_KIB: u32 = 1 << 20;
+    let sandbox = Sandbox::new();
+    let values = format!("[{}0]", "0,".repeat((4 << 20) - 10));
+    let members: Vec<String> = ["crs", "geometry", "properties", "id", "coordinates", "geometries"]
+        .into_iter()
+        .map(|name| format!("\"{name}\":{values}"))
+        .collect();
+    for (kind, reason) in
+        [("Feature", "more than 4194304 values in one record"), ("FeatureCollection", "no member \"features\"")]
+    {
+        let file = sandbox.write("wide.geojson", format!("{{\"type\":\"{kind}\",{}}}", members.join(",")));
+        let script = format!("ulimit -v {ADDRESS_SPACE_KIB} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_terrane"), "import"]);
+        command.args([sandbox.store().as_os_str(), "d".as_ref(), file.as_os_str(), "--planar".as_ref()]);
+        Answer::of(command.output().expect("a shell")).exits(5).says(reason);
     }
 }
 

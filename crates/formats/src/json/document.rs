@@ -1,10 +1,11 @@
 //! A GeoJSON document, feature by feature.
 //!
 //! The document is cut at the brackets of its `features` array, so that only
-//! one feature is in memory at a time; each piece is then parsed strictly.
-//! The document's own members are checked when its end has been reached: the
-//! first pass over a file therefore sees every structural fault before any row
-//! is handed out.
+//! one feature is in memory at a time; each piece is then parsed strictly. Of
+//! the document's own members only the texts are kept, as values take some
+//! dozens of times the bytes; the document is checked when its end has been
+//! reached: the first pass over a file therefore sees every structural fault
+//! before any row is handed out.
 
 use std::io::{self, BufRead};
 use std::path::PathBuf;
@@ -21,8 +22,8 @@ use crate::source::quoted;
 
 /// How deep brackets may be nested, as in the strict parser.
 const DEPTH_MAX: u32 = 128;
-/// The document's own members that mean something.
-const MEMBERS_USED: [&str; 7] = ["type", "crs", "geometry", "properties", "id", "coordinates", "geometries"];
+/// Members of the document that a record takes something from, beside the type.
+const MEMBERS_TAKEN: [&str; 5] = ["geometry", "properties", "id", "coordinates", "geometries"];
 /// How many other members a document may have, and bytes of their names. They are kept to notice one that
 /// comes twice.
 const FOREIGN_MEMBERS_MAX: usize = 10_000;
@@ -48,8 +49,13 @@ pub(crate) struct DocumentReader {
     /// Whether the list being read has had an element already.
     has_element: bool,
     has_features: bool,
-    /// Members of the document itself that mean something, other than its features.
-    members: Map<String, JsonValue>,
+    /// The document's type, if it is a string.
+    kind: Option<String>,
+    crs: DeclaredCrs,
+    /// Names of its members other than those that mean nothing.
+    names: Vec<String>,
+    /// The document as a record, as far as it has been read: an object that lacks its last bracket.
+    own_text: Vec<u8>,
     /// Names of its other members, in their order.
     foreign: Map<String, JsonValue>,
     foreign_name_bytes: usize,
@@ -69,7 +75,10 @@ impl DocumentReader {
             state: State::Start,
             has_element: false,
             has_features: false,
-            members: Map::new(),
+            kind: None,
+            crs: DeclaredCrs::Undeclared,
+            names: Vec::new(),
+            own_text: b"{".to_vec(),
             foreign: Map::new(),
             foreign_name_bytes: 0,
         })
@@ -77,7 +86,7 @@ impl DocumentReader {
 
     /// The reference system that the document names; complete after the last record.
     pub(crate) fn crs(&self) -> DeclaredCrs {
-        self.members.get("crs").map_or(DeclaredCrs::Undeclared, DeclaredCrs::from_geojson)
+        self.crs.clone()
     }
 
     /// The next feature, or the document itself if it is one or a geometry.
@@ -143,12 +152,30 @@ impl DocumentReader {
             self.has_element = false;
             return Ok(None);
         }
-        let value = self.value()?;
-        if self.members.contains_key(&name) || self.foreign.contains_key(&name) {
+        self.peek_token()?;
+        let start = self.offset;
+        let text = self.value_text()?;
+        let value = self.parsed(start, &text)?;
+        if self.names.contains(&name) || self.foreign.contains_key(&name) {
             return Err(self.damaged_at(name_offset, &format!("duplicate member name {}", quoted(&name))));
         }
-        if MEMBERS_USED.contains(&name.as_str()) {
-            self.members.insert(name, value);
+        if name == "crs" {
+            self.crs = DeclaredCrs::from_geojson(&value);
+            self.names.push(name);
+            return Ok(None);
+        }
+        if name == "type" || MEMBERS_TAKEN.contains(&name.as_str()) {
+            if name == "type" {
+                self.kind = value.as_str().map(str::to_string);
+            }
+            drop(value);
+            self.add_own_member(&name, &text);
+            self.names.push(name);
+            if self.own_text.len() > RECORD_BYTES_MAX {
+                return Err(
+                    self.damaged(&format!("the document's own members are longer than {RECORD_BYTES_MAX} bytes"))
+                );
+            }
             return Ok(None);
         }
         self.foreign_name_bytes += name.len();
@@ -157,6 +184,15 @@ impl DocumentReader {
         }
         self.foreign.insert(name, JsonValue::Null);
         Ok(None)
+    }
+
+    /// Adds a member to the record that the document is, if it is one.
+    fn add_own_member(&mut self, name: &str, text: &[u8]) {
+        if self.own_text.len() > 1 {
+            self.own_text.push(b',');
+        }
+        self.own_text.extend_from_slice(format!("{}:", JsonValue::from(name)).as_bytes());
+        self.own_text.extend_from_slice(text);
     }
 
     fn too_many_members(&self, offset: u64) -> FormatError {
@@ -215,12 +251,12 @@ impl DocumentReader {
         if self.peek_token()?.is_some() {
             return Err(self.damaged("there is more after the end of the JSON value"));
         }
-        let kind = match self.members.get("type") {
-            None => {
-                return Err(self.damaged("the object has no member \"type\": this is not GeoJSON"));
+        let kind = match self.kind.take() {
+            Some(kind) => kind,
+            None if self.names.iter().any(|name| name == "type") => {
+                return Err(self.damaged("the member \"type\" must be a string"));
             }
-            Some(JsonValue::String(kind)) => kind.clone(),
-            Some(_) => return Err(self.damaged("the member \"type\" must be a string")),
+            None => return Err(self.damaged("the object has no member \"type\": this is not GeoJSON")),
         };
         match kind.as_str() {
             "FeatureCollection" if self.has_features => Ok(None),
@@ -234,25 +270,27 @@ impl DocumentReader {
         }
     }
 
-    /// The document as the one record that it is.
-    fn own_record(&self) -> RecordText {
-        let mut members = self.members.clone();
-        members.shift_remove("crs");
+    /// The document as the one record that it is. As such it has the bounds of every record, whatever its
+    /// members are by themselves.
+    fn own_record(&mut self) -> RecordText {
         // By their names alone, as no column takes them.
-        members.extend(self.foreign.clone());
-        RecordText {
-            line: 1,
-            offset: 0,
-            must_be_feature: false,
-            bytes: JsonValue::Object(members).to_string().into_bytes(),
+        for name in std::mem::take(&mut self.foreign).keys() {
+            self.add_own_member(name, b"null");
         }
+        self.own_text.push(b'}');
+        RecordText { line: 1, offset: 0, must_be_feature: false, bytes: std::mem::take(&mut self.own_text) }
+    }
+
+    /// A value that starts at the byte `start`, from its text.
+    fn parsed(&self, start: u64, text: &[u8]) -> Result<JsonValue, FormatError> {
+        parse_strict(text).map_err(|error| self.parse_error(start, &error))
     }
 
     fn value(&mut self) -> Result<JsonValue, FormatError> {
         self.peek_token()?;
         let start = self.offset;
         let text = self.value_text()?;
-        parse_strict(&text).map_err(|error| self.parse_error(start, &error))
+        self.parsed(start, &text)
     }
 
     fn parse_error(&self, start: u64, error: &JsonError) -> FormatError {
