@@ -1,9 +1,11 @@
-//! Numbers as text. What is not plainly a number stays text: codes with
-//! leading zeros, numbers with a plus sign or with thousands separators.
+//! Numbers as text. Nobody having said that a column holds numbers, what is not
+//! plainly one stays text: codes with leading zeros, and what has a plus sign.
+//! Where numbers are known to be meant, these are numbers. Thousands separators
+//! are in no number.
 
 use std::borrow::Cow;
 
-use terrane_literal::exact_integer;
+use terrane_literal::{exact_float, exact_integer};
 
 /// What a text is, as a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,7 +13,7 @@ pub(crate) enum NumberClass {
     /// An integer that fits int64, be it written with a fraction of zeros or an exponent.
     Integer(i64),
     /// A positive integer that only uint64 holds.
-    IntegerBeyondI64,
+    IntegerBeyondI64(u64),
     /// A number with a fraction or an exponent (also one that overflows).
     Float,
     /// `NaN`, `inf`, `Infinity`.
@@ -52,8 +54,8 @@ fn float(text: &str, decimal_comma: bool) -> Option<f64> {
 fn classify_integer(text: &str, is_negative: bool) -> NumberClass {
     if let Ok(value) = text.parse() {
         NumberClass::Integer(value)
-    } else if !is_negative && text.parse::<u64>().is_ok() {
-        NumberClass::IntegerBeyondI64
+    } else if let Some(value) = text.parse().ok().filter(|_| !is_negative) {
+        NumberClass::IntegerBeyondI64(value)
     } else {
         // Longer than any integer type: an identifier, kept as text.
         NumberClass::None
@@ -98,22 +100,51 @@ fn is_non_finite(text: &str) -> bool {
     ["nan", "inf", "infinity"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// The integer that `text` stands for; `None` if it is none or does not fit.
-pub(crate) fn parse_integer(text: &str, decimal_comma: bool) -> Option<i64> {
-    // Where integers are known to be meant, also codes such as 007 are.
-    text.parse().ok().or_else(|| match classify(text, decimal_comma) {
-        NumberClass::Integer(value) => Some(value),
-        _ => None,
-    })
+/// `text` without a plus sign and leading zeros, where it is a number that has them.
+fn plain(text: &str) -> Cow<'_, str> {
+    let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
+        (Some(digits), _) => ("-", digits),
+        (None, Some(digits)) if digits.starts_with(|first: char| first.is_ascii_digit() || ".,".contains(first)) => {
+            ("", digits)
+        }
+        _ => ("", text),
+    };
+    let zeros = digits.bytes().take_while(|byte| *byte == b'0').count();
+    // One zero stays before anything but a digit.
+    let is_before_digit = digits.as_bytes().get(zeros).is_some_and(u8::is_ascii_digit);
+    let digits = &digits[if is_before_digit { zeros } else { zeros.saturating_sub(1) }..];
+    match sign {
+        "-" if digits.len() + 1 < text.len() => Cow::Owned(format!("-{digits}")),
+        "-" => Cow::Borrowed(text),
+        _ => Cow::Borrowed(digits),
+    }
 }
 
-/// The float that `text` stands for; `None` if it is no number or overflows.
-pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
-    match classify(text, decimal_comma) {
-        NumberClass::None => None,
-        NumberClass::NonFinite => text.parse().ok(),
-        _ => float(text, decimal_comma),
+/// The integer that `text` stands for where numbers are known to be meant; `None` if it is none or does not fit.
+pub(crate) fn parse_integer(text: &str, decimal_comma: bool) -> Option<i64> {
+    match classify(&plain(text), decimal_comma) {
+        NumberClass::Integer(value) => Some(value),
+        _ => None,
     }
+}
+
+/// The float that is nearest to what `text` stands for where numbers are known to be meant; `None` if it is no number
+/// or overflows.
+pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
+    let text = plain(text);
+    match classify(&text, decimal_comma) {
+        NumberClass::None if !is_too_large(&text) => None,
+        NumberClass::NonFinite => text.parse().ok(),
+        _ => float(&text, decimal_comma),
+    }
+}
+
+/// Whether `text` is written as an integer that no float64 is.
+pub(crate) fn is_inexact_integer(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text).as_bytes();
+    let is_integer = !digits.is_empty() && count_digits(digits) == digits.len();
+    // Of those that are longer than 128 bits it is not known.
+    is_integer && text.parse().ok().and_then(|integer: i128| exact_float(integer)).is_none()
 }
 
 #[cfg(test)]
@@ -127,7 +158,7 @@ mod tests {
             ("0", Integer(0)),
             ("-12", Integer(-12)),
             ("9223372036854775807", Integer(i64::MAX)),
-            ("9223372036854775808", IntegerBeyondI64),
+            ("9223372036854775808", IntegerBeyondI64(1 << 63)),
             ("-9223372036854775809", None),
             ("123456789012345678901234", None),
             ("07001", None),
@@ -165,12 +196,29 @@ mod tests {
 
     #[test]
     fn integers_are_read_however_they_are_written() {
-        for (text, integer) in
-            [("5", Some(5)), ("5.0", Some(5)), ("007", Some(7)), ("+5", Some(5)), ("-3e3", Some(-3000))]
-        {
+        for (text, integer) in [
+            ("5", Some(5)),
+            ("5.0", Some(5)),
+            ("007", Some(7)),
+            ("007.0", Some(7)),
+            ("+5", Some(5)),
+            ("-007", Some(-7)),
+            ("+0", Some(0)),
+            ("-0", Some(0)),
+            ("-00", Some(0)),
+            ("-3e3", Some(-3000)),
+            ("+03e3", Some(3000)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-009223372036854775808", Some(i64::MIN)),
+        ] {
             assert_eq!(parse_integer(text, false), integer, "{text}");
+            assert_eq!(parse_float(text, false), integer.map(|integer| integer as f64), "{text}");
         }
-        for text in ["5.5", "1e20", "007.0", "", "nan", "9223372036854775808"] {
+        for text in ["", "+", "-", "+-5", "-+5", "++5", "--5", "0x10", "1_000", "+nano", "."] {
+            assert_eq!(parse_integer(text, false), Option::None, "{text}");
+            assert_eq!(parse_float(text, false), Option::None, "{text}");
+        }
+        for text in ["5.5", "1e20", "nan", "9223372036854775808"] {
             assert_eq!(parse_integer(text, false), Option::None, "{text}");
         }
     }
@@ -180,6 +228,33 @@ mod tests {
         assert_eq!(parse_float("1e999", false), Option::None);
         assert_eq!(parse_float("-12,5", true), Some(-12.5));
         assert_eq!(parse_float("1e-400", false), Some(0.0));
-        assert_eq!(parse_float("07", false), Option::None);
+        assert_eq!(parse_float(&"9".repeat(400), false), Option::None);
+    }
+
+    #[test]
+    fn floats_are_read_with_signs_and_zeros_and_however_many_digits() {
+        for (text, value) in [
+            ("+59.250", 59.25),
+            ("-008.667", -8.667),
+            ("00.5", 0.5),
+            ("+.5", 0.5),
+            ("-00", -0.0),
+            ("100000000000000000000", 1e20),
+            ("-123456789012345678901234567890123456789012", -1.234_567_890_123_456_8e41),
+        ] {
+            assert_eq!(parse_float(text, false).map(f64::to_bits), Some(f64::to_bits(value)), "{text}");
+        }
+        assert_eq!(parse_float("+012,5", true), Some(12.5));
+        for (integer, is_inexact) in [
+            ("9007199254740993", true),
+            ("+09007199254740993", true),
+            ("100000000000000000000", false),
+            ("-9007199254740992", false),
+            ("9007199254740993.0", false),
+            ("", false),
+            ("-", false),
+        ] {
+            assert_eq!(is_inexact_integer(integer), is_inexact, "{integer}");
+        }
     }
 }

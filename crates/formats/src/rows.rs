@@ -123,9 +123,7 @@ fn typed_scalar(text: &str, role: Role, decimal_comma: bool) -> Result<Scalar<'_
         }
         ColumnType::Float64 => match number::parse_float(text, decimal_comma) {
             Some(value) if role == Role::Coordinate => Some(value).filter(|value| value.is_finite()),
-            Some(_) if text.parse().is_ok_and(|integer: i128| exact_float(integer).is_none()) => {
-                return Err(inexact(text));
-            }
+            Some(_) if number::is_inexact_integer(text) => return Err(inexact(text)),
             value => value,
         }
         .map(Scalar::Float64),

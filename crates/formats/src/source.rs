@@ -83,9 +83,7 @@ impl ReadOptions {
     /// The type that a column must have once its values have been seen.
     pub(crate) fn column_type_for(&self, name: &str, observed: &Observed) -> Option<ColumnType> {
         match self.column_type(name) {
-            Some(ColumnType::Int64)
-                if observed.has_fractions() && self.widening.iter().any(|column| column == name) =>
-            {
+            Some(ColumnType::Int64) if observed.has_floats() && self.widening.iter().any(|column| column == name) => {
                 Some(ColumnType::Float64)
             }
             other => other,

@@ -109,12 +109,16 @@ pub(crate) struct Observed {
     booleans: u64,
     integers: u64,
     integers_beyond_i64: u64,
+    /// Integers beyond int64 that are float64s.
+    exact_beyond_i64: u64,
     floats: u64,
     non_finite: u64,
     dates: u64,
     timestamps: u64,
     timestamps_utc: u64,
     texts: u64,
+    /// Texts that are numbers where numbers are known to be meant.
+    codes: u64,
     nested: u64,
     has_negative: bool,
     has_inexact_integer: bool,
@@ -142,10 +146,10 @@ impl Observed {
     pub(crate) fn text(&mut self, row: u64, text: &str, decimal_comma: bool) {
         match number::classify(text, decimal_comma) {
             NumberClass::Integer(value) => self.integer(value < 0, value.unsigned_abs()),
-            NumberClass::IntegerBeyondI64 => self.integers_beyond_i64 += 1,
+            NumberClass::IntegerBeyondI64(value) => self.beyond_i64(value),
             NumberClass::Float => self.floats += 1,
             NumberClass::NonFinite => self.non_finite += 1,
-            NumberClass::None => self.not_a_number(row, text),
+            NumberClass::None => self.not_a_number(row, text, decimal_comma),
         }
     }
 
@@ -155,7 +159,12 @@ impl Observed {
         self.has_inexact_integer |= exact_float(magnitude).is_none();
     }
 
-    fn not_a_number(&mut self, row: u64, text: &str) {
+    fn beyond_i64(&mut self, value: u64) {
+        self.integers_beyond_i64 += 1;
+        self.exact_beyond_i64 += u64::from(exact_float(value).is_some());
+    }
+
+    fn not_a_number(&mut self, row: u64, text: &str, decimal_comma: bool) {
         if parse_boolean(text).is_some() {
             self.booleans += 1;
         } else if parse_date(text).is_ok() {
@@ -168,7 +177,10 @@ impl Observed {
                 self.timestamps += 1;
             }
         } else {
-            self.near_misses += u64::from(number::is_too_large(text) || looks_like_date(text));
+            let is_too_large = number::is_too_large(text);
+            self.near_misses += u64::from(is_too_large || looks_like_date(text));
+            self.exact_beyond_i64 += u64::from(is_too_large && !number::is_inexact_integer(text));
+            self.codes += u64::from(number::parse_float(text, decimal_comma).is_some());
             self.free_text(row, text);
         }
     }
@@ -194,8 +206,8 @@ impl Observed {
             Value::Number(number) => {
                 if let Some(value) = json_integer(number) {
                     self.integer(value < 0, value.unsigned_abs());
-                } else if number.is_u64() {
-                    self.integers_beyond_i64 += 1;
+                } else if let Some(value) = number.as_u64() {
+                    self.beyond_i64(value);
                 } else {
                     self.floats += 1;
                 }
@@ -214,9 +226,9 @@ impl Observed {
         }
     }
 
-    /// Whether there are numbers that only a float holds.
-    pub(crate) fn has_fractions(&self) -> bool {
-        self.floats > 0
+    /// Whether there are numbers that a float64 holds and no int64.
+    pub(crate) fn has_floats(&self) -> bool {
+        self.floats + self.exact_beyond_i64 > 0
     }
 
     fn numbers(&self) -> u64 {
@@ -230,7 +242,7 @@ impl Observed {
     /// Whether a column with the name of a coordinate is one: it has no more
     /// values that are not numbers than values that are.
     pub(crate) fn looks_like_coordinate(&self) -> bool {
-        self.texts + self.others() <= self.numbers() + self.non_finite
+        self.texts - self.codes + self.others() <= self.numbers() + self.non_finite + self.codes
     }
 
     /// Whether a column with the name of a geometry holds WKT, WKB or GeoJSON,

@@ -159,6 +159,33 @@ fn bad_coordinates_are_refused_rows_not_a_text_column() {
 }
 
 #[test]
+fn numbers_with_signs_and_zeros_are_taken_where_numbers_are_meant() {
+    let text = "code,north,east,lon,lat\n007,+59.250,-008.667,+001.5,-00\n+08,-09,100000000000000000000,08,+5\n";
+    let file = TestFile::new("a.csv", text);
+    let guessed = read(&file.path, &ReadOptions::default()).expect("valid");
+    assert_eq!(columns(&guessed), ["code: Utf8", "north: Utf8", "east: Utf8", "lon: Float64", "lat: Float64"]);
+    assert_eq!(floats(&guessed, "lon"), [Some(1.5), Some(8.0)]);
+    assert_eq!(floats(&guessed, "lat"), [Some(0.0), Some(5.0)]);
+    let flags = ReadOptions { x: Some("east".into()), y: Some("north".into()), planar: true, ..ReadOptions::default() };
+    let named = read(&file.path, &flags).expect("valid");
+    assert_eq!(
+        (floats(&named, "east"), floats(&named, "north")),
+        (vec![Some(-8.667), Some(1e20)], vec![Some(59.25), Some(-9.0)])
+    );
+    // The types of a dataset, of integers as of floats.
+    let types = [("code", ColumnType::Int64), ("north", ColumnType::Float64), ("east", ColumnType::Float64)];
+    let options = ReadOptions {
+        column_types: types.map(|(name, kind)| (name.to_string(), kind)).to_vec(),
+        ..ReadOptions::default()
+    };
+    let typed = read(&file.path, &options).expect("valid");
+    assert_eq!(typed.rejected, []);
+    let codes = typed.batch.column_by_name("code").expect("the column").as_primitive::<Int64Type>();
+    assert_eq!(codes.values(), &[7, 8]);
+    assert_eq!(floats(&typed, "east"), [Some(-8.667), Some(1e20)]);
+}
+
+#[test]
 fn wkt_and_hexadecimal_wkb_columns_become_geometry() {
     let whole = read_text(
         "a.csv",

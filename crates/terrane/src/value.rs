@@ -141,7 +141,7 @@ impl Value {
             (Json::Null, _) => Ok(Self::Null),
             (Json::Bool(value), ColumnType::Bool) => Ok(Self::Bool(*value)),
             (Json::Number(number), ColumnType::Int64) => {
-                json_integer(number).map(Self::Int).ok_or_else(|| refuse("it has a fraction or more than 64 bits"))
+                json_integer(number).map(Self::Int).ok_or_else(|| refuse(no_integer(number)))
             }
             (Json::Number(number), ColumnType::Float64) => {
                 if number.as_i128().is_some_and(|integer| exact_float(integer).is_none()) {
@@ -178,6 +178,18 @@ pub fn parse_timestamp(text: &str, utc: bool) -> Result<i64, ValueError> {
         false => Ok(read.microseconds),
     });
     read.map_err(|reason| ValueError::new(format_args!("{text:?}"), "a timestamp", reason))
+}
+
+/// Why a number is not taken for an integer.
+fn no_integer(number: &serde_json::Number) -> &'static str {
+    const INT64_END: f64 = (1_u64 << 63) as f64;
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) if float.fract() != 0.0 => "it has a fraction",
+        Some(float) if float.abs() < INT64_END => {
+            "so large a number with a point or an exponent may be a rounded one; write it without"
+        }
+        _ => "it is beyond the range of int64",
+    }
 }
 
 /// Why an integer is not taken for a float.

@@ -26,7 +26,7 @@ pub struct Row {
     pub values: Vec<(String, Value)>,
     /// Attributes that the dataset lacks.
     pub added: Vec<Column>,
-    /// Attributes of integers of which this record has a fraction.
+    /// Attributes of integers of which this record has a number that is no int64.
     pub widened: Vec<String>,
     /// What its writer should know about how values were read, with the attribute.
     pub notices: Vec<(String, &'static str)>,
@@ -101,14 +101,16 @@ impl Row {
         let value = match (column_type, json) {
             (ColumnType::Utf8, Json::String(text)) => Value::Utf8(text),
             (ColumnType::Utf8, nested @ (Json::Array(_) | Json::Object(_))) => Value::Utf8(nested.to_string()),
-            (ColumnType::Int64, json @ Json::Number(_)) if json.is_f64() => {
-                match Value::from_json(&json, ColumnType::Int64) {
-                    // A fraction of nothing but zeros is none.
-                    Ok(value) => value,
-                    Err(_) => {
+            (ColumnType::Int64, json @ Json::Number(_)) if json.is_f64() || schema.column(name).is_some() => {
+                // A fraction of nothing but zeros is none.
+                let integer = Value::from_json(&json, ColumnType::Int64);
+                match (integer, Value::from_json(&json, ColumnType::Float64)) {
+                    (Ok(value), _) => value,
+                    (Err(_), Ok(value)) => {
                         self.widened.push(name.to_owned());
-                        Value::from_json(&json, ColumnType::Float64).map_err(|error| error.to_string())?
+                        value
                     }
+                    (Err(error), Err(_)) => return Err(error.to_string()),
                 }
             }
             (_, json) => {

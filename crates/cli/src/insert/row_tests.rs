@@ -50,6 +50,19 @@ fn unknown_members_become_columns_and_fractions_widen() {
 }
 
 #[test]
+fn a_number_that_is_no_int64_widens_a_column_if_it_is_a_float64() {
+    for (number, value) in [("9223372036854775808", 9_223_372_036_854_775_808.0), ("1e300", 1e300), ("-0.5", -0.5)] {
+        let row = converted(&format!(r#"{{"id":7,"n":{number}}}"#), &points()).expect("valid");
+        assert_eq!(
+            (row.widened.as_slice(), row.values),
+            (&["n".to_string()][..], vec![("n".into(), Value::Float(value))])
+        );
+    }
+    let row = converted(r#"{"id":7,"n":9223372036854775807}"#, &points()).expect("valid");
+    assert!(row.widened.is_empty(), "{row:?}");
+}
+
+#[test]
 fn coordinates_and_geometries_are_taken_for_each_other() {
     let feature = r#"{"type":"Feature","id":1,"properties":{},"geometry":{"type":"Point","coordinates":[3,4]}}"#;
     let coordinates = r#"{"id":1,"lon":3,"lat":4}"#;
@@ -73,7 +86,7 @@ fn what_does_not_fit_is_refused_with_its_column() {
         (r#"{"id":1,"lon":"1","lat":2}"#, "\"lon\""),
         (r#"{"id":1,"lon":1,"lat":95}"#, "95"),
         (r#"{"id":1,"lon":1,"lat":2,"n":"three"}"#, "\"n\""),
-        (r#"{"id":1,"lon":1,"lat":2,"n":9223372036854775808}"#, "\"n\""),
+        (r#"{"id":1,"lon":1,"lat":2,"n":9223372036854775809}"#, "beyond the range of int64"),
         (r#"{"id":1,"lon":1,"lat":2,"at":"yesterday"}"#, "\"at\""),
         (r#"{"id":1,"lon":1,"lat":2,"big":9223372036854775808}"#, "\"big\""),
         (r#"{"id":1,"geometry":{"type":"LineString","coordinates":[[0,0],[1,1]]}}"#, "two-dimensional points"),

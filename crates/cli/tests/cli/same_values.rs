@@ -30,6 +30,7 @@ fn a_value_is_taken_alike_by_insert_and_import() {
         ("whole", json!(5.0), Some(json!(5))),
         ("whole", json!(-3e3), Some(json!(-3000))),
         ("whole", json!("5"), None),
+        ("whole", json!(9_223_372_036_854_775_809_u64), None),
         ("text", json!("5"), Some(json!("5"))),
         ("text", json!({"a": 5}), Some(json!("{\"a\":5}"))),
         ("text", json!(5), None),
@@ -52,6 +53,24 @@ fn a_value_is_taken_alike_by_insert_and_import() {
             assert_eq!(row.map(|row| &row[column]), stored.as_ref(), "{value} in {column:?}, key {key}");
         }
     }
+}
+
+#[test]
+fn an_integer_beyond_int64_that_a_float64_is_widens_a_column_alike() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let line = |id: usize, n: &str| format!("{{\"id\":{id},\"lon\":0,\"lat\":0,\"n\":{n}}}\n");
+    for dataset in ["inserted", "ndjson", "csv"] {
+        insert(&store, dataset, line(0, "7"), &[]).exits(0);
+    }
+    insert(&store, "inserted", line(1, "9223372036854775808"), &[]).exits(0);
+    let ndjson = sandbox.write("n.ndjson", line(1, "9223372036854775808"));
+    let csv = sandbox.write("n.csv", "id,lon,lat,n\n1,0,0,9223372036854775808\n2,0,0,100000000000000000000\n");
+    for (dataset, file) in [("ndjson", &ndjson), ("csv", &csv)] {
+        import(&store, dataset, file, &[]).exits(0).says("column \"n\" becomes float64");
+        assert_eq!(rows(&store, dataset, "id")[..2], rows(&store, "inserted", "id"), "{dataset}");
+    }
+    assert_eq!(rows(&store, "csv", "id")[2]["n"], json!(1e20));
 }
 
 #[test]
