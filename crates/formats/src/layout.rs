@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use crate::error::FormatError;
-use crate::guess::detect_coordinates_by_name;
-use crate::rows::{ColumnPlan, Role};
+use crate::guess::{detect_coordinates_by_name, detect_key};
+use crate::rows::{ColumnPlan, Role, schema_of};
 use crate::source::{GeometryColumns, ReadOptions};
-use crate::types::Observed;
+use crate::types::{ColumnType, Observed};
 
 /// A column of the file and its values.
 pub(crate) struct ColumnSeen<'a> {
@@ -62,6 +62,21 @@ impl Layout {
             })
             .collect();
         Ok(Layout { columns, geometry, warnings })
+    }
+
+    /// Makes text of integers that only uint64 holds, which loses nothing: no attribute is of that type. The columns are
+    /// complete by now.
+    pub(crate) fn settle_integers(&mut self, options: &ReadOptions) {
+        let key = options.key.clone().or_else(|| detect_key(&schema_of(&self.columns)));
+        for ColumnPlan { name, role } in &mut self.columns {
+            let is_found = *role == Role::Value(ColumnType::UInt64) && options.column_type(name).is_none();
+            if is_found && key.as_ref() != Some(name) {
+                *role = Role::Text;
+                self.warnings.push(format!(
+                    "column {name:?} is text because it has integers beyond int64, which as numbers are taken for keys only"
+                ));
+            }
+        }
     }
 }
 

@@ -58,6 +58,9 @@ pub struct ReadOptions {
     /// Where records carry a geometry beside their columns (GeoJSON, NDJSON) and no column is called `x` or `y`:
     /// the coordinates are those of that geometry, which must be a point of two dimensions.
     pub own_points: bool,
+    /// The column that holds the key, an empty name for none; guessed if not given. In text formats only the key may
+    /// be of uint64.
+    pub key: Option<String>,
     /// Coordinates stay in the file's own reference system.
     pub planar: bool,
     /// Types that columns of text formats must have, by name: those of the

@@ -303,10 +303,22 @@ fn a_large_window_of_compressed_text_is_refused_where_memory_is_small() {
 
 #[test]
 fn integers_beyond_int64_keep_their_digits() {
-    let whole =
-        read_text("a.csv", "u,s,t\n18446744073709551615,-1,123456789012345678901234\n1,18446744073709551615,1\n")
-            .expect("valid");
-    assert_eq!(columns(&whole), ["u: UInt64", "s: Utf8", "t: Utf8"]);
+    let text = "id,s,t,cell\n18446744073709551615,-1,123456789012345678901234,9223372036854775808\n\
+                1,18446744073709551615,1,7\n2,0,0,18446744073709551615\n";
+    let file = TestFile::new("a.csv", text);
+    let with_key = |key: Option<&str>| ReadOptions { key: key.map(str::to_string), ..ReadOptions::default() };
+    for (key, id, cell) in [(None, "UInt64", "Utf8"), (Some("cell"), "Utf8", "UInt64"), (Some(""), "Utf8", "Utf8")] {
+        let whole = read(&file.path, &with_key(key)).expect("valid");
+        let wanted = [format!("id: {id}"), "s: Utf8".into(), "t: Utf8".into(), format!("cell: {cell}")];
+        assert_eq!(columns(&whole), wanted);
+        let told = |name: &str| {
+            whole.source.warnings.iter().any(|warning| warning.contains(name) && warning.contains("beyond int64"))
+        };
+        assert_eq!((told("\"id\""), told("\"cell\"")), (id == "Utf8", cell == "Utf8"), "{:?}", whole.source.warnings);
+        if cell == "Utf8" {
+            assert_eq!(texts(&whole, "cell"), some(&["9223372036854775808", "7", "18446744073709551615"]));
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,21 @@ fn a_geometry_member_may_be_geojson_or_wkt() {
 }
 
 #[test]
+fn integers_that_only_uint64_holds_are_text_unless_they_are_keys() {
+    let whole =
+        read_text("a.ndjson", "{\"id\":18446744073709551615,\"cell\":9223372036854775808}\n{\"id\":1,\"cell\":2}\n")
+            .expect("valid");
+    assert_eq!(columns(&whole), ["id: UInt64", "cell: Utf8"]);
+    assert_eq!(texts(&whole, "cell"), [Some("9223372036854775808".to_string()), Some("2".to_string())]);
+    let numbered = format!(r#"{{"type":"Feature","id":18446744073709551615,"properties":{{}},"geometry":{POINT}}}"#);
+    let file = TestFile::new("a.geojsonl", numbered);
+    for (key, wanted) in [(None, "id: UInt64"), (Some(String::new()), "id: Utf8")] {
+        let whole = read(&file.path, &ReadOptions { key, ..ReadOptions::default() }).expect("valid");
+        assert_eq!(columns(&whole)[0], wanted);
+    }
+}
+
+#[test]
 fn a_member_with_the_name_of_a_geometry_may_be_geojson_or_its_text() {
     let text = POINT.replace('"', "\\\"");
     for name in ["geometry", "geom"] {

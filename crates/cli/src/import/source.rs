@@ -27,6 +27,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         geometry: arguments.geometry.clone(),
         x: arguments.lon.clone(),
         y: arguments.lat.clone(),
+        key: arguments.key.clone(),
         planar: arguments.planar,
         header: if arguments.no_header { Header::Absent } else { Header::Present },
         decimal_comma: arguments.decimal_comma.then_some(true),

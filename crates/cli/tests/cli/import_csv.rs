@@ -149,3 +149,15 @@ fn decimal_commas_are_read_where_the_flag_says_so() {
     let found = rows(&sandbox.store(), "d", "id");
     assert_eq!((&found[1]["lon"], &found[1]["version"]), (&json!(10.5), &json!("1.6")));
 }
+
+#[test]
+fn integers_beyond_int64_become_text_and_keys_of_uint64() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("cells.csv", "name,cell,lon,lat\na,9223372036854775808,1,1\nb,7,2,2\n");
+    import(&sandbox.store(), "numbered", &file, &[]).exits(0).says("column \"cell\" is text");
+    let cells: Vec<_> = rows(&sandbox.store(), "numbered", "key").iter().map(|row| row["cell"].to_string()).collect();
+    assert_eq!(cells, ["\"9223372036854775808\"", "\"7\""]);
+    import(&sandbox.store(), "keyed", &file, &["--key", "cell"]).exits(0);
+    let keys: Vec<_> = rows(&sandbox.store(), "keyed", "name").iter().map(|row| row["cell"].to_string()).collect();
+    assert_eq!(keys, ["9223372036854775808", "7"]);
+}

@@ -36,7 +36,8 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     }
     let seen: Vec<ColumnSeen<'_>> =
         names.iter().zip(&observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
-    let layout = Layout::new(&input.path, &seen, options, false)?;
+    let mut layout = Layout::new(&input.path, &seen, options, false)?;
+    layout.settle_integers(options);
     warnings.extend(layout.warnings);
     if dialect.decimal_comma {
         warnings.push("numbers are read with a decimal comma".to_string());

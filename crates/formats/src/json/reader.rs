@@ -222,6 +222,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         layout.columns.push(ColumnPlan { name, role: Role::Geometry });
         origins.push(Origin::Geometry);
     }
+    layout.settle_integers(options);
     if !survey.foreign.is_empty() {
         layout.warnings.push(survey.foreign.to_string());
     }
