@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::error::FormatError;
+use crate::error::{FormatError, Location};
 use crate::guess::{detect_coordinates_by_name, detect_key};
 use crate::rows::{ColumnPlan, Role, schema_of};
 use crate::source::{GeometryColumns, ReadOptions};
@@ -119,7 +119,16 @@ pub(crate) fn named_geometry(
         }
         const NAMES_SHOWN_MAX: usize = 40;
         let shown: Vec<&str> = names.iter().take(NAMES_SHOWN_MAX).copied().collect();
-        Err(FormatError::usage(path, format!("there is no column {name:?}; the columns are {}", shown.join(", "))))
+        let shown = shown.join(", ");
+        Err(match options.of_dataset {
+            true => FormatError::refused(
+                path,
+                Location::File,
+                format!("there is no column {name:?}, where the dataset has its geometry; the columns are {shown}"),
+                "give the file a column of that name",
+            ),
+            false => FormatError::usage(path, format!("there is no column {name:?}; the columns are {shown}")),
+        })
     };
     match (&options.geometry, &options.x, &options.y) {
         (Some(name), None, None) => {

@@ -61,6 +61,9 @@ pub struct ReadOptions {
     /// The column that holds the key, an empty name for none; guessed if not given. In text formats only the key may
     /// be of uint64.
     pub key: Option<String>,
+    /// Whether the columns of the geometry that are named here are those of the dataset that rows are added to, and
+    /// nobody's demand: a file that lacks one is refused.
+    pub of_dataset: bool,
     /// Coordinates stay in the file's own reference system.
     pub planar: bool,
     /// Types that columns of text formats must have, by name: those of the

@@ -37,6 +37,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         return options;
     };
     options.planar = schema.system == CoordinateSystem::Planar;
+    options.of_dataset = options.geometry.is_none() && options.x.is_none();
     match &schema.geometry {
         GeometryColumn::Point { x, y } => {
             (options.x, options.y) = (Some(x.clone()), Some(y.clone()));

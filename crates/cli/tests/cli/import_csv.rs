@@ -161,3 +161,22 @@ fn integers_beyond_int64_become_text_and_keys_of_uint64() {
     let keys: Vec<_> = rows(&sandbox.store(), "keyed", "name").iter().map(|row| row["cell"].to_string()).collect();
     assert_eq!(keys, ["9223372036854775808", "7"]);
 }
+
+#[test]
+fn a_file_without_the_columns_of_the_datasets_geometry_is_refused_and_only_flags_are_usage() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "points", &sandbox.write("points.csv", "id,lon,lat\n1,1,1\n"), &[]).exits(0);
+    import(&store, "shapes", &sandbox.write("shapes.csv", "id,wkt\n1,POINT (1 1)\n"), &[]).exits(0);
+    let csv = sandbox.write("bare.csv", "id\n2\n");
+    let ndjson = sandbox.write("bare.ndjson", "{\"id\":2}\n");
+    for file in [&csv, &ndjson] {
+        import(&store, "points", file, &[]).exits(5).says("no column \"lon\", where the dataset has its geometry");
+        import(&store, "shapes", file, &[]).exits(5).says("no column \"wkt\", where the dataset has its geometry");
+        import(&store, "points", file, &["--lon", "lon", "--lat", "lat"]).exits(2).says("no column \"lon\"");
+        import(&store, "shapes", file, &["--geometry", "wkt"]).exits(2).says("no column \"wkt\"");
+        import(&store, "new", file, &["--geometry", "wkt"]).exits(2).says("no column \"wkt\"");
+    }
+    let rides = sample("sf_cab_rides.parquet");
+    import(&store, "points", &rides, &[]).exits(5).says("where the dataset has its geometry");
+}
