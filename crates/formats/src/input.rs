@@ -31,12 +31,17 @@ impl Compression {
     fn of(head: &[u8]) -> Compression {
         if head.starts_with(&[0x1f, 0x8b]) {
             Compression::Gzip
-        } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || is_skippable_frame(head) {
             Compression::Zstd
         } else {
             Compression::None
         }
     }
+}
+
+/// Whether a Zstandard file begins with a frame of no content (RFC 8878, section 3.1.2).
+fn is_skippable_frame(head: &[u8]) -> bool {
+    matches!(head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
 /// A file that text is read from, as often as needed.

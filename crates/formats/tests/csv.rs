@@ -280,6 +280,21 @@ fn compressed_files_read_the_same_and_cut_ones_fail() {
     }
 }
 
+/// Such frames hold what other programs keep there, and no content.
+#[test]
+fn zstandard_files_may_begin_with_a_frame_that_is_skipped() {
+    let content = zstd::encode_all("id,name\n1,a\n".as_bytes(), 3).expect("a vector takes everything");
+    for magic in [0x184d_2a50_u32, 0x184d_2a5f] {
+        let skipped = [&magic.to_le_bytes()[..], &5_u32.to_le_bytes(), b"later"].concat();
+        for (name, bytes) in
+            [("a.csv.zst", [&skipped[..], &content].concat()), ("a.csv", [&skipped[..], &skipped, &content].concat())]
+        {
+            assert_eq!(texts(&read_text(name, bytes).expect(name), "name"), some(&["a"]), "{name}");
+        }
+    }
+    assert!(read_text("a.csv", [&0x184d_2a60_u32.to_le_bytes()[..], b"\0\0\0\0", &content].concat()).is_err());
+}
+
 /// The decoder allocates the window that the file asks for.
 #[test]
 fn a_large_window_of_compressed_text_is_refused_where_memory_is_small() {
