@@ -182,14 +182,16 @@ fn detect_text(input: &Input, head: &[u8], name: &str) -> Result<Format, FormatE
         }
         _ => return Ok(Format::Csv),
     }
-    match (first, shape_of(text)) {
-        (Some(0x1e), _) => Ok(Format::GeoJsonSeq),
-        (Some(b'['), _) if !is_json_name => Ok(Format::Csv),
-        (Some(b'['), _) => Ok(Format::GeoJson),
-        (_, JsonShape::Lines { features: true }) => Ok(Format::GeoJsonSeq),
-        (_, JsonShape::Lines { features: false }) => Ok(Format::Ndjson),
-        (_, JsonShape::Document { geojson: true }) => Ok(Format::GeoJson),
-        (_, JsonShape::Document { geojson: false }) if name.ends_with(".geojson") => Ok(Format::GeoJson),
-        (_, JsonShape::Document { geojson: false }) => Ok(Format::Ndjson),
+    match first {
+        Some(0x1e) => return Ok(Format::GeoJsonSeq),
+        Some(b'[') => return Ok(if is_json_name { Format::GeoJson } else { Format::Csv }),
+        _ => {}
     }
+    Ok(match shape_of(input, head)? {
+        JsonShape::Lines { features: true } => Format::GeoJsonSeq,
+        JsonShape::Lines { features: false } => Format::Ndjson,
+        JsonShape::Document { geojson: true } => Format::GeoJson,
+        JsonShape::Document { geojson: false } if name.ends_with(".geojson") => Format::GeoJson,
+        JsonShape::Document { geojson: false } => Format::Ndjson,
+    })
 }

@@ -169,6 +169,37 @@ fn lines_and_separated_records_of_features_are_sequences() {
     }
 }
 
+/// What is looked at of a file's start is shorter than these lines.
+#[test]
+fn lines_are_told_from_documents_however_long_the_first_one_is() {
+    let long = format!(r#"{{"note":"FeatureCollection {{","text":"{}"}}"#, "x".repeat(200 << 10));
+    let features = feature(&long, POINT) + "\r\n\n " + &feature("{}", POINT) + "\n";
+    let plain = long.clone() + &long;
+    let wide = collection(&[feature(&long, POINT), feature("{}", POINT)]);
+    for (name, text, format, rows) in [
+        ("a.json", &features, Format::GeoJsonSeq, 2),
+        ("a.geojson", &features, Format::GeoJsonSeq, 2),
+        ("a.json", &("\u{feff} \n".to_string() + &features), Format::GeoJsonSeq, 2),
+        ("a.json", &(long.clone() + "\n" + &long), Format::Ndjson, 2),
+        ("a.json", &plain, Format::Ndjson, 0),
+        ("a.json", &long, Format::Ndjson, 1),
+        ("a.json", &wide, Format::GeoJson, 2),
+        ("a.geojson", &(wide.clone() + " \n\n"), Format::GeoJson, 2),
+        ("a.json", &feature(&long, POINT), Format::GeoJson, 1),
+    ] {
+        let file = TestFile::new(name, text);
+        assert_eq!(terrane_formats::detect(&file.path).expect("a known format"), format, "{name} {:.40}", text);
+        if rows > 0 {
+            assert_eq!(
+                read(&file.path, &ReadOptions::default()).expect("valid").rows.len(),
+                rows,
+                "{name} {:.40}",
+                text
+            );
+        }
+    }
+}
+
 #[test]
 fn bad_geometries_are_refused_rows_with_reason_and_text() {
     for geometry in [

@@ -370,7 +370,7 @@ impl DocumentReader {
 
 /// Finds the end of a value by its brackets and quotes.
 #[derive(Default)]
-struct ValueScan {
+pub(super) struct ValueScan {
     depth: u32,
     in_string: bool,
     is_escaped: bool,
@@ -379,7 +379,7 @@ struct ValueScan {
 
 impl ValueScan {
     /// How many of `bytes` belong to the value, and whether it ends with them.
-    fn advance(&mut self, bytes: &[u8]) -> (usize, bool) {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (index, &byte) in bytes.iter().enumerate() {
             if self.in_string {
                 match byte {

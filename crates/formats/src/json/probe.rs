@@ -1,9 +1,17 @@
-//! Telling a JSON document from lines of JSON by the start of a file.
+//! Telling a JSON document from lines of JSON, by whether another value follows the first.
 
+use std::borrow::Cow;
+use std::io::{self, BufRead};
+use std::ops::Range;
+
+use super::document::ValueScan;
+use super::reader::RECORD_BYTES_MAX;
 use super::strict::{JsonValue, parse_strict};
+use crate::error::FormatError;
 use crate::geometry::is_geometry_type;
+use crate::input::Input;
 
-/// What the start of a JSON file looks like.
+/// What a JSON file looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JsonShape {
     /// A value, then another one.
@@ -18,55 +26,79 @@ pub(crate) enum JsonShape {
     },
 }
 
-/// Where the JSON value that `text` starts with ends, if it does.
-fn value_end(text: &[u8]) -> Option<usize> {
-    let mut depth = 0_usize;
-    let mut in_string = false;
-    let mut is_escaped = false;
-    for (index, &byte) in text.iter().enumerate() {
-        if in_string {
-            match byte {
-                _ if is_escaped => is_escaped = false,
-                b'\\' => is_escaped = true,
-                b'"' => in_string = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => in_string = true,
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 {
-                    return Some(index + 1);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-/// The shape of a file that starts with `text`, whose first character opens an object.
-pub(crate) fn shape_of(text: &[u8]) -> JsonShape {
-    let text = text.trim_ascii_start();
-    let Some(end) = value_end(text) else {
-        let contains = |word: &[u8]| text.windows(word.len()).any(|window| window == word);
-        let geojson = contains(b"\"FeatureCollection\"")
-            || contains(b"\"features\"")
-            || contains(b"\"Feature\"")
-            || contains(b"\"coordinates\"");
-        return JsonShape::Document { geojson };
+/// The shape of a file whose first character opens an object; `head` is its start.
+///
+/// A value that is longer than a record may be is a document.
+pub(crate) fn shape_of(input: &Input, head: &[u8]) -> Result<JsonShape, FormatError> {
+    let Some(first) = first_value(input)? else {
+        return Ok(JsonShape::Document { geojson: looks_like_geojson(head) });
     };
-    let first = parse_strict(&text[..end]).unwrap_or(JsonValue::Null);
-    let kind = first.get("type").and_then(JsonValue::as_str).unwrap_or("");
-    if text[end..].trim_ascii_start().starts_with(b"{") {
-        return JsonShape::Lines { features: kind == "Feature" };
+    if !first.is_followed && first.range.end > head.len() {
+        return Ok(JsonShape::Document { geojson: looks_like_geojson(head) });
+    }
+    let text = match head.get(first.range.clone()) {
+        Some(text) => Cow::Borrowed(text),
+        None => Cow::Owned(input.head(first.range.end)?.split_off(first.range.start)),
+    };
+    let value = parse_strict(&text).unwrap_or(JsonValue::Null);
+    let kind = value.get("type").and_then(JsonValue::as_str).unwrap_or("");
+    if first.is_followed {
+        return Ok(JsonShape::Lines { features: kind == "Feature" });
     }
     let geojson = match kind {
         "FeatureCollection" | "Feature" => true,
-        kind => is_geometry_type(kind) && first.get("properties").is_none(),
-    } || first.get("features").is_some_and(JsonValue::is_array);
-    JsonShape::Document { geojson }
+        kind => is_geometry_type(kind) && value.get("properties").is_none(),
+    } || value.get("features").is_some_and(JsonValue::is_array);
+    Ok(JsonShape::Document { geojson })
+}
+
+fn looks_like_geojson(head: &[u8]) -> bool {
+    let words = ["\"FeatureCollection\"", "\"features\"", "\"Feature\"", "\"coordinates\""];
+    words.iter().any(|word| head.windows(word.len()).any(|window| window == word.as_bytes()))
+}
+
+/// The first value of a file.
+struct FirstValue {
+    /// Its bytes.
+    range: Range<usize>,
+    /// Whether another object follows.
+    is_followed: bool,
+}
+
+/// Looks for the end of the first value, as far as a record may reach; none of it is kept.
+fn first_value(input: &Input) -> Result<Option<FirstValue>, FormatError> {
+    let mut content = input.content()?;
+    let mut scan = ValueScan::default();
+    let (mut offset, mut start, mut end) = (0, None, None);
+    loop {
+        let available = match content.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(FormatError::reading(&input.path, error)),
+        };
+        if available.is_empty() || offset > start.unwrap_or(0) + RECORD_BYTES_MAX {
+            let range = start.zip(end).map(|(start, end)| start..end);
+            return Ok(range.map(|range| FirstValue { range, is_followed: false }));
+        }
+        let mut bytes = available;
+        if start.is_none() {
+            // The value opens an object; a byte order mark and blanks may come before.
+            let before = bytes.iter().take_while(|byte| **byte != b'{').count();
+            start = (before < bytes.len()).then_some(offset + before);
+            bytes = &bytes[before..];
+        }
+        if end.is_none() {
+            let (count, is_complete) = scan.advance(bytes);
+            end = is_complete.then_some(offset + available.len() - bytes.len() + count);
+            bytes = &bytes[count..];
+        }
+        if let (Some(start), Some(end)) = (start, end)
+            && let Some(next) = bytes.iter().find(|byte| !byte.is_ascii_whitespace())
+        {
+            return Ok(Some(FirstValue { range: start..end, is_followed: *next == b'{' }));
+        }
+        let length = available.len();
+        content.consume(length);
+        offset += length;
+    }
 }
