@@ -22,7 +22,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
         true => count(&snapshot, &schema, &query, arguments.explain)?,
         false => {
             let writer = output::rows_to_stdout(output::row_format(format)?, &schema, place::working_memory(common));
-            Some(print_rows(&snapshot, &query, writer)?)
+            Some(print_rows(&snapshot, &query, writer, messages)?)
         }
     };
     match explanation.filter(|_| arguments.explain) {
@@ -61,13 +61,21 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
     Ok((query, systems))
 }
 
-fn print_rows(snapshot: &Snapshot, query: &Query, mut writer: Box<dyn Writer>) -> Result<Explanation, Failure> {
+fn print_rows(
+    snapshot: &Snapshot,
+    query: &Query,
+    mut writer: Box<dyn Writer>,
+    messages: &Messages,
+) -> Result<Explanation, Failure> {
     let mut rows = snapshot.query(query)?;
     writer.begin(rows.schema())?;
     for batch in rows.by_ref() {
         writer.write(&batch?)?;
     }
     writer.finish()?;
+    if let Some(notice) = writer.notice() {
+        messages.warn(notice);
+    }
     Ok(rows.explanation())
 }
 

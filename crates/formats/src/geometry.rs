@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
+use terrane_space::CoordinateSystem;
 use terrane_space::geometry::{
-    GeometryKind, cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, to_geojson, to_wkt,
+    GeometryKind, cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, summarise, to_geojson, to_wkt,
 };
 
 use crate::crs::{DeclaredCrs, visit_declared};
@@ -218,4 +219,9 @@ pub(crate) fn wkt_of(wkb: &[u8]) -> Result<String, String> {
 /// The GeoJSON geometry of stored WKB, for output.
 pub(crate) fn geojson_of(wkb: &[u8]) -> Result<Value, String> {
     to_geojson(wkb).map_err(|error| error.to_string())
+}
+
+/// Whether stored WKB has an M, which GeoJSON has no place for.
+pub(crate) fn has_measures(wkb: &[u8]) -> bool {
+    summarise(wkb, CoordinateSystem::Planar).is_ok_and(|summary| summary.has_m)
 }

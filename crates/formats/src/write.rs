@@ -124,6 +124,11 @@ pub trait Writer: Send {
     /// # Errors
     /// When the output cannot be written.
     fn finish(&mut self) -> Result<(), WriteError>;
+
+    /// What of the rows written so far the format could not say.
+    fn notice(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A writer of the given format onto `output`.

@@ -132,3 +132,25 @@ fn geojson_of_points_comes_back_into_a_dataset_of_points() {
     let more = sandbox.write("more.geojsonl", format!("{line}\n{}\n", line.replace("LineString", "MultiPoint")));
     import(&other, "d", &more, &[]).exits(5).says("two-dimensional points");
 }
+
+#[test]
+fn measures_that_geojson_has_no_place_for_are_told_of_once() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let csv = "id,wkt\n1,POINT Z (1 2 3)\n2,POINT M (1 2 3)\n3,POINT ZM (1 2 3 4)\n4,\"GEOMETRYCOLLECTION (POINT (1 2), POINT M (3 4 5))\"\n5,POINT (7 8)\n";
+    import(&store, "d", &sandbox.write("d.csv", csv), &[]).exits(0);
+    let notice = "the measures (M) of geometries are left out";
+    let told = |format: &str, place: &str| {
+        let answer = terrane("query", &store, &["d", "--format", format, "--bbox", place]).exits(0);
+        answer.stderr.matches(notice).count()
+    };
+    for format in ["ndjson", "geojson"] {
+        assert_eq!(told(format, "-180,-90,180,90"), 1, "{format}");
+        assert_eq!(told(format, "2,3,4,5"), 1, "a collection, {format}");
+        assert_eq!(told(format, "7,8,7,8"), 0, "{format}");
+    }
+    for format in ["table", "csv", "arrow", "parquet"] {
+        assert_eq!(told(format, "-180,-90,180,90"), 0, "{format}");
+    }
+    assert_eq!(terrane("query", &store, &["d", "--count"]).exits(0).stderr, "");
+}

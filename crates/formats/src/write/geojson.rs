@@ -5,7 +5,7 @@ use arrow_schema::SchemaRef;
 
 use super::error::WriteError;
 use super::ndjson::BUFFER_BYTES;
-use super::output::{GeometryIndex, Sink};
+use super::output::{DroppedMeasures, GeometryIndex, Sink};
 use super::row_json::{RowMembers, write_json};
 use super::{WriteOptions, Writer};
 
@@ -14,12 +14,20 @@ pub(crate) struct GeoJsonWriter<'a> {
     options: WriteOptions,
     columns: Option<(GeometryIndex, RowMembers)>,
     has_features: bool,
+    measures: DroppedMeasures,
     buffer: Vec<u8>,
 }
 
 impl<'a> GeoJsonWriter<'a> {
     pub(crate) fn new(sink: Sink<'a>, options: WriteOptions) -> Self {
-        GeoJsonWriter { sink, options, columns: None, has_features: false, buffer: Vec::new() }
+        GeoJsonWriter {
+            sink,
+            options,
+            columns: None,
+            has_features: false,
+            measures: DroppedMeasures::default(),
+            buffer: Vec::new(),
+        }
     }
 
     fn drain(&mut self) -> Result<(), WriteError> {
@@ -43,6 +51,9 @@ impl Writer for GeoJsonWriter<'_> {
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
+        if let Some((GeometryIndex::Column(geometry), _)) = self.columns {
+            self.measures.look(batch.column(geometry));
+        }
         for row in 0..batch.num_rows() {
             let (geometry, members) = self.columns.as_ref().ok_or(WriteError::NotBegun)?;
             let separator: &[u8] = if self.has_features { b",\n" } else { b"\n" };
@@ -67,5 +78,9 @@ impl Writer for GeoJsonWriter<'_> {
         self.buffer.extend_from_slice(b"\n]}\n");
         self.drain()?;
         Ok(self.sink.flush()?)
+    }
+
+    fn notice(&self) -> Option<&'static str> {
+        self.measures.notice()
     }
 }

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use super::error::WriteError;
-use super::output::{GeometryIndex, Sink};
+use super::output::{DroppedMeasures, GeometryIndex, Sink};
 use super::row_json::RowMembers;
 use super::{WriteOptions, Writer};
 
@@ -15,12 +15,22 @@ pub(crate) struct NdjsonWriter<'a> {
     sink: Sink<'a>,
     options: WriteOptions,
     members: Option<RowMembers>,
+    /// The column of geometries.
+    geometry: Option<usize>,
+    measures: DroppedMeasures,
     buffer: Vec<u8>,
 }
 
 impl<'a> NdjsonWriter<'a> {
     pub(crate) fn new(sink: Sink<'a>, options: WriteOptions) -> Self {
-        NdjsonWriter { sink, options, members: None, buffer: Vec::new() }
+        NdjsonWriter {
+            sink,
+            options,
+            members: None,
+            geometry: None,
+            measures: DroppedMeasures::default(),
+            buffer: Vec::new(),
+        }
     }
 
     fn drain(&mut self) -> Result<(), WriteError> {
@@ -32,15 +42,18 @@ impl<'a> NdjsonWriter<'a> {
 
 impl Writer for NdjsonWriter<'_> {
     fn begin(&mut self, schema: &SchemaRef) -> Result<(), WriteError> {
-        let geometry = match GeometryIndex::find_if_selected(schema, &self.options.geometry) {
+        self.geometry = match GeometryIndex::find_if_selected(schema, &self.options.geometry) {
             GeometryIndex::Column(index) => Some(index),
             _ => None,
         };
-        self.members = Some(RowMembers::new(schema, &[], geometry));
+        self.members = Some(RowMembers::new(schema, &[], self.geometry));
         Ok(())
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
+        if let Some(geometry) = self.geometry {
+            self.measures.look(batch.column(geometry));
+        }
         for row in 0..batch.num_rows() {
             let members = self.members.as_ref().ok_or(WriteError::NotBegun)?;
             members.write(&mut self.buffer, batch, row)?;
@@ -55,5 +68,9 @@ impl Writer for NdjsonWriter<'_> {
     fn finish(&mut self) -> Result<(), WriteError> {
         self.drain()?;
         Ok(self.sink.flush()?)
+    }
+
+    fn notice(&self) -> Option<&'static str> {
+        self.measures.notice()
     }
 }

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Schema};
 use serde_json::{Value, json};
 
 use super::error::WriteError;
-use crate::geometry::geojson_of;
+use crate::geometry::{geojson_of, has_measures};
 use crate::source::GeometryColumns;
 
 /// The sink of all writers.
@@ -131,6 +131,21 @@ pub(crate) fn geometry_json(array: &ArrayRef, row: usize, name: &str) -> Result<
     match wkb_of(array, row) {
         Some(wkb) => geojson_of(wkb).map_err(|reason| WriteError::value(row, name, reason)),
         None => Ok(Value::Null),
+    }
+}
+
+/// Whether geometries had measures, which GeoJSON has no place for.
+#[derive(Debug, Default)]
+pub(crate) struct DroppedMeasures(bool);
+
+impl DroppedMeasures {
+    /// Looks at a column of WKB, until measures have been seen.
+    pub(crate) fn look(&mut self, array: &ArrayRef) {
+        self.0 = self.0 || (0..array.len()).any(|row| wkb_of(array, row).is_some_and(has_measures));
+    }
+
+    pub(crate) fn notice(&self) -> Option<&'static str> {
+        self.0.then_some("the measures (M) of geometries are left out, as GeoJSON has no place for them")
     }
 }
 
