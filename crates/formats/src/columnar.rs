@@ -3,7 +3,6 @@
 //! Batches are cut to a bounded size, column types brought to those of
 //! [`crate::ColumnType`], and the geometry column to checked WKB.
 
-mod decimal;
 mod footer_check;
 mod gathered;
 pub(crate) mod geo_metadata;

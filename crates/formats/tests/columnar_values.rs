@@ -6,9 +6,9 @@ use crate::support::{TestFile, Whole, floats, read, read_text, texts};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, DurationSecondArray, Float64Array, Int32Array, ListArray, ListViewArray,
-    NullArray, RecordBatch, RunArray, StringArray, StructArray, Time32SecondArray, TimestampNanosecondArray,
-    TimestampSecondArray, UnionArray,
+    Array, ArrayRef, Date64Array, DictionaryArray, DurationSecondArray, Float64Array, Int32Array, ListArray,
+    ListViewArray, NullArray, RecordBatch, RunArray, StringArray, StructArray, Time32SecondArray,
+    TimestampNanosecondArray, TimestampSecondArray, UnionArray,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_ipc::writer::StreamWriter;
@@ -41,6 +41,23 @@ fn times_of(whole: &Whole) -> Vec<Option<i64>> {
 
 fn rejected(whole: &Whole) -> Vec<(u64, &str)> {
     whole.rejected.iter().map(|bad| (bad.row, bad.reason.as_str())).collect()
+}
+
+#[test]
+fn milliseconds_that_no_timestamp_holds_refuse_their_row_alone() {
+    let largest = i64::MAX / 1000;
+    let milliseconds =
+        || Date64Array::from(vec![Some(-3_600_000), Some(largest + 1), None, Some(largest), Some(i64::MIN)]);
+    let keys = Int32Array::from(vec![0, 1, 2, 3, 4]);
+    let dictionary = DictionaryArray::<Int32Type>::new(keys, Arc::new(milliseconds()));
+    for times in [Arc::new(milliseconds()) as ArrayRef, Arc::new(dictionary)] {
+        let whole = read_stream(vec![("t", times)], &ReadOptions::default());
+        assert_eq!(times_of(&whole), [Some(-3_600_000_000), None, Some(largest * 1000)]);
+        let reasons = rejected(&whole);
+        assert_eq!(reasons.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [2, 5]);
+        let wanted = format!("{} milliseconds since 1970 are beyond the range of a timestamp", largest + 1);
+        assert!(reasons[0].1.contains(&wanted), "{reasons:?}");
+    }
 }
 
 #[test]

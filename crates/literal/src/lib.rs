@@ -1,10 +1,11 @@
-//! Values as they are written: dates and timestamps as text, and which numbers are exactly others.
+//! Values as they are written: dates and timestamps as text, decimal columns, and which numbers are exactly others.
 //!
 //! The store reads its values by this and files are read and written by this, so that a value
 //! means the same whichever way it comes. Nothing here does I/O, keeps state or panics on input.
 
 #![forbid(unsafe_code)]
 
+pub mod decimal;
 mod number;
 mod time;
 

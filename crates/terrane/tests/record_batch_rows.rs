@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::record_support::*;
+use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, DictionaryArray, Float32Array, Float64Array, Int16Array, Int64Array, NullArray,
-    RecordBatch, StringArray, TimestampMillisecondArray, TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, BinaryArray, Date64Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array,
+    Int16Array, Int32Array, Int64Array, NullArray, RecordBatch, StringArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, UInt64Array,
 };
 use terrane::batch::{BatchError, BatchRecords, RowGeometry};
 use terrane::key::{Key, KeyType};
@@ -99,6 +101,53 @@ fn nanoseconds_are_taken_where_they_are_whole_microseconds() {
     assert_eq!(taken.values, [Value::Timestamp(-3)]);
     let refused = read_row(&with(-3001), &history, 0).expect_err("finer than stored").to_string();
     assert!(refused.contains("c0") && refused.contains("-3001 nanoseconds"), "{refused}");
+}
+
+#[test]
+fn milliseconds_are_taken_as_dates_where_they_are_whole_days() {
+    let history = history(KeyType::Int64, points(), &[ColumnType::Date]);
+    let day = 86_400_000;
+    for is_dictionary in [false, true] {
+        let with = |milliseconds: i64| {
+            let array = Arc::new(Date64Array::from(vec![milliseconds])) as ArrayRef;
+            let dictionary = || DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0]), array.clone());
+            let mut columns = xy();
+            columns.push(("c0", if is_dictionary { Arc::new(dictionary()) } else { array.clone() }));
+            read_row(&batch(columns), &history, 0)
+        };
+        for (milliseconds, days) in [(0, 0), (-day, -1), (day * i64::from(i32::MAX), i32::MAX)] {
+            assert_eq!(with(milliseconds).expect("whole days").values, [Value::Date(days)]);
+        }
+        for (milliseconds, part) in [
+            (-3_600_000, "no whole number of days"),
+            (day + 1, "no whole number of days"),
+            (day * (i64::from(i32::MAX) + 1), "beyond the range of dates"),
+            (i64::MIN, "beyond the range of dates"),
+        ] {
+            let refused = with(milliseconds).expect_err("no date").to_string();
+            assert!(refused.contains("c0") && refused.contains(part), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn decimal_numbers_become_the_nearest_float64() {
+    let history = history(KeyType::Int64, points(), &[ColumnType::Float64]);
+    for (digits, nearest) in [
+        (900_719_925_474_099_300, 9_007_199_254_740_992.0),
+        (900_719_925_474_099_301, 9_007_199_254_740_994.0),
+        (-900_719_925_474_099_500, -9_007_199_254_740_996.0),
+    ] {
+        let digits = Decimal128Array::from(vec![digits]);
+        let digits = Arc::new(digits.with_precision_and_scale(18, 2).expect("in range")) as ArrayRef;
+        let dictionary = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0]), digits.clone());
+        for array in [digits, Arc::new(dictionary)] {
+            let mut columns = xy();
+            columns.push(("c0", array));
+            let values = read_row(&batch(columns), &history, 0).expect("a number").values;
+            assert_eq!(values, [Value::Float(nearest)]);
+        }
+    }
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::TimestampNanosecondType;
+use arrow_array::types::{Date64Type, TimestampNanosecondType};
 use arrow_array::{Array, ArrayRef, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow_cast::{CastOptions, cast, cast_with_options};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_select::concat::concat;
 use serde_json::Value;
+use terrane_literal::decimal::{is_decimal, to_float64};
 
-use super::decimal::{is_decimal, to_float64};
 use crate::arrow_json::{json_of, shown, without_runs};
 use crate::types::ColumnType;
 
@@ -88,11 +88,13 @@ impl Conversion {
                     (DataType::Dictionary(_, values), _)
                         if is_decimal(values)
                             || is_nanoseconds(values)
+                            || **values == DataType::Date64
                             || matches!(**values, DataType::Duration(_) | DataType::RunEndEncoded(..)) =>
                     {
                         self.apply(&cast(values)?)
                     }
                     (decimal, ColumnType::Float64) if is_decimal(decimal) => Ok(Arc::new(to_float64(array)?)),
+                    (DataType::Date64, ColumnType::Timestamp) => Ok(Arc::new(milliseconds_in_microseconds(array)?)),
                     (nanoseconds, _) if is_nanoseconds(nanoseconds) => Ok(in_microseconds(array, *target)),
                     (DataType::Duration(_), ColumnType::Utf8) => {
                         let text = |row| (!array.is_null(row)).then(|| shown(array, row)).transpose();
@@ -171,6 +173,16 @@ fn in_microseconds(nanoseconds: &ArrayRef, target: ColumnType) -> ArrayRef {
     let times = nanoseconds.as_primitive::<TimestampNanosecondType>();
     let times: TimestampMicrosecondArray = times.unary(|time| time.div_euclid(1000));
     Arc::new(times.with_data_type(target.data_type()))
+}
+
+/// The milliseconds of Date64 in microseconds; Arrow's cast does not look whether they fit.
+fn milliseconds_in_microseconds(milliseconds: &ArrayRef) -> Result<TimestampMicrosecondArray, ArrowError> {
+    milliseconds.as_primitive::<Date64Type>().try_unary(|time| {
+        let microseconds = time.checked_mul(1000);
+        microseconds.ok_or_else(|| {
+            ArrowError::CastError(format!("{time} milliseconds since 1970 are beyond the range of a timestamp"))
+        })
+    })
 }
 
 pub(crate) fn nanoseconds_warning(name: &str) -> String {

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampNanosecondType, UInt64Type,
+    Date32Type, Date64Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampNanosecondType, UInt64Type,
 };
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, StringArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Float64Array, Int64Array, StringArray,
     TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
+
+use terrane_literal::decimal::{self, is_decimal};
 
 use super::BatchError;
 use crate::schema::ColumnType;
@@ -28,6 +30,8 @@ pub(super) enum ColumnValues {
     Utf8(StringArray),
     Binary(BinaryArray),
     Date(Date32Array),
+    /// Milliseconds, of which those are taken that are whole days.
+    DateMilliseconds(Date64Array),
     Timestamp(TimestampMicrosecondArray),
     /// Of which those are taken that are whole microseconds.
     Nanoseconds(TimestampNanosecondArray),
@@ -48,18 +52,26 @@ impl ColumnValues {
         if !fits {
             return Err(type_error(name, found, &wanted));
         }
-        if is_uint64(found) {
+        if *values_type(found) == DataType::UInt64 {
             return Self::uint(array);
         }
         match wanted {
             ColumnType::Bool => Ok(Self::Bool(cast(array, &DataType::Boolean)?.as_boolean().clone())),
             ColumnType::Int64 => Self::int(array),
             ColumnType::Float64 if ColumnType::from_arrow(found) == Some(ColumnType::Int64) => Self::int(array),
+            // A cast misses the nearest float of many a decimal number.
+            ColumnType::Float64 if is_decimal(values_type(found)) => {
+                Ok(Self::Float(decimal::to_float64(&cast(array, values_type(found))?)?))
+            }
             ColumnType::Float64 => {
                 Ok(Self::Float(cast(array, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
             }
             ColumnType::Utf8 => Self::utf8(array),
             ColumnType::Binary => Self::binary(array),
+            // A cast would drop the time of the day.
+            ColumnType::Date if *values_type(found) == DataType::Date64 => {
+                Ok(Self::DateMilliseconds(cast(array, &DataType::Date64)?.as_primitive::<Date64Type>().clone()))
+            }
             ColumnType::Date => Ok(Self::Date(cast(array, &DataType::Date32)?.as_primitive::<Date32Type>().clone())),
             ColumnType::Timestamp { .. } => {
                 let (unit, zone) = timestamp_parts(found);
@@ -102,6 +114,7 @@ impl ColumnValues {
             Self::Utf8(array) if array.is_valid(row) => ValueRef::Utf8(array.value(row)),
             Self::Binary(array) if array.is_valid(row) => ValueRef::Binary(array.value(row)),
             Self::Date(array) if array.is_valid(row) => ValueRef::Date(array.value(row)),
+            Self::DateMilliseconds(array) if array.is_valid(row) => ValueRef::Date(whole_days(array.value(row))?),
             Self::Timestamp(array) if array.is_valid(row) => ValueRef::Timestamp(array.value(row)),
             Self::Nanoseconds(array) if array.is_valid(row) => match array.value(row) {
                 whole if whole % NANOSECONDS == 0 => ValueRef::Timestamp(whole / NANOSECONDS),
@@ -140,21 +153,30 @@ fn exact(integer: impl Into<i128> + Copy) -> Result<f64, String> {
 
 /// In a microsecond.
 const NANOSECONDS: i64 = 1000;
+/// In a day.
+const MILLISECONDS: i64 = 86_400_000;
 
-/// Unit and time zone of timestamps, in a dictionary or not.
-fn timestamp_parts(data_type: &DataType) -> (TimeUnit, Option<Arc<str>>) {
-    match data_type {
-        DataType::Timestamp(unit, zone) => (*unit, zone.clone()),
-        DataType::Dictionary(_, values) => timestamp_parts(values),
-        _ => (TimeUnit::Microsecond, None),
+fn whole_days(milliseconds: i64) -> Result<i32, String> {
+    match i32::try_from(milliseconds / MILLISECONDS) {
+        Ok(days) if milliseconds % MILLISECONDS == 0 => Ok(days),
+        Ok(_) => Err(format!("{milliseconds} milliseconds since 1970 are no whole number of days")),
+        Err(_) => Err(format!("{milliseconds} milliseconds since 1970 are beyond the range of dates")),
     }
 }
 
-/// Whether the values are 64-bit unsigned integers, in a dictionary or not.
-fn is_uint64(data_type: &DataType) -> bool {
+/// The type of the values, in a dictionary or not.
+fn values_type(data_type: &DataType) -> &DataType {
     match data_type {
-        DataType::Dictionary(_, values) => is_uint64(values),
-        _ => *data_type == DataType::UInt64,
+        DataType::Dictionary(_, values) => values_type(values),
+        other => other,
+    }
+}
+
+/// Unit and time zone of timestamps, in a dictionary or not.
+fn timestamp_parts(data_type: &DataType) -> (TimeUnit, Option<Arc<str>>) {
+    match values_type(data_type) {
+        DataType::Timestamp(unit, zone) => (*unit, zone.clone()),
+        _ => (TimeUnit::Microsecond, None),
     }
 }
 

@@ -18,7 +18,7 @@ const POWERS: [f64; 23] = [
 const EXACT_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
 
 /// Whether these are decimal numbers.
-pub(crate) fn is_decimal(data_type: &DataType) -> bool {
+pub fn is_decimal(data_type: &DataType) -> bool {
     matches!(
         data_type,
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..)
@@ -29,7 +29,7 @@ pub(crate) fn is_decimal(data_type: &DataType) -> bool {
 ///
 /// # Errors
 /// When it is none.
-pub(crate) fn to_float64(array: &ArrayRef) -> Result<Float64Array, ArrowError> {
+pub fn to_float64(array: &ArrayRef) -> Result<Float64Array, ArrowError> {
     match *array.data_type() {
         DataType::Decimal32(_, scale) => converted::<Decimal32Type>(array, scale),
         DataType::Decimal64(_, scale) => converted::<Decimal64Type>(array, scale),
