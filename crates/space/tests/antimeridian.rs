@@ -1,7 +1,7 @@
 //! Geometries that run on beyond 180 degrees, cut there.
 
 use geo::{Area, Euclidean, Length};
-use geo_types::{Coord, Geometry, LineString, Polygon};
+use geo_types::{Coord, Geometry, GeometryCollection, LineString, MultiPoint, Polygon};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_space::geometry::*;
@@ -163,4 +163,70 @@ fn cut_lines_keep_their_length() {
         assert!((length - Euclidean.length(&line)).abs() < 1e-9, "seed {seed}: {lines:?}");
         assert!(lines.iter().flatten().all(|coord| coord.x.abs() <= 180.0), "seed {seed}: {lines:?}");
     }
+}
+
+/// A part of a query that meets the antimeridian at multiples of a half only, where nothing is rounded.
+fn part_near_180(random: &mut SmallRng) -> Geometry<f64> {
+    let corner = |random: &mut SmallRng| Coord {
+        x: 180.0 + 2.0 * f64::from(random.random_range(-1..=1)),
+        y: f64::from(random.random_range(0..6)),
+    };
+    loop {
+        let path = |random: &mut SmallRng, count| LineString((0..count).map(|_| corner(random)).collect());
+        let candidate = match random.random_range(0..8) {
+            // Points have one name each from the beginning.
+            0 => path(random, 2)
+                .0
+                .iter()
+                .map(|coord| geo_types::Point::new(coord.x.min(180.0), coord.y))
+                .collect::<MultiPoint>()
+                .into(),
+            1 | 2 => Geometry::LineString(path(random, 3)),
+            _ => {
+                let count = random.random_range(3..8);
+                Geometry::Polygon(Polygon::new(path(random, count), Vec::new()))
+            }
+        };
+        if check_valid(&candidate).is_ok() {
+            return candidate;
+        }
+    }
+}
+
+#[test]
+fn what_lies_on_the_antimeridian_is_within_what_was_cut_there() {
+    let mut counts = [0; 2];
+    for seed in 0..3_000 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let count = random.random_range(1..4);
+        let parts: Vec<Geometry<f64>> = (0..count).map(|_| part_near_180(&mut random)).collect();
+        let whole = match count {
+            1 => parts[0].clone(),
+            _ => Geometry::GeometryCollection(GeometryCollection(parts)),
+        };
+        let bytes = from_geo(&whole);
+        let Ok(cut) = cut_at_antimeridian(&bytes) else { continue };
+        let before = QueryGeometry::new(&bytes, CoordinateSystem::Planar).unwrap();
+        let after = QueryGeometry::new(&cut, CoordinateSystem::LonLat).unwrap();
+        let context = || format!("seed {seed}: {}, cut {}", to_wkt(&bytes).unwrap(), to_wkt(&cut).unwrap());
+        let names = |y: f64| [Point::new(180.0, y), Point::new(-180.0, y)];
+        for step in 0..28 {
+            let y = f64::from(step) / 4.0 - 0.5;
+            let expected = before.within_point(Point::new(180.0, y));
+            counts[usize::from(expected)] += 1;
+            for point in names(y) {
+                assert_eq!(after.within_point(point), expected, "{point:?} of {}", context());
+                assert_eq!(after.within(&point_wkb(point)), Ok(expected), "{point:?} of {}", context());
+            }
+        }
+        let ys = [0; 2].map(|_| f64::from(random.random_range(0..12)) / 2.0);
+        let points = |place: &dyn Fn(f64, usize) -> Point| {
+            let points = ys.iter().enumerate().map(|(index, y)| place(*y, index));
+            from_geo(&Geometry::MultiPoint(points.map(|point| geo_types::Point::new(point.x, point.y)).collect()))
+        };
+        let expected = before.within(&points(&|y, _| Point::new(180.0, y))).unwrap();
+        let mixed = points(&|y, index| names(y)[index]);
+        assert_eq!(after.within(&mixed), Ok(expected), "{ys:?} of {}", context());
+    }
+    assert!(counts.iter().all(|count| *count > 5_000), "{counts:?}");
 }

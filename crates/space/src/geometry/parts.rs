@@ -35,6 +35,18 @@ impl Parts {
 
     /// The place of `point` with respect to all parts together.
     pub fn locate(&self, point: Point) -> Location {
+        match self.locate_in_areas(point) {
+            Location::Outside if self.lines.tree.holds(point) => match self.lines.is_boundary(point) {
+                true => Location::Boundary,
+                false => Location::Inside,
+            },
+            Location::Outside if self.points.holds(point) => Location::Inside,
+            location => location,
+        }
+    }
+
+    /// The place of `point` with respect to all areas together.
+    pub fn locate_in_areas(&self, point: Point) -> Location {
         let mut boundary_count = 0;
         let is_inside = self.areas.any(&Rect::from_point(point), &mut |area| {
             let location = area.locate(point);
@@ -44,14 +56,12 @@ impl Parts {
         if is_inside {
             return Location::Inside;
         }
-        if boundary_count > 0 {
-            let is_inside = boundary_count > 1 && self.surround(point);
-            return if is_inside { Location::Inside } else { Location::Boundary };
+        match boundary_count {
+            0 => Location::Outside,
+            1 => Location::Boundary,
+            _ if self.surround(point) => Location::Inside,
+            _ => Location::Boundary,
         }
-        if self.lines.tree.holds(point) {
-            return if self.lines.is_boundary(point) { Location::Boundary } else { Location::Inside };
-        }
-        if self.points.holds(point) { Location::Inside } else { Location::Outside }
     }
 
     /// Whether areas lie on both sides of every edge that leaves `point`,
@@ -71,6 +81,29 @@ impl Parts {
                 })
         };
         !self.areas.any(&here, &mut |area| area.any(&here, &mut |edge| has_gap(edge)))
+    }
+
+    /// Whether areas leave no gap on the western or else the eastern half of the plane just beside `point`, where all
+    /// edges are that leave it.
+    pub fn surround_half(&self, point: Point, is_western: bool) -> bool {
+        let here = Rect::from_point(point);
+        let areas_beside = |b: Point| {
+            let mut pieces = Pieces::new(Segment { a: point, b });
+            self.areas.any(&here, &mut |area| {
+                pieces.begin_at_area(Layer::Areas, area);
+                false
+            });
+            pieces.current().areas
+        };
+        // Of northward and southward, the half lies on opposite sides.
+        let [left, right] = [usize::from(!is_western), usize::from(is_western)];
+        let north = areas_beside(Point::new(point.x, point.y + 1.0))[left];
+        let south = areas_beside(Point::new(point.x, point.y - 1.0))[right];
+        let has_gap = |edge: &Segment| {
+            let mut ends = [edge.a, edge.b].into_iter().filter(|end| end.x != point.x);
+            edge.contains(point) && ends.any(|b| areas_beside(b) != [true; 2])
+        };
+        north && south && !self.areas.any(&here, &mut |area| area.any(&here, &mut |edge| has_gap(edge)))
     }
 
     /// The segment with the areas beside it.

@@ -85,10 +85,14 @@ impl QueryGeometry {
     }
 
     /// Whether the stored point `point` is within this geometry: inside of an
-    /// area, on a line but not at its end, at a point.
+    /// area, on a line but not at its end, at a point. Areas and lines that were
+    /// cut at the antimeridian are whole there.
     #[inline]
     pub fn within_point(&self, point: Point) -> bool {
-        self.is_within_at(point) || self.mirrored(point).is_some_and(|other| self.is_within_at(other))
+        match self.mirrored(point) {
+            Some(other) => self.is_within_across([point, other]),
+            None => self.is_within_at(point),
+        }
     }
 
     /// Whether the stored geometry `bytes` shares a point with this one.
@@ -113,6 +117,11 @@ impl QueryGeometry {
             return Ok(self.within_point(point));
         }
         let shape = Shape::decode(bytes)?;
+        if self.system == CoordinateSystem::LonLat && shape.lines.is_empty() && shape.polygons.is_empty() {
+            // Each point has its own names.
+            return Ok(shape.points.iter().all(|point| self.intersects_point(*point))
+                && shape.points.iter().any(|point| self.within_point(*point)));
+        }
         Ok(self.covers(&shape) || self.shifts(&shape.rect).any(|degrees| self.covers(&shape.shifted(degrees))))
     }
 
@@ -121,6 +130,21 @@ impl QueryGeometry {
     fn mirrored(&self, point: Point) -> Option<Point> {
         let is_on_antimeridian = self.system == CoordinateSystem::LonLat && point.x.abs() == 180.0;
         is_on_antimeridian.then(|| Point::new(-point.x, point.y))
+    }
+
+    /// Whether a point on the antimeridian, with both of its names, is within this geometry: what was cut there is whole
+    /// if areas leave no gap on either side of it, or as many lines end at it that were cut.
+    fn is_within_across(&self, names: [Point; 2]) -> bool {
+        let areas = names.map(|name| self.parts.locate_in_areas(name));
+        if areas != [Location::Outside; 2] {
+            let is_surrounded = || names.iter().all(|name| self.parts.surround_half(*name, name.x > 0.0));
+            return areas.contains(&Location::Inside) || is_surrounded();
+        }
+        if names.iter().any(|name| self.parts.lines.tree.holds(*name)) {
+            let [ends, others] = names.map(|name| self.parts.lines.is_boundary(name));
+            return ends == others;
+        }
+        names.iter().any(|name| self.parts.points.holds(*name))
     }
 
     /// By how many degrees to shift a stored geometry that meets this one
