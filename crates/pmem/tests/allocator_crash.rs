@@ -305,7 +305,9 @@ fn no_flush_and_no_fence_can_be_left_out() {
     let mut not_caught = BTreeSet::new();
     let mut caught = BTreeSet::new();
     for ending in ENDINGS {
-        for dropped in Instruction::sites_after(&history(domain, ending, None).0, 0) {
+        let sites = Instruction::sites_after(&history(domain, ending, None).0, 0);
+        // What a pool makes durable of its header, its own tests leave out.
+        for dropped in sites.into_iter().filter(|(_, site)| !site.starts_with("pool.")) {
             let (controller, models) = history(domain, ending, Some(dropped));
             let caught_now = is_caught(&controller, |storage, steps| recover(storage, domain, &models, steps));
             if caught_now { &mut caught } else { &mut not_caught }.insert(dropped);

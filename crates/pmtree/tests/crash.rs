@@ -1,10 +1,10 @@
 //! Power losses and kills at any instant of insertions and deletions, and of the recovery that follows.
 
-use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{Breadth, Explorer, Gate, History, Subject, gate};
-use terrane_pmtree::explored::{Explored, Kind, small_trees};
+use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
+use terrane_pmtree::explored::{Explored, Kind, Step, small_trees};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Event, NameOrder, PoolEvent};
+use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
 fn is_soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
@@ -116,6 +116,60 @@ fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
             }
         }
         assert!(explorer.tally.cuts > 100, "{:?}", explorer.tally);
+    }
+}
+
+/// Undoes changes that crashes have left announced, inserts into the blocks that this frees, and loses power; how many
+/// were undone, and whether all that was inserted was there each time.
+fn insertions_after_undone_changes(subject: &Explored, dropped: Option<(Instruction, &str)>) -> (usize, bool) {
+    const WITHDRAW: &str = "fbr.log.withdraw";
+    let budget = Budget { exhaustive_pending: 0, samples: 6, name_order: NameOrder::AnySubset };
+    let history = history(subject);
+    let log = history.controller.log();
+    let is_commitment =
+        |cut: &usize| matches!(log.get(*cut), Some(Event::Pool(PoolEvent::Fence { site: "fbr.log.commit", .. })));
+    let (mut undone, mut is_whole) = (0, true);
+    for cut in history.cuts_from(0).filter(is_commitment).step_by(5) {
+        for image in history.controller.images(cut, &budget, 1) {
+            let is_undone = |controller: &Controller| {
+                drop(subject.open(&*controller.storage()));
+                Instruction::sites(controller).iter().any(|(_, site)| *site == WITHDRAW)
+            };
+            if !is_undone(&image.restart()) {
+                continue;
+            }
+            undone += 1;
+            let restarted = image.restart();
+            let storage = restarted.storage();
+            let open = || subject.open(&*storage);
+            let mut tree = match dropped {
+                Some((instruction, site)) => Dropping::<Traced>::leaving_out(instruction, site, open),
+                None => open(),
+            }
+            .unwrap();
+            let mut model = subject.observe(&mut tree).unwrap();
+            let insertions = subject.steps_drawn(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
+            insertions.for_each(|step| subject.apply(&tree, &mut model, &step).unwrap());
+            drop(tree);
+            is_whole &= restarted.images(restarted.events(), &budget, 1).all(|image| {
+                let found = subject.open(&*image.storage()).and_then(|mut tree| subject.observe(&mut tree));
+                found.as_ref() == Ok(&model)
+            });
+        }
+    }
+    (undone, is_whole)
+}
+
+#[test]
+fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
+    let is_meant = |subject: &Explored| {
+        subject.kind() == Kind::Fbr && has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr
+    };
+    for subject in Explored::configurations().into_iter().filter(is_meant) {
+        let (undone, is_whole) = insertions_after_undone_changes(&subject, None);
+        assert!(undone > 5 && is_whole, "{}: {undone} were undone", subject.configuration());
+        let (_, is_whole) = insertions_after_undone_changes(&subject, Some((Instruction::Flush, "fbr.log.withdraw")));
+        assert!(!is_whole, "{}: the flush can be left out", subject.configuration());
     }
 }
 

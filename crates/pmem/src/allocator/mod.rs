@@ -36,6 +36,7 @@ pub use intent::{INTENT_BLOCKS, Intent};
 /// Retired intents that are ended together where there is time.
 const RECLAIMED_AT_ONCE: usize = 64;
 
+const FORMAT_BITMAP: Site = Site::new("allocator.format.bitmap");
 const FORMAT: Site = Site::new("allocator.format");
 
 /// What of the allocator is in memory.
@@ -204,7 +205,7 @@ impl<B: Backend> Pool<B> {
             }
         }
         if is_changed {
-            self.backend().persist(start..chunk.start_of(0), FORMAT);
+            self.backend().persist(start..chunk.start_of(0), FORMAT_BITMAP);
         }
         self.backend().store(start, block_length);
         self.backend().persist(start..start + WORD_LENGTH, FORMAT);

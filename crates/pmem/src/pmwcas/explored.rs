@@ -305,6 +305,9 @@ impl Subject for Explored {
             (_, "pool.header.found") => {
                 Some("pmem/tests/pool_crash.rs: a_header_that_was_found_is_durable_before_the_other_copy_is_written")
             }
+            (_, "pool.header.second") => Some(
+                "pmem/tests/pool_crash.rs: the_second_copy_of_a_header_is_durable_before_the_first_one_is_written_again",
+            ),
             // Intents are used while the table is made alone, and nothing else has been in its blocks before.
             (Instruction::Flush, "allocator.clear" | "allocator.page") => {
                 Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")

@@ -40,6 +40,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"TERRPOOL");
 const VERSION: u64 = 1;
 
 const HEADER: Site = Site::new("pool.header");
+const SECOND: Site = Site::new("pool.header.second");
 const FOUND: Site = Site::new("pool.header.found");
 
 /// How far the pool's user has come.
@@ -173,13 +174,13 @@ impl Header {
     /// After the first persist the new state counts (H2), after the second both copies hold it (H3).
     pub(super) fn write<B: Backend>(&mut self, backend: &B) {
         self.sequence += 1;
-        for copy in [COPIES[1 - self.counting], COPIES[self.counting]] {
+        for (copy, site) in [(COPIES[1 - self.counting], HEADER), (COPIES[self.counting], SECOND)] {
             for (offset, word) in (copy..).step_by(WORD_LENGTH as usize).zip(self.encode(copy)) {
                 if backend.load(offset) != word {
                     backend.store(offset, word);
                 }
             }
-            backend.persist(range(copy), HEADER);
+            backend.persist(range(copy), site);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::node::Node;
 use crate::{Rect, Result};
 
 const METADATA: Site = Site::new("fbr.delete.metadata");
+const ROOT: Site = Site::new("fbr.delete.root");
 
 /// Offsets of the nodes from the root to a leaf.
 pub(super) type Path = SmallVec<[u64; 8]>;
@@ -116,7 +117,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             let child = self.child(root.level(), root.target(slot))?;
             let mut released = self.pool.intent();
             released.release(root.offset, self.root_word())?;
-            self.store_root(child.offset);
+            self.store_root(child.offset, ROOT);
             self.mark_unlinked(&root);
             self.retire(released);
         }

@@ -43,6 +43,7 @@ const UNLINKED: u64 = 0xffff;
 const PREPARE: Site = Site::new("fbr.log.prepare");
 const COMMIT: Site = Site::new("fbr.log.commit");
 const CLEAR: Site = Site::new("fbr.log.clear");
+const WITHDRAW: Site = Site::new("fbr.log.withdraw");
 
 /// What an entry changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,22 +240,22 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
         // From here on the nodes' own bitmaps count, for all of them at once.
         backend.store(entry, backend.load(entry) | DONE);
-        self.empty();
+        self.empty(CLEAR);
     }
 
     /// Forgets a change that was not committed. It is never said to be done: after a crash in the middle, what it would have
     /// unlinked is linked still.
     pub(super) fn withdraw(&self) {
-        self.empty();
+        self.empty(WITHDRAW);
     }
 
-    fn empty(&self) {
+    fn empty(&self, site: Site) {
         let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
         for number in 0..ROLES as u64 {
             backend.store(entry + (NODES + number) * WORD_LENGTH, 0);
         }
         backend.store(entry, backend.load(entry) >> VERSION_SHIFT << VERSION_SHIFT);
-        backend.persist(entry..entry + LINE_LENGTH, CLEAR);
+        backend.persist(entry..entry + LINE_LENGTH, site);
     }
 }
 

@@ -11,6 +11,9 @@ use crate::rtree::choose;
 use crate::{Rect, Result};
 
 const ENTRIES: Site = Site::new("fbr.merge.entries");
+const BOUNDS: Site = Site::new("fbr.merge.bounds");
+const COPY: Site = Site::new("fbr.merge.copy");
+const COPY_ENTRY: Site = Site::new("fbr.merge.copy.entry");
 
 /// A node, what it holds, and where its parent links it. Its lock is held.
 struct Child<'a, 't, const D: usize, B: Backend> {
@@ -92,7 +95,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         metadata.set_dirty(false);
         if self.store_rect(parent, own, &bounds) {
-            self.flush_entry(parent, own, ENTRIES);
+            self.flush_entry(parent, own, BOUNDS);
             // Before the commitment: who passed the smaller box by, and then does not find at the sibling what goes
             // here, reads the parent again.
             self.bump(parent);
@@ -130,16 +133,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         };
         let merged = self.node(merged)?;
         let sources = [(first.node, &first.metadata), (second.node, &second.metadata)];
-        let bounds: Rect<D> = self.fill(&merged, first.node.level(), &sources, ENTRIES);
+        let bounds: Rect<D> = self.fill(&merged, first.node.level(), &sources, COPY);
         self.write_entry(parent, slot, &bounds, merged.offset, 0);
-        self.flush_entry(parent, slot, ENTRIES);
+        self.flush_entry(parent, slot, COPY_ENTRY);
         for (slot, is_valid) in [(slot, true), (first.slot, false), (second.slot, false)] {
             metadata.set(slot, is_valid);
         }
         metadata.set_dirty(false);
         let nodes = [parent.offset, first.node.offset, second.node.offset, merged.offset, 0];
         let change = Change { kind: Kind::CopyMerge, nodes, bitmaps: [metadata; 2] };
-        self.make(entry, &change, acquired, ENTRIES)?;
+        self.make(entry, &change, acquired, COPY)?;
         Ok(true)
     }
 }

@@ -44,6 +44,8 @@ pub use search::SearchMode;
 const LAYOUT_ID: u64 = u64::from_le_bytes(*b"FBRTREE1");
 
 const CREATE: Site = Site::new("fbr.create");
+const CREATE_ROOT: Site = Site::new("fbr.create.root");
+const CREATE_LINK: Site = Site::new("fbr.create.link");
 
 /// How a tree changes nodes that are full or nearly empty (section 3.4 and 3.5 of the thesis).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,10 +216,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             let session = pool.open_counter();
             tags::write_header(backend, &layout, root, marks_before(session), session);
         }
-        backend.flush(root..root + layout.header_length(), CREATE);
+        backend.flush(root..root + layout.header_length(), CREATE_ROOT);
         backend.fence(CREATE);
         backend.store(ROOT, block);
-        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
         intent.finish();
         Ok(Self::new(pool, layout, options, block))
     }

@@ -9,6 +9,13 @@ use super::node::Node;
 use crate::Result;
 
 const NODES: Site = Site::new("fbr.complete.nodes");
+const ROOT_NODES: Site = Site::new("fbr.complete.root.nodes");
+const ROOT: Site = Site::new("fbr.complete.root");
+const UNLINK: Site = Site::new("fbr.complete.unlink");
+const REDISTRIBUTE: Site = Site::new("fbr.complete.redistribute");
+const COPY: Site = Site::new("fbr.complete.copy");
+const LINKED: Site = Site::new("fbr.complete.linked");
+const LINK_ENTRY: Site = Site::new("fbr.complete.link.entry");
 const LINK: Site = Site::new("fbr.complete.link");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
@@ -82,8 +89,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         match change.kind {
             Kind::Split if change.node(Role::Parent) == 0 => {
-                self.backend().fence(NODES);
-                self.store_root(change.node(Role::NewFirst));
+                self.backend().fence(ROOT_NODES);
+                self.store_root(change.node(Role::NewFirst), ROOT);
             }
             Kind::Split => {
                 let parent = self.node(change.node(Role::Parent))?;
@@ -98,19 +105,19 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 if let Some(slot) = parent.slot_of(&metadata, change.node(Role::Second)) {
                     metadata.set(slot, false);
                     self.store_metadata(&parent, &metadata);
-                    self.flush_header(&parent, NODES);
+                    self.flush_header(&parent, UNLINK);
                 }
-                self.backend().fence(NODES);
+                self.backend().fence(UNLINK);
                 self.bump(&parent);
             }
             Kind::Redistribute => {
                 let parent = self.node(change.node(Role::Parent))?;
-                self.backend().fence(NODES);
+                self.backend().fence(REDISTRIBUTE);
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
             Kind::CopySplit | Kind::CopyMerge => {
-                self.backend().fence(NODES);
+                self.backend().fence(COPY);
                 self.bump(&self.node(change.node(Role::Parent))?);
             }
         }
@@ -122,7 +129,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut metadata = self.locked_metadata(parent)?;
         let sibling = self.node(change.node(Role::Second))?;
         if parent.slot_of(&metadata, sibling.offset).is_some() {
-            self.backend().fence(NODES);
+            self.backend().fence(LINKED);
             return Ok(());
         }
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {
@@ -130,8 +137,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         };
         let bounds = self.bounds_of(&sibling, &self.locked_metadata(&sibling)?)?;
         self.write_entry(parent, slot, &bounds, sibling.offset, 0);
-        self.flush_entry(parent, slot, LINK);
-        self.backend().fence(LINK);
+        self.flush_entry(parent, slot, LINK_ENTRY);
+        self.backend().fence(LINK_ENTRY);
         metadata.set(slot, true);
         metadata.set_dirty(false);
         self.store_metadata(parent, &metadata);

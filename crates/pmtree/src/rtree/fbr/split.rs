@@ -9,7 +9,12 @@ use super::{FbrTree, Rebalancing, tags};
 use crate::{Rect, Result};
 
 const SIBLING: Site = Site::new("fbr.split.sibling");
-const ROOT: Site = Site::new("fbr.split.root");
+const NEW_ROOT: Site = Site::new("fbr.split.new-root");
+const COPY: Site = Site::new("fbr.split.copy");
+const COPY_ENTRY: Site = Site::new("fbr.split.copy.entry");
+const ROOT_COPY: Site = Site::new("fbr.split.root.copy");
+const ROOT_NODE: Site = Site::new("fbr.split.root.node");
+const ROOT_LINK: Site = Site::new("fbr.split.root.link");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Splits a node; the locks of it and of its parent, or of the root word, are held. The parent has entries free.
@@ -48,7 +53,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if parent.is_none() {
             let root = self.node(acquired.acquire(length, entry.link(Role::NewFirst))?)?;
             let children = [(self.bounds_of(node, &stays)?, node.offset), (sibling_bounds, sibling.offset)];
-            self.fill_inner(&root, node.level() + 1, &children, SIBLING);
+            self.fill_inner(&root, node.level() + 1, &children, NEW_ROOT);
             new_root = root.offset;
         }
         let parent_offset = parent.map_or(0, |parent| parent.offset);
@@ -75,16 +80,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let roles = [Role::NewFirst, Role::NewSecond];
         for ((role, half), slot) in roles.into_iter().zip(&halves).zip([first, second]) {
             let copy = self.node(acquired.acquire(self.layout.node_length(), entry.link(role))?)?;
-            let bounds = self.fill(&copy, node.level(), &[(node, half)], SIBLING);
+            let bounds = self.fill(&copy, node.level(), &[(node, half)], COPY);
             self.write_entry(parent, slot, &bounds, copy.offset, 0);
-            self.flush_entry(parent, slot, SIBLING);
+            self.flush_entry(parent, slot, COPY_ENTRY);
             bitmap.set(slot, true);
             nodes[role as usize] = copy.offset;
         }
         bitmap.set(old, false);
         bitmap.set_dirty(false);
         let change = Change { kind: Kind::CopySplit, nodes, bitmaps: [bitmap; 2] };
-        self.make(entry, &change, acquired, SIBLING)?;
+        self.make(entry, &change, acquired, COPY)?;
         Ok([change.node(Role::NewFirst), change.node(Role::NewSecond)])
     }
 
@@ -97,22 +102,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut children = Vec::with_capacity(halves.len());
         for (slot, half) in halves.iter().enumerate() {
             let copy = self.node(acquired.acquire(length, root.link(slot))?)?;
-            children.push((self.fill(&copy, node.level(), &[(node, half)], SIBLING), copy.offset));
+            children.push((self.fill(&copy, node.level(), &[(node, half)], ROOT_COPY), copy.offset));
         }
-        self.fill_inner(&root, node.level() + 1, &children, SIBLING);
+        self.fill_inner(&root, node.level() + 1, &children, ROOT_NODE);
         let mut released = self.pool.intent();
         released.release(node.offset, self.root_word())?;
-        self.backend().fence(SIBLING);
-        self.store_root(root.offset);
+        self.backend().fence(ROOT_COPY);
+        self.store_root(root.offset, ROOT_LINK);
         acquired.finish();
         self.mark_unlinked(node);
         self.retire(released);
         Ok([children[0].1, children[1].1])
     }
 
-    pub(super) fn store_root(&self, root: u64) {
+    pub(super) fn store_root(&self, root: u64, site: Site) {
         self.backend().store(self.root_word(), root);
-        self.backend().persist(self.root_word()..self.root_word() + WORD_LENGTH, ROOT);
+        self.backend().persist(self.root_word()..self.root_word() + WORD_LENGTH, site);
     }
 
     /// Writes a node with copies of entries, and flushes it; the box around them.
