@@ -241,10 +241,11 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         // From here on the nodes' own bitmaps count, for all of them at once.
         backend.store(entry, backend.load(entry) | DONE);
         self.empty(CLEAR);
+        self.tree.backend().fence(CLEAR);
     }
 
-    /// Forgets a change that was not committed. It is never said to be done: after a crash in the middle, what it would have
-    /// unlinked is linked still.
+    /// Forgets a change that was not committed, durably with the next fence. It is never said to be done: after a crash in the
+    /// middle, what it would have unlinked is linked still.
     pub(super) fn withdraw(&self) {
         self.empty(WITHDRAW);
     }
@@ -255,7 +256,7 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
             backend.store(entry + (NODES + number) * WORD_LENGTH, 0);
         }
         backend.store(entry, backend.load(entry) >> VERSION_SHIFT << VERSION_SHIFT);
-        backend.persist(entry..entry + LINE_LENGTH, site);
+        backend.flush(entry..entry + LINE_LENGTH, site);
     }
 }
 

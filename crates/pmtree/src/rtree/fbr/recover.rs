@@ -9,12 +9,9 @@ use super::node::Node;
 use crate::Result;
 
 const NODES: Site = Site::new("fbr.complete.nodes");
-const ROOT_NODES: Site = Site::new("fbr.complete.root.nodes");
 const ROOT: Site = Site::new("fbr.complete.root");
 const UNLINK: Site = Site::new("fbr.complete.unlink");
 const REDISTRIBUTE: Site = Site::new("fbr.complete.redistribute");
-const COPY: Site = Site::new("fbr.complete.copy");
-const LINKED: Site = Site::new("fbr.complete.linked");
 const LINK_ENTRY: Site = Site::new("fbr.complete.link.entry");
 const LINK: Site = Site::new("fbr.complete.link");
 
@@ -45,6 +42,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
         }
         entry.withdraw();
+        // Its fence comes before anybody gets the blocks.
         released.finish();
         Ok(())
     }
@@ -78,7 +76,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         outcome
     }
 
-    /// Brings a committed change into the nodes; each step may have been done already.
+    /// Brings a committed change into the nodes; each step may have been done already. When it returns, what was flushed of
+    /// them is durable, or will be with the announcement of what the change releases, which comes before the entry goes.
     fn complete(&self, change: &Change) -> Result<()> {
         for &role in change.kind.changed() {
             let node = self.node(change.node(role))?;
@@ -89,7 +88,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         match change.kind {
             Kind::Split if change.node(Role::Parent) == 0 => {
-                self.backend().fence(ROOT_NODES);
+                // The fence of the root word is that of the nodes: while the entry is committed, it says what they hold.
                 self.store_root(change.node(Role::NewFirst), ROOT);
             }
             Kind::Split => {
@@ -107,7 +106,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                     self.store_metadata(&parent, &metadata);
                     self.flush_header(&parent, UNLINK);
                 }
-                self.backend().fence(UNLINK);
                 self.bump(&parent);
             }
             Kind::Redistribute => {
@@ -117,7 +115,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.bump(&parent);
             }
             Kind::CopySplit | Kind::CopyMerge => {
-                self.backend().fence(COPY);
                 self.bump(&self.node(change.node(Role::Parent))?);
             }
         }
@@ -129,7 +126,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut metadata = self.locked_metadata(parent)?;
         let sibling = self.node(change.node(Role::Second))?;
         if parent.slot_of(&metadata, sibling.offset).is_some() {
-            self.backend().fence(LINKED);
+            // Found by recovery alone; and the node was durable before the bit was set.
             return Ok(());
         }
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {

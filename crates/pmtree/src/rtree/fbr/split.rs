@@ -106,8 +106,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         self.fill_inner(&root, node.level() + 1, &children, ROOT_NODE);
         let mut released = self.pool.intent();
+        // The fence of this announcement makes the new nodes durable, too.
         released.release(node.offset, self.root_word())?;
-        self.backend().fence(ROOT_COPY);
         self.store_root(root.offset, ROOT_LINK);
         acquired.finish();
         self.mark_unlinked(node);
