@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
+use terrane_pmem::{Backend, Error, Found, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, RealStorage, Storage};
 
 const LAYOUT: u64 = 0x7e57;
@@ -181,6 +181,50 @@ fn ranges_that_a_pool_names_are_checked() {
         assert!(matches!(error, Error::Damaged { offset: at, .. } if at == offset), "{error}");
     }
 }
+#[test]
+fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
+    let storage = MemoryStorage::new();
+    create(&storage).close().unwrap();
+    let before = contents(&storage);
+    let found: Found<Traced> = Pool::find(&storage, "pool", &options()).unwrap();
+    assert_eq!((found.pool().backend().load(ROOT), found.pool().open_counter()), (0, 1));
+    assert!(matches!(open(&storage), Err(Error::Locked { .. })), "it is nobody else's meanwhile");
+    drop(found);
+    assert!(contents(&storage) == before);
+    // Also what a kill has left of an acquisition.
+    let pool = open(&storage).unwrap();
+    let mut intent = pool.intent();
+    intent.acquire(64, ROOT).unwrap();
+    std::mem::forget(intent);
+    drop(pool);
+    let before = contents(&storage);
+    drop(Pool::<Traced>::find(&storage, "pool", &options()).unwrap());
+    assert!(contents(&storage) == before);
+    let taken = Pool::<Traced>::find(&storage, "pool", &options()).unwrap().take().unwrap();
+    assert_eq!(taken.open_counter(), 3);
+    taken.visit_blocks(|block, _| panic!("{block} is acquired")).unwrap();
+}
+
+/// The link of an intent lies in a chunk that is damaged; only the settling of the intent looks there.
+#[test]
+fn damage_that_settling_would_meet_is_found_before_a_pool_is_taken() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    let mut intent = pool.intent();
+    let node = intent.acquire(64, ROOT).unwrap();
+    pool.backend().store(ROOT, node);
+    intent.finish();
+    let mut intent = pool.intent();
+    intent.acquire(900, node).unwrap();
+    std::mem::forget(intent);
+    drop(pool);
+    storage.open("pool", OpenMode::Write).unwrap().write_all_at(&77u64.to_le_bytes(), 8192).unwrap();
+    let before = contents(&storage);
+    let error = open(&storage).unwrap_err();
+    assert!(matches!(error, Error::Damaged { offset: 8192, .. }), "{error}");
+    assert!(contents(&storage) == before);
+}
+
 
 #[test]
 fn a_creation_that_fails_at_any_call_leaves_no_pool() {

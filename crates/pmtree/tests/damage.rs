@@ -2,7 +2,7 @@
 
 use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
-use terrane_pmem::{PersistenceDomain, Traced};
+use terrane_pmem::{PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
@@ -33,7 +33,9 @@ fn with(bytes: &[u8]) -> MemoryStorage {
 
 /// Everything that can be done, whatever it gives.
 fn use_all(storage: &dyn Storage, options: &Options) -> Result<(), Error> {
-    let mut tree: FbrTree<2, Traced> = FbrTree::open(storage, "tree", options)?;
+    let before = bytes(storage);
+    let mut tree: FbrTree<2, Traced> = FbrTree::open(storage, "tree", options)
+        .inspect_err(|error| assert!(bytes(storage) == before, "the file was changed and then refused: {error}"))?;
     let everything = Rect::new([-1e300; 2], [1e300; 2])?;
     for mode in [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock] {
         let _ = tree.window(&everything, mode, |_, _| {});
@@ -77,12 +79,48 @@ fn any_word_may_be_damaged() {
     assert!(caught > 50, "{caught}");
 }
 
+/// Words of the tree's block: dimensions, fan-out, form of leaves; then the log.
+const SHAPE: [u64; 3] = [0, 8, 16];
+const LOG: u64 = 128;
+
+/// What recovery would act on, and has to be refused before.
 #[test]
-fn a_tree_of_another_shape_is_refused() {
+fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
+    let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+    let sound = bytes(&filled(&options));
+    let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
+    let block = word(ROOT);
+    let root = word(block + 64);
+    // A split without a commitment, and ones with it: of a node that is none, and of no node.
+    let [announced, committed] = [2, 3];
+    let shape = SHAPE.map(|word| vec![(block + word, 1 << 20)]);
+    let log = [
+        vec![(block + LOG, 0b1111)],
+        vec![(block + LOG, announced), (block + LOG + 24, root + 8)],
+        vec![(block + LOG, committed), (block + LOG + 16, root), (block + LOG + 24, 1 << 40)],
+        vec![(block + LOG, committed), (block + LOG + 16, root), (block + LOG + 24, 64)],
+        vec![(block + LOG, committed)],
+    ];
+    for damage in shape.into_iter().chain(log).chain([vec![(ROOT, block + 8)], vec![(ROOT, 1 << 40)]]) {
+        let mut damaged = sound.clone();
+        for &(at, value) in &damage {
+            damaged[at as usize..at as usize + 8].copy_from_slice(&u64::to_le_bytes(value));
+        }
+        let storage = with(&damaged);
+        let opened = FbrTree::<2, Traced>::open(&storage, "tree", &options);
+        assert!(opened.is_err(), "{damage:?}");
+        assert!(bytes(&storage) == damaged, "{damage:?}: the file was changed");
+    }
+}
+
+#[test]
+fn a_tree_of_another_shape_is_refused_and_its_file_left_as_it_is() {
     let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
     let storage = filled(&options);
+    let before = bytes(&storage);
     let opened = FbrTree::<3, Traced>::open(&storage, "tree", &options);
     assert!(matches!(opened, Err(Error::OtherShape { .. })), "{opened:?}");
+    assert!(bytes(&storage) == before, "it was closed, and stays so");
     let created = FbrTree::<2, Traced>::create(&storage, "other", &Options { fan_out: 3, ..options.clone() });
     assert!(matches!(created, Err(Error::FanOut { fan_out: 3, .. })), "{created:?}");
     // The fan-out is the tree's own.

@@ -41,22 +41,33 @@ fn trees_behind_the_trait_give_the_same_answers() {
 }
 
 #[test]
-fn pools_of_other_trees_are_refused() {
+fn pools_of_other_trees_are_refused_and_left_as_they_are() {
     let storage = MemoryStorage::new();
-    drop(FbrTree::<2, Traced>::create(&storage, "fbr", &small(4)).unwrap());
-    drop(LoggedTree::<2, Traced>::create(&storage, "logged", &small(4)).unwrap());
+    FbrTree::<2, Traced>::create(&storage, "fbr", &small(4)).unwrap().close().unwrap();
+    LoggedTree::<2, Traced>::create(&storage, "logged", &small(4)).unwrap().close().unwrap();
+    let before = ["fbr", "logged"].map(|name| bytes(&storage, name));
     let pool = |error: Error| matches!(error, Error::Pool(terrane_pmem::Error::OtherLayout { .. }));
     assert!(pool(LoggedTree::<2, Traced>::open(&storage, "fbr", &small(4)).unwrap_err()));
     assert!(pool(FbrTree::<2, Traced>::open(&storage, "logged", &small(4)).unwrap_err()));
     let of_three = LoggedTree::<3, Traced>::open(&storage, "logged", &small(4));
     assert!(matches!(of_three, Err(Error::OtherShape { .. })), "{of_three:?}");
+    assert!(["fbr", "logged"].map(|name| bytes(&storage, name)) == before, "they were closed, and stay so");
     let too_small = LoggedTree::<2, Traced>::create(&storage, "other", &small(3));
     assert!(matches!(too_small, Err(Error::FanOut { fan_out: 3, .. })), "{too_small:?}");
 }
 
+fn bytes(storage: &dyn Storage, name: &str) -> Vec<u8> {
+    let file = storage.open(name, OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
 /// Everything that can be done, whatever it gives.
 fn use_all(storage: &dyn Storage) -> Result<(), Error> {
-    let mut tree: LoggedTree<2, Traced> = LoggedTree::open(storage, "tree", &small(4))?;
+    let before = bytes(storage, "tree");
+    let mut tree: LoggedTree<2, Traced> = LoggedTree::open(storage, "tree", &small(4))
+        .inspect_err(|error| assert!(bytes(storage, "tree") == before, "it was changed and then refused: {error}"))?;
     let _ = tree.window(&Rect::new([-1e300; 2], [1e300; 2])?, SearchMode::Validated, |_, _| {});
     let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated);
     let mut random = random(1);
@@ -72,9 +83,7 @@ fn any_word_may_be_damaged() {
     let mut of_tree = random(1);
     (0..60).for_each(|payload| tree.insert(&rect(&mut of_tree, 30), payload).unwrap());
     tree.close().unwrap();
-    let file = storage.open("tree", OpenMode::Read).unwrap();
-    let mut sound = vec![0; file.len().unwrap() as usize];
-    file.read_exact_at(&mut sound, 0).unwrap();
+    let sound = bytes(&storage, "tree");
     let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let mut random = random(2);
     let mut caught = 0;

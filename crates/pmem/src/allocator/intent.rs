@@ -177,7 +177,8 @@ impl<B: Backend> Pool<B> {
         for descriptor in self.all_units(&DESCRIPTORS)? {
             self.check_descriptor(descriptor)?;
         }
-        self.entries(self.all_units(&SLOTS)?.flat_map(places)).map(drop)
+        let entries = self.entries(self.all_units(&SLOTS)?.flat_map(places))?;
+        self.split(&entries).map(drop)
     }
 
     /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that

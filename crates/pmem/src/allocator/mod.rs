@@ -152,7 +152,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Checks that a block begins at an offset which the pool says to be one.
-    pub(crate) fn check_block(&self, block: u64) -> Result<()> {
+    pub fn check_block(&self, block: u64) -> Result<()> {
         self.locate(block).map(drop)
     }
 

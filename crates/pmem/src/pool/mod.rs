@@ -75,6 +75,31 @@ pub struct Pool<B> {
 }
 
 impl<B: Backend> Pool<B> {
+/// A pool that can be trusted and is nobody else's now, and in whose file nothing has changed yet.
+#[derive(Debug)]
+#[must_use = "a pool that was found is not in use before it is taken"]
+pub struct Found<B> {
+    pool: Pool<B>,
+    boot_id: u128,
+}
+
+impl<B: Backend> Found<B> {
+    /// The pool, to be read and not to be changed: what is stored now is not known to be in use.
+    pub fn pool(&self) -> &Pool<B> {
+        &self.pool
+    }
+
+    /// Says in the file that the pool is in use, and settles what a crash has left of acquisitions and releases.
+    pub fn take(self) -> Result<Pool<B>> {
+        let Self { pool, boot_id } = self;
+        let mut header = *pool.header.lock();
+        pool.mark_open(&mut header, boot_id)?;
+        *pool.header.lock() = header;
+        pool.recover_intents()?;
+        Ok(pool)
+    }
+}
+
     /// Creates a pool without chunks under a name that is free.
     ///
     /// It is made under another name (`name` and `.new`), made durable and then renamed: a crash leaves no
@@ -150,14 +175,20 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Opens a pool. Where it cannot be opened or not be trusted, its file is left as it is.
+    /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is left as it is.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
+        Self::find(storage, name, options)?.take()
+    }
+
+    /// The first half of opening a pool, which changes nothing: a structure looks whether what it finds there is its own and
+    /// sound, and takes the pool or refuses it. Until then a pool that was closed stays so.
+    pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         if !file.try_lock(LockKind::Exclusive)? {
             return Err(Error::Locked { pool });
         }
-        let mut header = Header::read(&*file, &pool)?;
+        let header = Header::read(&*file, &pool)?;
         if header.layout_id != options.layout_id {
             return Err(Error::OtherLayout { pool, found: header.layout_id, expected: options.layout_id });
         }
@@ -167,12 +198,9 @@ impl<B: Backend> Pool<B> {
         }
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(header.length)?;
-        let opened = Self::new(backend, file, pool, header);
-        opened.check_intents()?;
-        opened.mark_open(&mut header, boot_id)?;
-        *opened.header.lock() = header;
-        opened.recover_intents()?;
-        Ok(opened)
+        let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
+        found.pool.check_intents()?;
+        Ok(found)
     }
 
     /// Says in the header that the pool is in use, so that a power loss finds it said.

@@ -12,13 +12,13 @@
 
 use std::collections::VecDeque;
 
-use terrane_pmem::{Backend, LINE_LENGTH, Site, WORD_LENGTH};
+use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 use terrane_storage::sync::{Condvar, Mutex};
 
 use super::layout::{LOG, Layout, Metadata};
 use super::node::Node;
 use super::{FbrTree, LOG_START};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Changes at a time.
 pub(super) const ENTRIES: usize = 32;
@@ -169,6 +169,45 @@ fn entry_length<const D: usize>(layout: &Layout<D>) -> u64 {
     LINE_LENGTH + bitmaps.next_multiple_of(LINE_LENGTH)
 }
 
+/// Where an entry of the log of a tree with this block is.
+pub(super) fn offset<const D: usize>(layout: &Layout<D>, block: u64, index: usize) -> u64 {
+    block + LOG_START + index as u64 * entry_length(layout)
+}
+
+/// Where a word of an entry's bitmaps is within the entry.
+fn bitmap_word<const D: usize>(layout: &Layout<D>, place: usize, word: usize) -> u64 {
+    let start = if layout.words == 1 { BITMAPS * WORD_LENGTH } else { LINE_LENGTH };
+    start + (place * layout.words + word) as u64 * WORD_LENGTH
+}
+
+/// What an entry says, and in which state it was found; `None` if it is free.
+pub(super) fn read<const D: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<D>,
+    block: u64,
+    index: usize,
+) -> Result<Option<(Change, Engagement)>> {
+    let (backend, entry) = (pool.backend(), offset(layout, block, index));
+    let state = backend.load(entry);
+    let code = state >> KIND_SHIFT & KIND_BITS;
+    if code == 0 {
+        return Ok(None);
+    }
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.code() == code) else {
+        let reason = format!("a log entry is of the unknown kind {code}");
+        return Err(Error::Damaged { pool: pool.name().to_owned(), offset: entry, reason });
+    };
+    let nodes = std::array::from_fn(|number| backend.load(entry + (NODES + number as u64) * WORD_LENGTH));
+    let bitmap = |place| Metadata::read(layout.words, |word| backend.load(entry + bitmap_word(layout, place, word)));
+    let change = Change { kind, nodes, bitmaps: [bitmap(0), bitmap(1)] };
+    let progress = match (state & DONE != 0, state & COMMITTED != 0) {
+        (true, _) => Progress::Done,
+        (false, true) => Progress::Committed,
+        (false, false) => Progress::Announced,
+    };
+    Ok(Some((change, Engagement { entry, state, progress })))
+}
+
 /// An entry that belongs to one change, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Entry<'t, const D: usize, B: Backend> {
@@ -283,35 +322,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     fn log_entry(&self, index: usize) -> u64 {
-        self.block + LOG_START + index as u64 * entry_length(&self.layout)
+        offset(&self.layout, self.block, index)
     }
 
     fn log_bitmap_word(&self, index: usize, place: usize, word: usize) -> u64 {
-        let start = if self.layout.words == 1 { BITMAPS * WORD_LENGTH } else { LINE_LENGTH };
-        self.log_entry(index) + start + (place * self.layout.words + word) as u64 * WORD_LENGTH
+        self.log_entry(index) + bitmap_word(&self.layout, place, word)
     }
 
     /// What an entry says, and in which state it was found; `None` if it is free.
     pub(super) fn read_change(&self, index: usize) -> Result<Option<(Change, Engagement)>> {
-        let entry = self.log_entry(index);
-        let state = self.backend().load(entry);
-        let code = state >> KIND_SHIFT & KIND_BITS;
-        if code == 0 {
-            return Ok(None);
-        }
-        let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code);
-        let kind = kind.ok_or_else(|| self.damaged(entry, format!("a log entry is of the unknown kind {code}")))?;
-        let nodes = std::array::from_fn(|number| self.backend().load(entry + (NODES + number as u64) * WORD_LENGTH));
-        let bitmap = |place| {
-            Metadata::read(self.layout.words, |word| self.backend().load(self.log_bitmap_word(index, place, word)))
-        };
-        let change = Change { kind, nodes, bitmaps: [bitmap(0), bitmap(1)] };
-        let progress = match (state & DONE != 0, state & COMMITTED != 0) {
-            (true, _) => Progress::Done,
-            (false, true) => Progress::Committed,
-            (false, false) => Progress::Announced,
-        };
-        Ok(Some((change, Engagement { entry, state, progress })))
+        read(&self.pool, &self.layout, self.block, index)
     }
 
     /// The entry that changes a node now, by the node's log word; `None` if none does in this use of the pool.

@@ -18,6 +18,7 @@ mod insert;
 pub(super) mod layout;
 mod locks;
 mod log;
+mod look;
 mod merge;
 mod node;
 mod recover;
@@ -145,29 +146,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
+    ///
+    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is.
+    /// Damage that only recovery meets, in a node that a crash has left half changed, is found after the first change.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
-        let pool: Pool<B> = Pool::open(storage, name, &options.for_pool())?;
-        let block = pool.backend().load(ROOT);
-        if block == 0 {
+        let found = Pool::find(storage, name, &options.for_pool())?;
+        let Some((block, layout)) = look::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            return Self::initialise(pool, layout, options);
-        }
-        pool.check_range(block, LOG_START)?;
-        let [dimensions, fan_out, leaves] = [DIMENSIONS, FAN_OUT, LEAVES].map(|word| pool.backend().load(block + word));
-        if dimensions != D as u64 {
-            let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
-            return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
-        }
-        let damaged =
-            |word: u64, reason: String| Error::Damaged { pool: pool.name().to_owned(), offset: block + word, reason };
-        let form = [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves);
-        let form = form.filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
-        let form = form.ok_or_else(|| damaged(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
-        let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
-        let layout = layout.ok_or_else(|| damaged(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
-        pool.check_range(block, LOG_START + Log::length(&layout))?;
-        let tree = Self::new(pool, layout, options, block);
+            return Self::initialise(found.take()?, layout, options);
+        };
+        let tree = Self::new(found.take()?, layout, options, block);
         tree.recover()?;
         Ok(tree)
     }

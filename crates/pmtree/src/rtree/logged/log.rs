@@ -12,11 +12,11 @@
 
 use std::collections::BTreeSet;
 
-use terrane_pmem::{Backend, Intent, LINE_LENGTH, Site, WORD_LENGTH};
+use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
-use super::node::Image;
+use super::node::{Image, Layout};
 use super::{LoggedTree, ROOT_WORD};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Most nodes of one change: a path from a root that no pool has room for.
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;
@@ -192,29 +192,17 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             return Ok(());
         }
         if state & DONE == 0 {
-            self.apply(&self.logged_images((state >> COUNT_SHIFT) as usize)?, word(NEW_ROOT));
+            self.apply(&self.logged_images(state)?, word(NEW_ROOT));
         }
         self.finish(release)
     }
 
     /// The images that a committed head says to be there.
-    fn logged_images(&self, count: usize) -> Result<Vec<Image<D>>> {
-        if count > IMAGES_MAX {
-            return Err(self.damaged(self.block + STATE, format!("the log is said to hold {count} images")));
-        }
-        (0..count)
-            .map(|index| {
-                let place = match index.checked_sub(FIRST_NODES) {
-                    None => NODES + index as u64 * WORD_LENGTH,
-                    Some(later) => LATER + later as u64 * WORD_LENGTH,
-                };
-                let (offset, block) = (self.backend().load(self.block + place), self.image_block(index));
-                for range in [offset, block] {
-                    self.pool.check_range(range, self.layout.node_length())?;
-                }
-                Ok(Image::read(&self.layout, offset, |word| self.backend().load(block + word as u64 * WORD_LENGTH)))
-            })
-            .collect()
+    fn logged_images(&self, state: u64) -> Result<Vec<Image<D>>> {
+        let image = |(node, block)| {
+            Image::read(&self.layout, node, |word| self.backend().load(block + word as u64 * WORD_LENGTH))
+        };
+        Ok(logged_nodes(&self.pool, &self.layout, self.block, state)?.into_iter().map(image).collect())
     }
 
     /// Blocks for so many images; those that are missing are acquired.
@@ -244,7 +232,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 
     fn image_block(&self, index: usize) -> u64 {
-        self.backend().load(self.block + IMAGES + index as u64 * WORD_LENGTH)
+        image_block(&self.pool, self.block, index)
     }
 
     /// The blocks that hold images, and whether the head is free. For checks.
@@ -261,4 +249,53 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
         self.backend().flush(first..first + words.len() as u64 * WORD_LENGTH, site);
     }
+}
+
+/// Checks that what the log of a tree with this block says can be completed or undone, as far as its head tells. Changes
+/// nothing.
+pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
+    let state = pool.backend().load(block + STATE);
+    // Blocks that a change without a commitment owns, or that one with it releases.
+    let owned = if state & COMMITTED == 0 { &NEW[..] } else { &[RELEASED] };
+    for word in owned {
+        let owned = pool.backend().load(block + word);
+        if owned != 0 {
+            pool.check_block(owned)?;
+        }
+    }
+    if state & (COMMITTED | DONE) == COMMITTED {
+        logged_nodes(pool, layout, block, state)?;
+    }
+    Ok(())
+}
+
+/// The nodes that a committed head names, each with the block of its image.
+fn logged_nodes<const D: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<D>,
+    block: u64,
+    state: u64,
+) -> Result<Vec<(u64, u64)>> {
+    let count = (state >> COUNT_SHIFT) as usize;
+    if count > IMAGES_MAX {
+        let reason = format!("the log is said to hold {count} images");
+        return Err(Error::Damaged { pool: pool.name().to_owned(), offset: block + STATE, reason });
+    }
+    (0..count)
+        .map(|index| {
+            let place = match index.checked_sub(FIRST_NODES) {
+                None => NODES + index as u64 * WORD_LENGTH,
+                Some(later) => LATER + later as u64 * WORD_LENGTH,
+            };
+            let (node, image) = (pool.backend().load(block + place), image_block(pool, block, index));
+            for range in [node, image] {
+                pool.check_range(range, layout.node_length())?;
+            }
+            Ok((node, image))
+        })
+        .collect()
+}
+
+fn image_block<B: Backend>(pool: &Pool<B>, block: u64, index: usize) -> u64 {
+    pool.backend().load(block + IMAGES + index as u64 * WORD_LENGTH)
 }

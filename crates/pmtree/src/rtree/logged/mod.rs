@@ -71,24 +71,13 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
 
     /// Takes a time that does not depend on the tree's size.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
-        let pool: Pool<B> = Pool::open(storage, name, &pool_options(options))?;
-        let block = pool.backend().load(ROOT);
-        if block == 0 {
+        let found = Pool::find(storage, name, &pool_options(options))?;
+        let Some((block, layout)) = Self::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
-            return Self::initialise(pool, Self::layout(options)?, options.split);
-        }
-        pool.check_range(block, BLOCK_LENGTH)?;
-        let (dimensions, fan_out) = (pool.backend().load(block + DIMENSIONS), pool.backend().load(block + FAN_OUT));
-        if dimensions != D as u64 {
-            let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
-            return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
-        }
-        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| Error::Damaged {
-            pool: pool.name().to_owned(),
-            offset: block + FAN_OUT,
-            reason: format!("nodes are said to have {fan_out} entries"),
-        })?;
-        let tree = Self { pool, layout, split: options.split, block, lock: RwLock::new(()) };
+            let layout = Self::layout(options)?;
+            return Self::initialise(found.take()?, layout, options.split);
+        };
+        let tree = Self { pool: found.take()?, layout, split: options.split, block, lock: RwLock::new(()) };
         tree.recover()?;
         Ok(tree)
     }
@@ -142,6 +131,28 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn layout(options: &Options) -> Result<Layout<D>> {
         let fan_out = options.fan_out;
         Layout::new(fan_out).ok_or(Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX })
+    }
+
+    /// The tree's block and the layout of its nodes, if there is a tree, without a change of the pool.
+    fn look(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
+        let block = pool.backend().load(ROOT);
+        if block == 0 {
+            return Ok(None);
+        }
+        pool.check_range(block, BLOCK_LENGTH)?;
+        pool.check_block(block)?;
+        let (dimensions, fan_out) = (pool.backend().load(block + DIMENSIONS), pool.backend().load(block + FAN_OUT));
+        if dimensions != D as u64 {
+            let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
+            return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
+        }
+        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| Error::Damaged {
+            pool: pool.name().to_owned(),
+            offset: block + FAN_OUT,
+            reason: format!("nodes are said to have {fan_out} entries"),
+        })?;
+        log::check(pool, &layout, block)?;
+        Ok(Some((block, layout)))
     }
 
     /// An empty leaf as the root. The tree is there when the pool's root word is.
