@@ -1,5 +1,6 @@
 //! Words of a file of the operating system.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -49,6 +50,49 @@ enum Medium {
 }
 
 impl Native {
+    /// Maps a file on the medium that `told` says of it and `domain` asks for.
+    fn map_asking(
+        told: impl FnOnce(BorrowedFd<'_>) -> Option<PersistenceDomain>,
+        file: Arc<dyn File>,
+        pool: &str,
+        domain: PersistenceDomain,
+        address_space: u64,
+    ) -> Result<Self> {
+        let unsuitable = |reason: String| Error::Unsuitable { pool: pool.to_owned(), reason };
+        let Backing::Descriptor(descriptor) = file.backing() else {
+            return Err(unsuitable("it is not a file of the operating system that is open for writing".to_owned()));
+        };
+        let medium = match domain {
+            PersistenceDomain::Adr => {
+                let instruction = FlushInstruction::detect();
+                Medium::Dax(instruction.ok_or_else(|| {
+                    unsuitable("no instruction is known that writes back a cache line of this CPU".to_owned())
+                })?)
+            }
+            // Where nothing is told, it counts what who knows the machine declares.
+            PersistenceDomain::Eadr => match told(descriptor) {
+                Some(PersistenceDomain::Eadr) | None => Medium::Eadr,
+                Some(PersistenceDomain::Adr | PersistenceDomain::PageCache) => {
+                    return Err(unsuitable(
+                        "the caches of this machine are not kept over a power loss, as the kernel has it from the \
+                         firmware (persistence_domain of its region); open it for a machine whose lines have to be \
+                         flushed (ADR)"
+                            .to_owned(),
+                    ));
+                }
+            },
+            PersistenceDomain::PageCache => {
+                probe::page_cache(descriptor).map_err(|refusal| unsuitable(refusal.to_string()))?;
+                Medium::PageCache
+            }
+        };
+        let reserved = usize::try_from(address_space).unwrap_or(usize::MAX);
+        let mapping = Mapping::reserve(reserved).map_err(|errno| {
+            unsuitable(format!("{address_space} bytes of address space cannot be set aside for it: {errno}"))
+        })?;
+        Ok(Self { file: file.clone(), pool: pool.to_owned(), mapping, medium })
+    }
+
     #[inline]
     fn word(&self, offset: u64) -> &AtomicU64 {
         match self.mapping.word(offset) {
@@ -65,28 +109,7 @@ impl Backend for Native {
         Self: 'a;
 
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
-        let unsuitable = |reason: String| Error::Unsuitable { pool: pool.to_owned(), reason };
-        let Backing::Descriptor(descriptor) = file.backing() else {
-            return Err(unsuitable("it is not a file of the operating system that is open for writing".to_owned()));
-        };
-        let medium = match domain {
-            PersistenceDomain::Adr => {
-                let instruction = FlushInstruction::detect();
-                Medium::Dax(instruction.ok_or_else(|| {
-                    unsuitable("no instruction is known that writes back a cache line of this CPU".to_owned())
-                })?)
-            }
-            PersistenceDomain::Eadr => Medium::Eadr,
-            PersistenceDomain::PageCache => {
-                probe::page_cache(descriptor).map_err(|refusal| unsuitable(refusal.to_string()))?;
-                Medium::PageCache
-            }
-        };
-        let reserved = usize::try_from(address_space).unwrap_or(usize::MAX);
-        let mapping = Mapping::reserve(reserved).map_err(|errno| {
-            unsuitable(format!("{address_space} bytes of address space cannot be set aside for it: {errno}"))
-        })?;
-        Ok(Self { file: file.clone(), pool: pool.to_owned(), mapping, medium })
+        Self::map_asking(probe::persistence_domain, file, pool, domain, address_space)
     }
 
     fn extend(&self, length: u64) -> Result<()> {
@@ -182,5 +205,30 @@ impl Backend for Native {
             // Only the order of the instructions matters.
             Medium::PageCache => fence(Ordering::Release),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrane_storage::{OpenMode, RealStorage, Storage};
+
+    use super::*;
+
+    /// What the machine says is told in its place here, since it has no such memory.
+    #[test]
+    fn caches_are_taken_for_durable_unless_the_machine_says_that_they_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = RealStorage::new(directory.path()).open("pool", OpenMode::CreateNew).unwrap();
+        let map = |told: Option<PersistenceDomain>, wanted| {
+            Native::map_asking(|_| told, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
+        };
+        let (adr, eadr) = (PersistenceDomain::Adr, PersistenceDomain::Eadr);
+        for (told, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
+            assert_eq!(map(told, wanted).unwrap(), wanted, "told {told:?}");
+        }
+        let error = map(Some(adr), eadr).unwrap_err();
+        assert!(matches!(error, Error::Unsuitable { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.starts_with("the pool cannot be") && message.ends_with("flushed (ADR)"), "{message}");
     }
 }

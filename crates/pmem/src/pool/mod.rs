@@ -43,7 +43,8 @@ pub struct Options {
     /// Names the structure in the pool and the version of its layout.
     pub layout_id: u64,
     /// How far a store has to get to be durable: what the caller has found out of the medium, or
-    /// wants of it. A medium that does not promise it is refused.
+    /// wants of it. A medium that does not promise it is refused; that caches survive a power loss is
+    /// taken from the caller where the kernel does not say ([`probe::persistence_domain`](crate::probe::persistence_domain)).
     pub domain: PersistenceDomain,
     /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps its own.
     pub chunk_length: u64,
@@ -74,7 +75,6 @@ pub struct Pool<B> {
     pub(crate) epochs: Epochs,
 }
 
-impl<B: Backend> Pool<B> {
 /// A pool that can be trusted and is nobody else's now, and in whose file nothing has changed yet.
 #[derive(Debug)]
 #[must_use = "a pool that was found is not in use before it is taken"]
@@ -100,6 +100,7 @@ impl<B: Backend> Found<B> {
     }
 }
 
+impl<B: Backend> Pool<B> {
     /// Creates a pool without chunks under a name that is free.
     ///
     /// It is made under another name (`name` and `.new`), made durable and then renamed: a crash leaves no
@@ -177,14 +178,14 @@ impl<B: Backend> Found<B> {
 
     /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is left as it is.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
-        let pool = place(storage, name);
-        let file = storage.open(name, OpenMode::Write)?;
         Self::find(storage, name, options)?.take()
     }
 
     /// The first half of opening a pool, which changes nothing: a structure looks whether what it finds there is its own and
     /// sound, and takes the pool or refuses it. Until then a pool that was closed stays so.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
+        let pool = place(storage, name);
+        let file = storage.open(name, OpenMode::Write)?;
         if !file.try_lock(LockKind::Exclusive)? {
             return Err(Error::Locked { pool });
         }
