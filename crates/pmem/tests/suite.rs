@@ -12,5 +12,6 @@ mod pmwcas;
 mod pmwcas_crash;
 mod pool;
 mod pool_crash;
+mod pool_races;
 mod retire;
 mod support;

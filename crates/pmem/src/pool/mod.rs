@@ -116,9 +116,10 @@ impl<B: Backend> Pool<B> {
         }
         let draft = format!("{name}.new");
         let file = create_draft(storage, &draft)?;
-        let created = Self::initialise(storage, file, name, &draft, pool, options);
-        if created.is_err() {
-            // It is in the way of nobody: the next creation replaces it.
+        let created = Self::initialise(storage, file.clone(), name, &draft, pool, options);
+        // The lock is held until the name has gone: after that, another creation's draft may have it. What stays is in the
+        // way of nobody: the next creation replaces it.
+        if created.is_err() && file.has_name().unwrap_or(false) {
             let _ = storage.remove(&draft);
         }
         created
@@ -354,16 +355,23 @@ fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
 }
 
 /// A new, locked file for a pool to be made in; what a creation that was killed has left is removed.
+///
+/// Between opening a file and locking it, another creation may have removed the name or given it to a file of its own. So
+/// whoever has a lock looks whether the name still leads to the file, and does nothing to the name if it does not; who
+/// finds that it does may go on, since nobody touches the name of a file that is locked.
 fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
     let locked = || Error::Locked { pool: place(storage, draft) };
     match storage.open(draft, OpenMode::Write) {
-        Ok(left) if left.try_lock(LockKind::Exclusive)? => storage.remove(draft)?,
-        Ok(_) => return Err(locked()),
+        Ok(left) if !left.try_lock(LockKind::Exclusive)? || !left.has_name()? => return Err(locked()),
+        Ok(_) => storage.remove(draft)?,
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }
-    let file = storage.open(draft, OpenMode::CreateNew)?;
-    if file.try_lock(LockKind::Exclusive)? { Ok(file) } else { Err(locked()) }
+    let file = match storage.open(draft, OpenMode::CreateNew) {
+        Err(error) if error.is_already_exists() => return Err(locked()),
+        opened => opened?,
+    };
+    if file.try_lock(LockKind::Exclusive)? && file.has_name()? { Ok(file) } else { Err(locked()) }
 }
 
 fn place(storage: &dyn Storage, name: &str) -> String {

@@ -1,0 +1,115 @@
+//! Creations of pools that meet: each is whole, or is refused.
+
+use std::sync::{Arc, Mutex};
+
+use terrane_pmem::{Error, Options, PersistenceDomain, Pool, Result, Traced};
+use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, Storage, StorageError};
+
+const DRAFT: &str = "pool.new";
+
+fn create(storage: &dyn Storage) -> Result<Pool<Traced>> {
+    let options =
+        Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::PageCache) };
+    Pool::create(storage, "pool", &options)
+}
+
+/// Storage in which another creation replaces the draft when this one has opened it, and has not locked it yet.
+#[derive(Debug)]
+struct Meeting {
+    inner: MemoryStorage,
+    /// The opening that is met, and then what the other creation has open.
+    mode: OpenMode,
+    other: Mutex<Option<Arc<dyn File>>>,
+}
+
+impl Meeting {
+    fn new(inner: MemoryStorage, mode: OpenMode) -> Self {
+        Self { inner, mode, other: Mutex::new(None) }
+    }
+
+    /// What a creation does first.
+    fn replace_draft(&self) -> terrane_storage::Result<Arc<dyn File>> {
+        let left = self.inner.open(DRAFT, OpenMode::Write)?;
+        assert!(left.try_lock(LockKind::Exclusive)?);
+        self.inner.remove(DRAFT)?;
+        let draft = self.inner.open(DRAFT, OpenMode::CreateNew)?;
+        assert!(draft.try_lock(LockKind::Exclusive)?);
+        Ok(draft)
+    }
+}
+
+impl Storage for Meeting {
+    fn open(&self, name: &str, mode: OpenMode) -> terrane_storage::Result<Arc<dyn File>> {
+        let file = self.inner.open(name, mode)?;
+        let mut other = self.other.lock().unwrap();
+        if (name, mode) == (DRAFT, self.mode) && other.is_none() {
+            *other = Some(self.replace_draft()?);
+        }
+        Ok(file)
+    }
+
+    fn exists(&self, name: &str) -> terrane_storage::Result<bool> {
+        self.inner.exists(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> terrane_storage::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> terrane_storage::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn create_directory(&self, name: &str) -> terrane_storage::Result<()> {
+        self.inner.create_directory(name)
+    }
+
+    fn list(&self, directory: &str) -> terrane_storage::Result<Vec<String>> {
+        self.inner.list(directory)
+    }
+
+    fn list_directories(&self, directory: &str) -> terrane_storage::Result<Vec<String>> {
+        self.inner.list_directories(directory)
+    }
+
+    fn sync_directory(&self, directory: &str) -> terrane_storage::Result<()> {
+        self.inner.sync_directory(directory)
+    }
+
+    fn unix_time_ns(&self) -> u64 {
+        self.inner.unix_time_ns()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.inner.monotonic_ns()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+/// The draft of the other creation is its own until it is renamed.
+fn leaves_the_other_alone(storage: &Meeting) -> std::result::Result<(), StorageError> {
+    let error = create(storage).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    let other = storage.other.lock().unwrap().take().unwrap();
+    assert!(other.has_name()?, "its draft was removed or renamed");
+    assert_eq!(storage.list("")?, [DRAFT]);
+    drop(other);
+    create(&storage.inner).unwrap().close().unwrap();
+    assert_eq!(storage.list("")?, ["pool"]);
+    Ok(())
+}
+
+#[test]
+fn a_creation_whose_draft_was_taken_for_a_left_one_renames_no_other() {
+    leaves_the_other_alone(&Meeting::new(MemoryStorage::new(), OpenMode::CreateNew)).unwrap();
+}
+
+#[test]
+fn a_creation_that_finds_a_left_draft_removes_no_other() {
+    let storage = MemoryStorage::new();
+    drop(storage.open(DRAFT, OpenMode::CreateNew).unwrap());
+    leaves_the_other_alone(&Meeting::new(storage, OpenMode::Write)).unwrap();
+}
