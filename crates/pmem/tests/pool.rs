@@ -98,11 +98,34 @@ fn truncated_files_are_refused_wherever_they_end() {
     }
 }
 
+/// Makes a copy of the header one of version 9; whole, with the checksum that covers the copy's place.
+fn set_version(file: &dyn terrane_storage::File, copy: u64, is_whole: bool) {
+    file.write_all_at(&9u64.to_le_bytes(), copy + 8).unwrap();
+    if is_whole {
+        let mut covered = [0; 120];
+        file.read_exact_at(&mut covered, copy).unwrap();
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&copy.to_le_bytes()), &covered);
+        file.write_all_at(&u64::from(checksum).to_le_bytes(), copy + 120).unwrap();
+    }
+}
+
 #[test]
 fn a_newer_version_is_refused_whatever_else_it_holds() {
-    let error = open_changed(|file| file.write_all_at(&9u64.to_le_bytes(), 8).unwrap());
-    assert!(matches!(error, Error::Newer { found: 9, known: 1, .. }), "{error}");
-    assert!(error.to_string().ends_with("use a newer one"), "{error}");
+    let whole = |copies: &'static [u64]| {
+        move |file: &dyn terrane_storage::File| copies.iter().for_each(|&copy| set_version(file, copy, true))
+    };
+    let with_other_checksums =
+        |file: &dyn terrane_storage::File| [0, 512].into_iter().for_each(|copy| set_version(file, copy, false));
+    let errors = [
+        open_changed(whole(&[0, 512])),
+        open_changed(whole(&[0])),
+        open_changed(whole(&[512])),
+        open_changed(with_other_checksums),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::Newer { found: 9, known: 1, .. }), "{error}");
+        assert!(error.to_string().ends_with("use a newer one"), "{error}");
+    }
 }
 
 #[test]
@@ -128,9 +151,7 @@ fn damage_to_one_copy_of_the_header_is_mended_from_the_other() {
             pool.backend().store(ROOT, 5);
             pool.close().unwrap();
             let file = storage.open("pool", OpenMode::Write).unwrap();
-            // A version that is too high is not damage that could be told from a newer file.
-            let flipped = if (8..16).contains(&byte) { 0 } else { 0xff };
-            file.write_all_at(&[flipped], copy + byte).unwrap();
+            file.write_all_at(&[0xff], copy + byte).unwrap();
             assert_eq!(open(&storage).unwrap().backend().load(ROOT), 5, "copy {copy} byte {byte}");
             file.write_all_at(&[0xff], 512 - copy).unwrap();
             open(&storage).unwrap();
@@ -160,27 +181,6 @@ fn another_layout_is_refused() {
     assert_eq!(contents(&storage), before);
 }
 
-#[test]
-fn impossible_chunk_lengths_are_refused_before_a_file_is_made() {
-    let storage = MemoryStorage::new();
-    for chunk_length in [0, 1, 4095, 6144, 1 << 31] {
-        let wanted = Options { chunk_length, ..options() };
-        let error = Pool::<Traced>::create(&storage, "pool", &wanted).unwrap_err();
-        assert!(matches!(error, Error::Unsuitable { .. }), "{error}");
-    }
-    assert!(storage.list("").unwrap().is_empty());
-}
-
-#[test]
-fn ranges_that_a_pool_names_are_checked() {
-    let storage = MemoryStorage::new();
-    let pool = create(&storage);
-    pool.check_range(ROOT, 8).unwrap();
-    for (offset, length) in [(0, 8), (8192, 8), (ROOT + 1, 8), (u64::MAX - 7, 16)] {
-        let error = pool.check_range(offset, length).unwrap_err();
-        assert!(matches!(error, Error::Damaged { offset: at, .. } if at == offset), "{error}");
-    }
-}
 #[test]
 fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
     let storage = MemoryStorage::new();
@@ -225,6 +225,27 @@ fn damage_that_settling_would_meet_is_found_before_a_pool_is_taken() {
     assert!(contents(&storage) == before);
 }
 
+#[test]
+fn impossible_chunk_lengths_are_refused_before_a_file_is_made() {
+    let storage = MemoryStorage::new();
+    for chunk_length in [0, 1, 4095, 6144, 1 << 31] {
+        let wanted = Options { chunk_length, ..options() };
+        let error = Pool::<Traced>::create(&storage, "pool", &wanted).unwrap_err();
+        assert!(matches!(error, Error::Unsuitable { .. }), "{error}");
+    }
+    assert!(storage.list("").unwrap().is_empty());
+}
+
+#[test]
+fn ranges_that_a_pool_names_are_checked() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    pool.check_range(ROOT, 8).unwrap();
+    for (offset, length) in [(0, 8), (8192, 8), (ROOT + 1, 8), (u64::MAX - 7, 16)] {
+        let error = pool.check_range(offset, length).unwrap_err();
+        assert!(matches!(error, Error::Damaged { offset: at, .. } if at == offset), "{error}");
+    }
+}
 
 #[test]
 fn a_creation_that_fails_at_any_call_leaves_no_pool() {

@@ -8,6 +8,9 @@
 //!   both say the same: damage to either one cannot bring back what the header said before, above all not
 //!   that the pool is closed.
 //!
+//! Magic, version and checksum keep their places in later versions, and the checksum its rule. So a whole copy of a later
+//! version is told from a damaged one of this version.
+//!
 //! An update that a crash interrupts leaves the state before (nothing of it in a whole copy) or after.
 //! A single checksummed copy would not do: it is two lines long, and a crash between them loses it.
 
@@ -127,6 +130,8 @@ impl Header {
         let pool = || pool.to_owned();
         let found = file.len()?;
         let mut newest: Option<Self> = None;
+        // Of copies of later versions: whether it is whole, and the version.
+        let mut later: Option<(bool, u64)> = None;
         let mut is_pool = false;
         for (index, copy) in COPIES.into_iter().enumerate() {
             let words = match read_words(file, copy) {
@@ -138,16 +143,21 @@ impl Header {
                 continue;
             }
             is_pool = true;
-            // What a newer version checks, and where, is not known.
+            let is_whole = words[WORDS - 1] == checksum(&words, copy);
             if words[1] > VERSION {
-                return Err(Error::Newer { pool: pool(), found: words[1], known: VERSION });
-            }
-            if words[WORDS - 1] == checksum(&words, copy)
+                later = later.max(Some((is_whole, words[1])));
+            } else if is_whole
                 && let Some(header) = Self::decode(&words, index)
                 && newest.is_none_or(|newest| newest.sequence < header.sequence)
             {
                 newest = Some(header);
             }
+        }
+        // A copy that is not whole is damaged, if the other one can be read; if not, a later version may check it otherwise.
+        if let Some((is_whole, version)) = later
+            && (is_whole || newest.is_none())
+        {
+            return Err(Error::Newer { pool: pool(), found: version, known: VERSION });
         }
         match newest {
             None if !is_pool => Err(Error::NotAPool { pool: pool() }),
