@@ -4,6 +4,7 @@ mod blocks;
 mod choose;
 mod closest;
 pub mod fbr;
+mod limits;
 pub mod logged;
 mod rect;
 #[cfg(feature = "explorer")]

@@ -18,6 +18,7 @@
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
 use super::LeafForm;
+use crate::rtree::limits::{self, FAN_OUT_MAX};
 use crate::rtree::split;
 
 /// Entries whose bits lie in the first word.
@@ -26,13 +27,9 @@ pub(super) const FIRST_WORD_ENTRIES: usize = 55;
 /// Words of the longest bitmap.
 pub(super) const WORDS_MAX: usize = 8;
 
-/// Fewest entries of a full node: two halves of two.
-pub(in crate::rtree) const FAN_OUT_MIN: usize = 4;
-
-/// Most entries of a node.
-pub(in crate::rtree) const FAN_OUT_MAX: usize = FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS;
-
 const WORD_BITS: usize = u64::BITS as usize;
+
+const _: () = assert!(FAN_OUT_MAX == FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS);
 const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
 
 /// Numbers of the header's words.
@@ -66,7 +63,8 @@ impl<const D: usize> Layout<D> {
     pub(super) const ENTRIES_VALIDATE: bool = Self::ENTRY_WORDS == LINE_WORDS;
 
     pub(super) fn new(fan_out: usize, leaves: LeafForm) -> Option<Self> {
-        if !(FAN_OUT_MIN..=FAN_OUT_MAX).contains(&fan_out) {
+        const { limits::check_dimensions::<D>() };
+        if !limits::is_fan_out(fan_out) {
             return None;
         }
         let words = 1 + fan_out.saturating_sub(FIRST_WORD_ENTRIES).div_ceil(WORD_BITS);
@@ -254,6 +252,7 @@ impl Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rtree::limits::FAN_OUT_MIN;
 
     fn bitmap<const D: usize>(fan_out: usize) -> Option<Layout<D>> {
         Layout::new(fan_out, LeafForm::Bitmap)

@@ -15,7 +15,7 @@
 mod check;
 mod delete;
 mod insert;
-pub(super) mod layout;
+mod layout;
 mod locks;
 mod log;
 mod look;
@@ -34,9 +34,10 @@ use terrane_pmem::{Backend, LINE_LENGTH, Native, PersistenceDomain, Pool, ROOT, 
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU64, Ordering};
 
-use self::layout::{FAN_OUT_MAX, FAN_OUT_MIN, FIRST_WORD_ENTRIES, Layout, Metadata};
+use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
 use self::log::Log;
+use super::limits;
 use crate::{Error, Result, Split};
 pub use check::Census;
 pub use search::SearchMode;
@@ -110,11 +111,29 @@ impl Options {
     }
 }
 
-/// A tree of boxes in `D` dimensions, each with a payload of 8 bytes, in a pool of its own.
+/// A tree of boxes in `D` dimensions, 2 to 4, each with a payload of 8 bytes, in a pool of its own.
 ///
 /// It is a multiset: what is inserted twice is there twice. Insertions, deletions and exact look-ups are durably
 /// linearizable: each is done when its call returns, whatever crash follows, and what one of them has seen stays.
 /// Any number of threads share a tree. Dropping it without [`FbrTree::close`] is as if the process had been killed.
+///
+/// Other dimensions do not compile:
+/// ```no_run
+/// # use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Result};
+/// # fn create(storage: &dyn terrane_storage::Storage, options: &Options) -> Result<()> {
+/// let tree: FbrTree<4> = FbrTree::create(storage, "tree", options)?;
+/// # Ok(())
+/// # }
+/// # create(&terrane_storage::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// ```
+/// ```compile_fail,E0080
+/// # use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Result};
+/// # fn create(storage: &dyn terrane_storage::Storage, options: &Options) -> Result<()> {
+/// let tree: FbrTree<5> = FbrTree::create(storage, "tree", options)?;
+/// # Ok(())
+/// # }
+/// # create(&terrane_storage::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct FbrTree<const D: usize, B: Backend = Native> {
     pool: Pool<B>,
@@ -175,7 +194,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if leaves == LeafForm::SelfValidating && !Layout::<D>::ENTRIES_VALIDATE {
             return Err(Error::LongEntries { dimensions: D });
         }
-        Layout::new(fan_out, leaves).ok_or(Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX })
+        Layout::new(fan_out, leaves).ok_or_else(|| limits::no_fan_out(fan_out))
     }
 
     fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {

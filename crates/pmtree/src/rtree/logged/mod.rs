@@ -26,8 +26,8 @@ use terrane_storage::sync::RwLock;
 
 use self::log::BLOCK_LENGTH;
 use self::node::{Image, Layout, Node};
-use super::fbr::layout::{FAN_OUT_MAX, FAN_OUT_MIN};
 use super::fbr::{Census, Options, SearchMode};
+use super::limits;
 use super::tree::PersistentRTree;
 use crate::{Error, Rect, Result, Split};
 
@@ -48,7 +48,7 @@ const ROOT_WORD: u64 = LINE_LENGTH;
 ///
 /// It keeps the promises of [`PersistentRTree`]. Of the [`Options`] it takes the fan-out, the split and the pool; its
 /// nodes are changed in one way. Whatever mode a search asks for, it holds the tree's lock shared, and sees the tree as
-/// of one instant.
+/// of one instant. Dimensions are 2 to 4.
 #[derive(Debug)]
 pub struct LoggedTree<const D: usize, B: Backend = Native> {
     pool: Pool<B>,
@@ -130,7 +130,7 @@ fn pool_options(options: &Options) -> terrane_pmem::Options {
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn layout(options: &Options) -> Result<Layout<D>> {
         let fan_out = options.fan_out;
-        Layout::new(fan_out).ok_or(Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX })
+        Layout::new(fan_out).ok_or_else(|| limits::no_fan_out(fan_out))
     }
 
     /// The tree's block and the layout of its nodes, if there is a tree, without a change of the pool.

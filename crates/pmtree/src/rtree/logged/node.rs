@@ -11,7 +11,7 @@
 use terrane_pmem::{LINE_LENGTH, View, WORD_LENGTH};
 
 use crate::Rect;
-use crate::rtree::fbr::layout::{FAN_OUT_MAX, FAN_OUT_MIN};
+use crate::rtree::limits;
 use crate::rtree::split;
 
 const LEVEL: usize = 0;
@@ -31,7 +31,8 @@ impl<const D: usize> Layout<D> {
     const ENTRY_WORDS: usize = (2 * D + 1).next_multiple_of(LINE_WORDS);
 
     pub(super) fn new(fan_out: usize) -> Option<Self> {
-        (FAN_OUT_MIN..=FAN_OUT_MAX).contains(&fan_out).then_some(Self { fan_out })
+        const { limits::check_dimensions::<D>() };
+        limits::is_fan_out(fan_out).then_some(Self { fan_out })
     }
 
     /// Fewest entries of a node that is not the root and that no crash has left.
