@@ -40,6 +40,12 @@ pub enum Error {
         /// Dimensions of the tree.
         dimensions: usize,
     },
+    /// An option that the tree with whole-node logging has one value of.
+    #[error("a tree that logs whole nodes has one {option}: leave it at its default, or use an FBR-tree")]
+    NotLogged {
+        /// What was asked for.
+        option: &'static str,
+    },
     /// The tree in the pool is of another shape than the program wants.
     #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]
     OtherShape {

@@ -1,9 +1,11 @@
 //! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
 
-use crate::support::{BOTH, grow_and_shrink, options, random, rect, window};
+use crate::support::{grow_and_shrink, options, random, rect, window};
 use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
-use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::{
+    Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split,
+};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 fn small(fan_out: usize) -> Options {
@@ -11,20 +13,38 @@ fn small(fan_out: usize) -> Options {
 }
 
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
-    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, &[SearchMode::Validated], false, operations);
+    let modes = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
+    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, &modes, false, operations);
 }
 
 #[test]
 fn it_holds_what_a_list_holds() {
-    for rebalancing in BOTH {
-        // The splits differ with it.
+    for split in [Split::RStar, Split::Quadratic] {
         for fan_out in [4, 5, 9, 60] {
-            let options = options(PersistenceDomain::PageCache, fan_out, rebalancing);
-            compare::<2>(1, &options, 2000);
+            compare::<2>(1, &Options { split, ..small(fan_out) }, 2000);
         }
     }
     compare::<3>(2, &small(4), 1000);
     compare::<4>(3, &small(503), 1000);
+}
+
+#[test]
+fn what_it_does_not_have_is_refused() {
+    let storage = MemoryStorage::new();
+    LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap().close().unwrap();
+    let before = bytes(&storage, "tree");
+    for (options, named) in [
+        (Options { rebalancing: Rebalancing::CopyOnWrite, ..small(4) }, "one rebalancing"),
+        (Options { leaves: LeafForm::SelfValidating, ..small(4) }, "one form of leaves"),
+    ] {
+        let opened = LoggedTree::<2, Traced>::open(&storage, "tree", &options);
+        for refused in [opened, LoggedTree::create(&storage, "other", &options)] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::NotLogged { .. }) && error.to_string().contains(named), "{error}");
+        }
+    }
+    assert!(bytes(&storage, "tree") == before);
+    assert_eq!(storage.list("").unwrap(), ["tree"]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use terrane_storage::sync::RwLock;
 
 use self::log::BLOCK_LENGTH;
 use self::node::{Image, Layout, Node};
-use super::fbr::{Census, Options, SearchMode};
+use super::fbr::{Census, LeafForm, Options, Rebalancing, SearchMode};
 use super::limits;
 use super::tree::PersistentRTree;
 use crate::{Error, Rect, Result, Split};
@@ -47,8 +47,8 @@ const ROOT_WORD: u64 = LINE_LENGTH;
 /// An R-tree that logs every node whole before it changes it: what the [`FbrTree`](crate::FbrTree) is measured against.
 ///
 /// It keeps the promises of [`PersistentRTree`]. Of the [`Options`] it takes the fan-out, the split and the pool; its
-/// nodes are changed in one way. Whatever mode a search asks for, it holds the tree's lock shared, and sees the tree as
-/// of one instant. Dimensions are 2 to 4.
+/// nodes are changed in one way and have one form, so others than the defaults are refused. A search sees the tree as of one
+/// instant, which is what any mode promises and more: it holds the tree's lock shared. Dimensions are 2 to 4.
 #[derive(Debug)]
 pub struct LoggedTree<const D: usize, B: Backend = Native> {
     pool: Pool<B>,
@@ -64,6 +64,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
     type Backend = B;
 
     fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        Self::check_options(options)?;
         let layout = Self::layout(options)?;
         let pool = Pool::create(storage, name, &pool_options(options))?;
         Self::initialise(pool, layout, options.split)
@@ -71,6 +72,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
 
     /// Takes a time that does not depend on the tree's size.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        Self::check_options(options)?;
         let found = Pool::find(storage, name, &pool_options(options))?;
         let Some((block, layout)) = Self::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
@@ -131,6 +133,17 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn layout(options: &Options) -> Result<Layout<D>> {
         let fan_out = options.fan_out;
         Layout::new(fan_out).ok_or_else(|| limits::no_fan_out(fan_out))
+    }
+
+    /// Refuses what this tree does not have.
+    fn check_options(options: &Options) -> Result<()> {
+        if options.rebalancing != Rebalancing::default() {
+            return Err(Error::NotLogged { option: "rebalancing" });
+        }
+        if options.leaves != LeafForm::default() {
+            return Err(Error::NotLogged { option: "form of leaves" });
+        }
+        Ok(())
     }
 
     /// The tree's block and the layout of its nodes, if there is a tree, without a change of the pool.
