@@ -2,7 +2,7 @@
 
 use crate::support::{grow_and_shrink, options, random, rect, window};
 use rand::Rng;
-use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
+use terrane_pmem::{Counted, Counters, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::{
     Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split,
 };
@@ -123,6 +123,36 @@ fn any_word_may_be_damaged() {
         caught += usize::from(use_all(&storage).is_err());
     }
     assert!(caught > 20, "{caught}");
+}
+
+/// What recovery would act on, and has to be refused before.
+#[test]
+fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
+    let storage = MemoryStorage::new();
+    LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap().close().unwrap();
+    let sound = bytes(&storage, "tree");
+    let block = u64::from_le_bytes(sound[ROOT as usize..ROOT as usize + 8].try_into().unwrap());
+    // Places in the block: shape, state of the log, blocks that it owns, nodes.
+    let [dimensions, fan_out, state, acquired, released, node] = [0, 8, 128, 136, 152, 168].map(|word| block + word);
+    let committed = |images: u64| images << 8 | 1;
+    for damage in [
+        vec![(ROOT, block + 8)],
+        vec![(dimensions, 77)],
+        vec![(fan_out, 1 << 20)],
+        vec![(acquired, 77)],
+        vec![(state, committed(0)), (released, 77)],
+        vec![(state, committed(77))],
+        vec![(state, committed(1)), (node, 1 << 40)],
+    ] {
+        let mut damaged = sound.clone();
+        for &(at, value) in &damage {
+            damaged[at as usize..at as usize + 8].copy_from_slice(&u64::to_le_bytes(value));
+        }
+        let storage = MemoryStorage::new();
+        storage.open("tree", OpenMode::CreateNew).unwrap().write_all_at(&damaged, 0).unwrap();
+        assert!(LoggedTree::<2, Traced>::open(&storage, "tree", &small(4)).is_err(), "{damage:?}");
+        assert!(bytes(&storage, "tree") == damaged, "{damage:?}: the file was changed");
+    }
 }
 
 fn counted<const D: usize>(
