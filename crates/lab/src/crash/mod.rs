@@ -163,7 +163,7 @@ impl Run<'_> {
             Ok(report) => {
                 show::gate(self.options.format, &report, self.out)?;
                 self.tell(S::NAME, "the gate", &report.tally, begun)?;
-                Ok(if report.uncaught.is_empty() { Verdict::Clean } else { Verdict::Violation })
+                Ok(if report.is_closed() { Verdict::Clean } else { Verdict::Violation })
             }
         }
     }

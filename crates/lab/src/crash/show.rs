@@ -91,6 +91,10 @@ pub fn gate(format: Format, report: &GateReport, out: &mut dyn Write) -> io::Res
         let params = json!({ "site": dropped.to_string(), "test": test });
         figure(out, report.structure, &params, "caught", 1.into(), "1")?;
     }
+    for dropped in report.unreached.iter().chain(&report.unlisted) {
+        let params = json!({ "site": dropped.to_string() });
+        figure(out, report.structure, &params, "reached and listed", 0.into(), "1")?;
+    }
     report.uncaught.iter().try_for_each(|(dropped, configuration)| {
         let params = json!({ "site": dropped.to_string(), "configuration": configuration });
         figure(out, report.structure, &params, "caught", 0.into(), "1")

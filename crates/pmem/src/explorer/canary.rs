@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use terrane_storage::Storage;
 
-use super::{Breadth, Checked, Explorer, Failure, History, Subject};
+use super::{Breadth, Checked, Explorer, Failure, History, Place, Subject};
 use crate::{Backend, Dropping, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH};
 
 const SET_UP: Site = Site::new("explored.canary");
@@ -146,8 +146,8 @@ impl Subject for Canary {
         if found == model { Ok(()) } else { Err(format!("it holds {found:?} in place of {model:?}")) }
     }
 
-    fn is_own(&self, site: &str) -> bool {
-        site.starts_with("canary.")
+    fn places(&self) -> Vec<Place> {
+        vec![Place::both("canary.entry"), Place::both("canary.flag")]
     }
 }
 

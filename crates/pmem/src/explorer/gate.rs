@@ -5,7 +5,7 @@ use std::fmt;
 
 use terrane_storage::crash::{Budget, NameOrder, PersistenceDomain};
 
-use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally, recover};
+use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally, places, recover};
 use crate::Instruction;
 
 /// How long to look.
@@ -53,35 +53,46 @@ pub struct GateReport {
     pub elsewhere: BTreeMap<Dropped, &'static str>,
     /// Names whose loss nothing has shown, each with the configuration.
     pub uncaught: Vec<(Dropped, String)>,
+    /// Names that the structure has and no run has come to, without a test of their own.
+    pub unreached: BTreeSet<Dropped>,
+    /// Names of the structure's that a run has come to, with an instruction that the structure is not said to have there.
+    pub unlisted: BTreeSet<Dropped>,
     /// What was looked at.
     pub tally: Tally,
 }
 
 impl GateReport {
+    /// Whether every flush and every fence of the structure was left out, and its loss shown.
+    pub fn is_closed(&self) -> bool {
+        self.uncaught.is_empty() && self.unreached.is_empty() && self.unlisted.is_empty()
+    }
+
     /// The different names that were caught.
     pub fn names(&self) -> BTreeSet<&Dropped> {
         self.caught.iter().map(|caught| &caught.dropped).collect()
     }
 }
 
+/// A table in Markdown, by name.
 impl fmt::Display for GateReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Catch { dropped, configuration, seed, steps_done, step, cuts, .. } in &self.caught {
-            let cuts: Vec<String> = cuts.iter().map(usize::to_string).collect();
-            let (cuts, name) = (cuts.join(", then "), dropped.to_string());
-            writeln!(
-                formatter,
-                "{name:<32} {} {configuration}, seed {seed}, after {steps_done} steps at {step}, cut {cuts}",
-                self.structure
-            )?;
-        }
-        self.elsewhere.iter().try_for_each(|(dropped, test)| {
-            let name = dropped.to_string();
-            writeln!(formatter, "{name:<32} {test}")
-        })?;
-        self.uncaught.iter().try_for_each(|(dropped, configuration)| {
-            let name = dropped.to_string();
-            writeln!(formatter, "{name:<32} NOT CAUGHT in {} {configuration}", self.structure)
+        let caught =
+            self.caught.iter().map(|Catch { dropped, configuration, seed, steps_done, step, cuts, .. }| {
+                let cuts: Vec<String> = cuts.iter().map(usize::to_string).collect();
+                let case = format!("seed {seed}, after {steps_done} steps at `{step}`, cut {}", cuts.join(", then "));
+                (dropped, configuration.as_str(), case)
+            });
+        let elsewhere = self.elsewhere.iter().map(|(dropped, test)| (dropped, "", (*test).to_owned()));
+        let uncaught =
+            self.uncaught.iter().map(|(dropped, in_which)| (dropped, in_which.as_str(), "NOT CAUGHT".into()));
+        let unreached = self.unreached.iter().map(|dropped| (dropped, "", "NOT REACHED".into()));
+        let unlisted = self.unlisted.iter().map(|dropped| (dropped, "", "NOT LISTED".into()));
+        let mut rows: Vec<(&Dropped, &str, String)> =
+            caught.chain(elsewhere).chain(uncaught).chain(unreached).chain(unlisted).collect();
+        rows.sort_by_key(|(dropped, ..)| (&dropped.site, dropped.instruction));
+        writeln!(formatter, "| left out | structure | what shows its loss |\n|---|---|---|")?;
+        rows.iter().try_for_each(|(dropped, configuration, what)| {
+            writeln!(formatter, "| `{dropped}` | {} {configuration} | {what} |", self.structure)
         })
     }
 }
@@ -89,15 +100,22 @@ impl fmt::Display for GateReport {
 /// Leaves out one flush or fence of the subjects after the other, and looks for a crash that shows it.
 ///
 /// Only where lines have to be flushed; subjects on other media are passed over. Names come from histories and from the
-/// recoveries that follow their crashes. Fails if a history goes wrong without anything being left out.
+/// recoveries that follow their crashes, and are compared with those that the structure has ([`Subject::places`]). Fails if
+/// a history goes wrong without anything being left out.
 pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<Failure<S::Step>>> {
     let mut report = GateReport::default();
     let mut caught: BTreeSet<Dropped> = BTreeSet::new();
+    let (mut all, mut seen) = (BTreeSet::new(), BTreeSet::new());
     for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
         report.structure = subject.structure();
+        let listed = places::all(&subject.places());
         let of_creation =
             own_names(subject, Instruction::sites(&History::record(subject, Vec::new(), None)?.controller));
-        for dropped in names(subject, gate.seeds.start, gate.names_stride)? {
+        let reached = names(subject, gate.seeds.start, gate.names_stride)?;
+        all.extend(listed.iter().cloned());
+        report.unlisted.extend(reached.difference(&listed).cloned());
+        seen.extend(reached.iter().cloned());
+        for dropped in reached {
             if let Some(test) = subject.shown_by(&dropped) {
                 report.elsewhere.insert(dropped, test);
                 continue;
@@ -120,6 +138,12 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
     if !gate.in_all {
         report.uncaught.retain(|(dropped, _)| !caught.contains(dropped));
     }
+    for dropped in all.difference(&seen) {
+        match subjects.iter().find_map(|subject| subject.shown_by(dropped)) {
+            Some(test) => _ = report.elsewhere.insert(dropped.clone(), test),
+            None => _ = report.unreached.insert(dropped.clone()),
+        }
+    }
     Ok(report)
 }
 
@@ -141,7 +165,8 @@ pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeS
 }
 
 fn own_names<S: Subject>(subject: &S, names: BTreeSet<(Instruction, &'static str)>) -> BTreeSet<Dropped> {
-    let own = names.into_iter().filter(|(_, site)| subject.is_own(site));
+    let places = subject.places();
+    let own = names.into_iter().filter(|(_, site)| places.iter().any(|place| place.name() == *site));
     own.map(|(instruction, site)| Dropped { instruction, site: site.to_owned() }).collect()
 }
 

@@ -17,6 +17,7 @@ mod case;
 mod gate;
 mod history;
 pub mod linearizability;
+mod places;
 mod sample;
 mod search;
 mod shrink;
@@ -32,6 +33,7 @@ pub use canary::{Canary, check_canary};
 pub use case::{Case, Crash, Failure, Loss, ParseCaseError};
 pub use gate::{Catch, Gate, GateReport, gate, names};
 pub use history::History;
+pub use places::Place;
 pub use sample::{Sample, sample};
 pub use search::{Breadth, Explorer, Tally};
 pub use shrink::{replay, shrink};
@@ -81,10 +83,11 @@ pub trait Subject: Sync {
     /// Checks that a structure which holds this can be used further.
     fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()>;
 
-    /// Whether a flush or fence of this name belongs to the structure, and not to what lies below it.
-    fn is_own(&self, site: &str) -> bool;
+    /// All flushes and fences that belong to the structure, and not to what lies below it. The [`gate`] fails if it does not
+    /// come to one of them.
+    fn places(&self) -> Vec<Place>;
 
-    /// Of a flush or fence whose loss no history of steps one after the other shows: the test that does.
+    /// Of a flush or fence whose loss no history of steps one after the other shows: file and name of the test that does.
     fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None

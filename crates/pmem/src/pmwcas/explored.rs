@@ -10,13 +10,37 @@ use rand::{Rng, SeedableRng};
 use terrane_storage::Storage;
 
 use super::{Descriptor, compare_exchange, read};
-use crate::explorer::{Checked, Dropped, Subject};
+use crate::explorer::{Checked, Dropped, Place, Subject};
 use crate::{
     Backend, Dropping, Instruction, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH,
 };
 
 const SETUP: Site = Site::new("explored.setup");
 const NODE: Site = Site::new("explored.node");
+
+/// All of this crate: those of pools and of the allocator too, which it uses all the time.
+const PLACES: [Place; 20] = [
+    Place::both("allocator.announce"),
+    Place::flush("allocator.acquire"),
+    Place::both("allocator.clear"),
+    Place::both("allocator.format"),
+    Place::both("allocator.format.bitmap"),
+    Place::both("allocator.free"),
+    Place::both("allocator.page"),
+    Place::both("allocator.page.link"),
+    Place::both("allocator.retire"),
+    Place::both("pmwcas.announce"),
+    Place::both("pmwcas.clean"),
+    Place::both("pmwcas.complete"),
+    Place::both("pmwcas.decide"),
+    Place::both("pmwcas.install"),
+    Place::both("pmwcas.prepare"),
+    Place::flush("pmwcas.recycle"),
+    Place::both("pmwcas.roll"),
+    Place::both("pool.header"),
+    Place::both("pool.header.found"),
+    Place::both("pool.header.second"),
+];
 
 /// Words of the table, each in a line of its own: three that are always equal, one that changes alone, and two links to
 /// blocks that hold a number.
@@ -295,9 +319,8 @@ impl Subject for Explored {
         Ok(())
     }
 
-    /// Those of the allocator and of pools, too, which it uses all the time.
-    fn is_own(&self, site: &str) -> bool {
-        !site.starts_with("explored.")
+    fn places(&self) -> Vec<Place> {
+        PLACES.to_vec()
     }
 
     fn shown_by(&self, Dropped { instruction, site }: &Dropped) -> Option<&'static str> {
@@ -308,8 +331,11 @@ impl Subject for Explored {
             (_, "pool.header.second") => Some(
                 "pmem/tests/pool_crash.rs: the_second_copy_of_a_header_is_durable_before_the_first_one_is_written_again",
             ),
+            (_, "allocator.format.bitmap") => {
+                Some("pmem/tests/allocator_crash.rs: a_power_loss_while_a_chunk_changes_its_block_length_loses_nothing")
+            }
             // Intents are used while the table is made alone, and nothing else has been in its blocks before.
-            (Instruction::Flush, "allocator.clear" | "allocator.page") => {
+            (Instruction::Flush, "allocator.clear" | "allocator.page") | (_, "allocator.retire") => {
                 Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")
             }
             _ => None,

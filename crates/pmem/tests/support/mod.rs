@@ -1,5 +1,7 @@
 //! Where tests make pools of the operating system.
 
+pub mod sites;
+
 use std::os::fd::AsFd;
 
 use tempfile::TempDir;

@@ -1,5 +1,6 @@
 //! The FBR-tree, and the tree with which it is compared, as the crash explorer runs them.
 
+mod places;
 mod small;
 mod tree;
 
@@ -9,8 +10,7 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::Instruction;
-use terrane_pmem::explorer::{Checked, Dropped, Subject};
+use terrane_pmem::explorer::{Checked, Dropped, Place, Subject};
 use terrane_storage::{File, OpenMode, Storage};
 
 use crate::{LeafForm, Options, PersistenceDomain, Rebalancing, Rect, Split};
@@ -268,24 +268,12 @@ impl Subject for Explored {
         ensure(left == model, || format!("{left:?} is left of what was deleted"))
     }
 
-    fn is_own(&self, site: &str) -> bool {
-        site.starts_with("fbr.") || site.starts_with("logged.")
+    fn places(&self) -> Vec<Place> {
+        places::PLACES.to_vec()
     }
 
-    fn shown_by(&self, Dropped { instruction, site }: &Dropped) -> Option<&'static str> {
-        match (instruction, site.as_str()) {
-            (_, "fbr.search.persist") => {
-                Some("pmtree/tests/interleavings.rs: what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable")
-            }
-            (Instruction::Flush, "fbr.log.withdraw") => {
-                Some("pmtree/tests/crash.rs: a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again")
-            }
-            (Instruction::Fence, "fbr.split.root.copy" | "fbr.complete.root.nodes" | "fbr.complete.linked")
-            | (Instruction::Fence, "fbr.complete.unlink" | "fbr.complete.copy" | "fbr.log.withdraw") => {
-                Some("needless: another fence of the same thread comes before what relies on it")
-            }
-            _ => None,
-        }
+    fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
+        places::shown_by(dropped)
     }
 }
 
