@@ -42,7 +42,7 @@ pub use error::GeometryError;
 pub use geojson::{from_geojson, to_geojson};
 pub use kind::{Dimensions, GeometryKind};
 pub use point::{as_flat_point, as_point, point_wkb};
-pub use predicate::{IntersectionMatrix, Unrelatable, intersects, relate, within};
+pub use predicate::{intersects, within};
 pub use query::QueryGeometry;
 pub use summary::{GeometrySummary, summarise};
 pub use validity::{InvalidGeometry, Ring, check_valid};

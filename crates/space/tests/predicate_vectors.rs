@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::relate::{IntersectionMatrix, relate};
 use serde_json::Value;
 use terrane_space::CoordinateSystem;
-use terrane_space::geometry::{IntersectionMatrix, QueryGeometry, check_valid, from_wkt, relate, to_geo, to_wkt};
+use terrane_space::geometry::{QueryGeometry, check_valid, from_wkt, to_geo, to_wkt};
 
 fn vectors() -> Option<Vec<Value>> {
     let data = std::env::var_os("TERRANE_DATA")?;
@@ -70,7 +71,7 @@ fn public_vectors_hold() {
         let expected = vector["expected"].as_bool().expect("a truth value");
         let label = format!("{} {} {op} {}\n  {a}\n  {b}", text("file"), text("desc"), text("matrix"));
         match relate(&a_geo, &b_geo) {
-            Ok(matrix) => {
+            Some(matrix) => {
                 related += 1;
                 let is_known =
                     MATRIX_DEVIATIONS.iter().any(|(known_op, desc)| *known_op == op && text("desc").starts_with(desc));
@@ -78,7 +79,7 @@ fn public_vectors_hold() {
                     failures.push(format!("relate: expected {expected}: {label}"));
                 }
             }
-            Err(error) => failures.push(format!("relate: {error}: {label}")),
+            None => failures.push(format!("relate: no answer: {label}")),
         }
         if check_valid(&a_geo).is_ok()
             && check_valid(&b_geo).is_ok()

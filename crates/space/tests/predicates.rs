@@ -1,6 +1,7 @@
 //! Prepared queries against the DE-9IM matrix, on random geometries of a small
 //! grid, where contacts, shared edges and nested parts are common.
 
+use crate::relate::relate;
 use geo_types::{
     Coord, Geometry, GeometryCollection, LineString, MultiLineString, MultiPoint, MultiPolygon, Point as GeoPoint,
     Polygon,
@@ -75,7 +76,7 @@ fn prepared_queries_agree_with_the_matrix() {
         let mut random = SmallRng::seed_from_u64(seed);
         let (a, b) = (valid_geometry(&mut random), valid_geometry(&mut random));
         let (a_bytes, b_bytes) = (from_geo(&a), from_geo(&b));
-        let Ok(matrix) = relate(&b, &a) else {
+        let Some(matrix) = relate(&b, &a) else {
             // Debug builds of `geo` reject some rounded intersections.
             continue;
         };

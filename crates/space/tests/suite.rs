@@ -9,6 +9,7 @@ mod hostile;
 mod plane;
 mod predicate_vectors;
 mod predicates;
+mod relate;
 mod validity;
 mod within;
 mod wkb;
