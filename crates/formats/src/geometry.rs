@@ -144,14 +144,14 @@ impl GeometryReader {
         }
     }
 
-    fn finish(&self, mut wkb: Vec<u8>) -> Result<Vec<u8>, String> {
-        if let Some(reprojection) = &self.reprojection {
-            let crosses = transform_coordinates(&mut wkb, reprojection)?;
-            if crosses {
-                wkb = cut_at_antimeridian(&wkb).map_err(|error| error.to_string())?;
-            }
+    fn finish(&self, wkb: Vec<u8>) -> Result<Vec<u8>, String> {
+        let Some(reprojection) = &self.reprojection else {
+            return Ok(wkb);
+        };
+        match transform_coordinates(&wkb, reprojection)? {
+            (transformed, true) => cut_at_antimeridian(&transformed).map_err(|error| error.to_string()),
+            (transformed, false) => Ok(transformed),
         }
-        Ok(wkb)
     }
 }
 

@@ -87,6 +87,13 @@ fn rings_around_a_pole_are_refused() {
     }
     let over = refused(3413, r#"{"type":"LineString","coordinates":[[-1e6,0],[1e6,0]]}"#);
     assert!(over.contains("over a pole"), "{over}");
+    // From the end of one path to the start of the next there is no edge.
+    for apart in [
+        r#"{"type":"MultiPoint","coordinates":[[-1e6,0],[1e6,0]]}"#,
+        r#"{"type":"MultiLineString","coordinates":[[[-2e6,0],[-1e6,0]],[[1e6,0],[2e6,0]]]}"#,
+    ] {
+        assert!(read(3413, apart).rejected.is_empty(), "{apart}");
+    }
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! Other positions in the place of those of a geometry.
+
+use super::error::GeometryError;
+use super::kind::{Dimensions, GeometryKind, Position};
+use super::walk::{Visitor, walk};
+use super::write::Writer;
+use crate::Point;
+
+/// Where in its path a position is. A path is a point, a line or a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathPlace {
+    /// Whether the path is a ring.
+    pub is_ring: bool,
+    /// Whether it begins with the position.
+    pub is_first: bool,
+    /// Whether it ends with the position.
+    pub is_last: bool,
+}
+
+/// The geometry with what `replace` gives for each of its positions, in the order of the bytes. Z and M stay, empty
+/// geometries have no positions.
+///
+/// # Errors
+/// Bytes that are not a geometry; what `replace` refuses.
+pub fn replace_positions(
+    bytes: &[u8],
+    replace: &mut impl FnMut(PathPlace, Point) -> Result<Point, String>,
+) -> Result<Vec<u8>, String> {
+    let writer = Writer { bytes: Vec::with_capacity(bytes.len()) };
+    let mut replacer = Replacer { writer, replace, is_ring: false, count: 0, left: 0, refused: None };
+    let walked = walk(bytes, &mut replacer);
+    match (replacer.refused, walked) {
+        (Some(reason), _) => Err(reason),
+        (None, Err(error)) => Err(error.to_string()),
+        (None, Ok(_)) => Ok(replacer.writer.bytes),
+    }
+}
+
+struct Replacer<'r, R> {
+    writer: Writer,
+    replace: &'r mut R,
+    is_ring: bool,
+    /// Positions of the path, and how many of them are still to come.
+    count: u32,
+    left: u32,
+    refused: Option<String>,
+}
+
+impl<R: FnMut(PathPlace, Point) -> Result<Point, String>> Visitor for Replacer<'_, R> {
+    fn begin(&mut self, kind: GeometryKind, dimensions: Dimensions, count: u32) {
+        self.writer.begin(kind, dimensions, count);
+        (self.is_ring, self.count, self.left) = (false, count, count);
+    }
+
+    fn ring(&mut self, count: u32) {
+        self.writer.ring(count);
+        (self.is_ring, self.count, self.left) = (true, count, count);
+    }
+
+    fn position(&mut self, mut position: Position) -> Result<(), GeometryError> {
+        // After a refusal the rest is passed over.
+        if self.refused.is_some() {
+            return Ok(());
+        }
+        let place = PathPlace { is_ring: self.is_ring, is_first: self.left == self.count, is_last: self.left == 1 };
+        self.left = self.left.saturating_sub(1);
+        match (self.replace)(place, position.point()) {
+            Ok(point) => {
+                position.values[..2].copy_from_slice(&[point.x, point.y]);
+                self.writer.position(position)
+            }
+            Err(reason) => {
+                self.refused = Some(reason);
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.writer.end();
+    }
+}
