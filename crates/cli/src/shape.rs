@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 
-use serde_json::Value;
 use terrane::CoordinateSystem;
-use terrane_formats::foreign_crs;
+use terrane_formats::{JsonValue, foreign_crs, parse_strict};
 use terrane_space::geometry::{from_geojson, from_wkt};
 
 use crate::failure::Failure;
@@ -97,10 +96,10 @@ fn parse_text(text: &str) -> Result<(Vec<u8>, Option<String>), String> {
         let wkb = from_wkt(text).map_err(|error| format!("this is not WKT: {error}"))?;
         return Ok((wkb, None));
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("this is not GeoJSON: {error}"))?;
-    let geometry = match value.get("type").and_then(Value::as_str) {
+    let value = parse_strict(text.as_bytes()).map_err(|error| format!("this is not GeoJSON: {error}"))?;
+    let geometry = match value.get("type").and_then(JsonValue::as_str) {
         Some("Feature") => value.get("geometry").ok_or("the feature has no geometry")?,
-        Some("FeatureCollection") => match value.get("features").and_then(Value::as_array) {
+        Some("FeatureCollection") => match value.get("features").and_then(JsonValue::as_array) {
             Some(features) if features.len() == 1 => {
                 features[0].get("geometry").ok_or("the feature has no geometry")?
             }
@@ -137,7 +136,8 @@ mod tests {
         ] {
             assert_eq!(parse_text(text), wkt, "{text}");
         }
-        for text in ["", "{}", "{", "POINT (1)", r#"{"type":"FeatureCollection","features":[]}"#, "null"] {
+        let twice = r#"{"type":"Point","coordinates":[3,4],"coordinates":[1,2]}"#;
+        for text in ["", "{}", "{", "POINT (1)", twice, r#"{"type":"FeatureCollection","features":[]}"#, "null"] {
             assert!(parse_text(text).is_err(), "{text}");
         }
     }
