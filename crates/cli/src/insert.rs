@@ -138,18 +138,18 @@ impl<'a> Insertion<'a> {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };
+        // What is long is kept once.
+        drop(text);
         if self.foreign.note(&record.foreign) {
             self.messages.warn(format_args!("line {}: {}", line.number, self.foreign));
         }
         let schema = match &self.dataset {
             Some(dataset) => dataset.schema(),
-            None => match first::schema_of(&mut record, &text, self.arguments.planar) {
+            None => match first::schema_of(&mut record, self.arguments.planar) {
                 Ok(schema) => Arc::new(schema),
                 Err(reason) => return Ok(Err(reason)),
             },
         };
-        // What is long is kept once.
-        drop(text);
         let row = match row::convert(record, &schema, line.number) {
             Ok(row) => row,
             Err(reason) => return Ok(Err(reason)),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use terrane::schema::{Column, GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, Key};
-use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_strict};
+use terrane_formats::{JsonRecord, detect_coordinates_by_name};
 
 use super::row::{FEATURE_ID_COLUMN, column_type_of, member, take_id};
 
@@ -12,12 +12,12 @@ const KEY_NAMES: [&str; 2] = ["key", FEATURE_ID_COLUMN];
 /// Name of the column that geometries go to.
 const GEOMETRY_COLUMN: &str = "geometry";
 
-/// The schema that a record calls for, of which the id of a feature becomes a member; `text` is what it was parsed from.
-pub fn schema_of(record: &mut JsonRecord, text: &str, planar: bool) -> Result<Schema, String> {
+/// The schema that a record calls for, of which the id of a feature becomes a member.
+pub fn schema_of(record: &mut JsonRecord, planar: bool) -> Result<Schema, String> {
     let key_name = KEY_NAMES.into_iter().find(|name| member(record, name).is_some()).unwrap_or(FEATURE_ID_COLUMN);
     take_id(record, key_name)?;
     let key = key_column(record)?;
-    let geometry = geometry_column(record, text)?;
+    let geometry = geometry_column(record)?;
     let system = match planar {
         true => CoordinateSystem::Planar,
         false => CoordinateSystem::LonLat,
@@ -47,7 +47,7 @@ fn key_column(record: &JsonRecord) -> Result<KeyColumn, String> {
     Ok(KeyColumn { name: name.into(), key_type, generated: false })
 }
 
-fn geometry_column(record: &JsonRecord, text: &str) -> Result<GeometryColumn, String> {
+fn geometry_column(record: &JsonRecord) -> Result<GeometryColumn, String> {
     let geometry = || GeometryColumn::Geometry { name: GEOMETRY_COLUMN.into() };
     if record.geometry.is_some() {
         return Ok(geometry());
@@ -58,9 +58,7 @@ fn geometry_column(record: &JsonRecord, text: &str) -> Result<GeometryColumn, St
         return Ok(GeometryColumn::Point { x: x.into(), y: y.into() });
     }
     // A geometry that is null says where geometries will be.
-    let has_member = parse_strict(text.trim_start_matches(['\u{feff}', '\u{1e}']).as_bytes())
-        .is_ok_and(|value| value.get(GEOMETRY_COLUMN).is_some_and(Value::is_null));
-    match has_member {
+    match record.has_null_geometry {
         true => Ok(geometry()),
         false => Err(
             "the first record of a dataset has to show where its geometry is: in numbers lon and lat, longitude and latitude or x and y, or in a member geometry".into(),

@@ -162,6 +162,23 @@ fn a_dataset_appears_with_its_first_valid_record() {
 }
 
 #[test]
+fn a_first_record_may_say_that_it_has_no_geometry() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let point = json!({"type": "Point", "coordinates": [1.0, 2.0]});
+    let records = [
+        ("plain", json!({"id": 1, "geometry": null})),
+        ("feature", json!({"type": "Feature", "id": 1, "properties": null, "geometry": null})),
+    ];
+    for (dataset, first) in records {
+        let records = [first, json!({"id": 2, "geometry": point})];
+        insert(&store, dataset, lines(&records), &[]).exits(0);
+        let geometries: Vec<Value> = rows(&store, dataset, "id").iter().map(|row| row["geometry"].clone()).collect();
+        assert_eq!(geometries, [json!(null), point.clone()], "{dataset}");
+    }
+}
+
+#[test]
 fn numbered_datasets_take_keys_too() {
     let sandbox = Sandbox::new();
     let records = [json!({"lon": 1, "lat": 1}), json!({"key": 10, "lon": 1, "lat": 1}), json!({"lon": 1, "lat": 1})];

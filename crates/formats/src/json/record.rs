@@ -12,6 +12,8 @@ pub struct JsonRecord {
     pub fields: Vec<(String, JsonValue)>,
     /// The geometry as little-endian ISO WKB.
     pub geometry: Option<Vec<u8>>,
+    /// Whether it says that it has none.
+    pub has_null_geometry: bool,
     /// The identifier that a feature carries beside its properties.
     pub id: Option<JsonValue>,
     /// Names of members of a feature, or of a bare geometry, that GeoJSON does not define; their values are no
@@ -36,7 +38,13 @@ pub fn parse_record(line: &str, planar: bool) -> Result<JsonRecord, JsonError> {
     let text = text.trim_start_matches('\u{1e}');
     let raw = RawRecord::from_value(parse_strict(text.as_bytes())?).map_err(JsonError::content)?;
     let geometry = raw.geometry.convert(&GeometryReader::of_records(planar)).map_err(JsonError::content)?;
-    Ok(JsonRecord { fields: raw.fields.into_iter().collect(), geometry, id: raw.id, foreign: raw.foreign })
+    Ok(JsonRecord {
+        fields: raw.fields.into_iter().collect(),
+        geometry,
+        has_null_geometry: raw.geometry == RawGeometry::Null,
+        id: raw.id,
+        foreign: raw.foreign,
+    })
 }
 
 /// The geometry of a record before it is converted.
