@@ -39,7 +39,10 @@ pub fn check_sources(crate_directory: &str, places: &[Place]) {
     assert_eq!(found.keys().collect::<Vec<_>>(), listed.keys().collect::<Vec<_>>(), "the sources, and the list");
     for (name, Definition { file, uses }) in found {
         let instructions = listed[&name].dropped().count();
-        assert!((1..=instructions).contains(&uses), "{name} is used {uses} times in {file:?}, where it has {instructions}");
+        assert!(
+            (1..=instructions).contains(&uses),
+            "{name} is used {uses} times in {file:?}, where it has {instructions}"
+        );
     }
 }
 
