@@ -2,7 +2,7 @@
 
 use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
-use terrane_pmem::{PersistenceDomain, ROOT, Traced};
+use terrane_pmem::{PersistenceDomain, Pool, ROOT, Traced};
 use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
@@ -121,6 +121,15 @@ fn a_tree_of_another_shape_is_refused_and_its_file_left_as_it_is() {
     let opened = FbrTree::<3, Traced>::open(&storage, "tree", &options);
     assert!(matches!(opened, Err(Error::OtherShape { .. })), "{opened:?}");
     assert!(bytes(&storage) == before, "it was closed, and stays so");
+    // Of a pool in which a crash has left no tree yet.
+    let empty = MemoryStorage::new();
+    let layout_id = u64::from_le_bytes(*b"FBRTREE1");
+    let of_pool = terrane_pmem::Options { layout_id, ..options.pool.clone() };
+    Pool::<Traced>::create(&empty, "tree", &of_pool).unwrap().close().unwrap();
+    let before = bytes(&empty);
+    let opened = FbrTree::<2, Traced>::open(&empty, "tree", &Options { fan_out: 3, ..options.clone() });
+    assert!(matches!(opened, Err(Error::FanOut { fan_out: 3, .. })), "{opened:?}");
+    assert!(bytes(&empty) == before, "it was closed, and stays so");
     let created = FbrTree::<2, Traced>::create(&storage, "other", &Options { fan_out: 3, ..options.clone() });
     assert!(matches!(created, Err(Error::FanOut { fan_out: 3, .. })), "{created:?}");
     // The fan-out is the tree's own.
