@@ -31,7 +31,7 @@ fn it_holds_what_a_list_holds() {
 #[test]
 fn what_it_does_not_have_is_refused() {
     let storage = MemoryStorage::new();
-    LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap().close().unwrap();
+    Box::new(LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap()).close().unwrap();
     let before = bytes(&storage, "tree");
     for (options, named) in [
         (Options { rebalancing: Rebalancing::CopyOnWrite, ..small(4) }, "one rebalancing"),
@@ -64,7 +64,7 @@ fn trees_behind_the_trait_give_the_same_answers() {
 fn pools_of_other_trees_are_refused_and_left_as_they_are() {
     let storage = MemoryStorage::new();
     FbrTree::<2, Traced>::create(&storage, "fbr", &small(4)).unwrap().close().unwrap();
-    LoggedTree::<2, Traced>::create(&storage, "logged", &small(4)).unwrap().close().unwrap();
+    Box::new(LoggedTree::<2, Traced>::create(&storage, "logged", &small(4)).unwrap()).close().unwrap();
     let before = ["fbr", "logged"].map(|name| bytes(&storage, name));
     let pool = |error: Error| matches!(error, Error::Pool(terrane_pmem::Error::OtherLayout { .. }));
     assert!(pool(LoggedTree::<2, Traced>::open(&storage, "fbr", &small(4)).unwrap_err()));
@@ -88,7 +88,7 @@ fn use_all(storage: &dyn Storage) -> Result<(), Error> {
     let before = bytes(storage, "tree");
     let mut tree: LoggedTree<2, Traced> = LoggedTree::open(storage, "tree", &small(4))
         .inspect_err(|error| assert!(bytes(storage, "tree") == before, "it was changed and then refused: {error}"))?;
-    let _ = tree.window(&Rect::new([-1e300; 2], [1e300; 2])?, SearchMode::Validated, |_, _| {});
+    let _ = tree.window(&Rect::new([-1e300; 2], [1e300; 2])?, SearchMode::Validated, &mut |_, _| {});
     let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated);
     let mut random = random(1);
     (0..60).for_each(|payload| drop(tree.delete(&rect(&mut random, 30), payload)));
@@ -102,7 +102,7 @@ fn any_word_may_be_damaged() {
     let tree: LoggedTree<2, Traced> = LoggedTree::create(&storage, "tree", &small(4)).unwrap();
     let mut of_tree = random(1);
     (0..60).for_each(|payload| tree.insert(&rect(&mut of_tree, 30), payload).unwrap());
-    tree.close().unwrap();
+    Box::new(tree).close().unwrap();
     let sound = bytes(&storage, "tree");
     let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let mut random = random(2);
@@ -129,7 +129,7 @@ fn any_word_may_be_damaged() {
 #[test]
 fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
     let storage = MemoryStorage::new();
-    LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap().close().unwrap();
+    Box::new(LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap()).close().unwrap();
     let sound = bytes(&storage, "tree");
     let block = u64::from_le_bytes(sound[ROOT as usize..ROOT as usize + 8].try_into().unwrap());
     // Places in the block: shape, state of the log, blocks that it owns, nodes.
@@ -202,7 +202,7 @@ fn a_search_flushes_nothing_and_a_deletion_logs_what_it_changes() {
     let tree = counting::<2>(55);
     (0..30).for_each(|number| tree.insert(&Rect::point([f64::from(number); 2]).unwrap(), 1).unwrap());
     let rect = Rect::point([3.0; 2]).unwrap();
-    let search = counted(&tree, |tree| tree.window(&rect, SearchMode::Validated, |_, _| {}).unwrap());
+    let search = counted(&tree, |tree| tree.window(&rect, SearchMode::Validated, &mut |_, _| {}).unwrap());
     assert_eq!((search.flushes, search.fences, search.stores), (0, 0, 0));
     let deletion = counted(&tree, |tree| assert!(tree.delete(&rect, 1).unwrap()));
     assert_eq!((deletion.flushes, deletion.fences), (NODE_LINES + 1 + 2 + 1, 4));

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 use terrane_pmem::probe;
+use terrane_pmtree::Split;
 
 use crate::measure;
 use crate::progress;
@@ -64,8 +65,8 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     pub selectivities: Vec<f64>,
     /// How full nodes are divided; the papers' way if not given.
-    #[arg(long, value_enum)]
-    pub split: Option<fbr::Split>,
+    #[arg(long, value_name = "SPLIT", value_parser = fbr::split_parser())]
+    pub split: Option<Split>,
     /// File of a format that the experiment reads.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,

@@ -49,8 +49,8 @@ impl<T: PersistentRTree<2, Backend = Dropping<Traced>> + Shape> Tree for T {
         self.check().map_err(text)?;
         let everything = Rect::raw([f64::MIN; 2], [f64::MAX; 2]);
         let mut model = Model::default();
-        let collect = |rect: &Rect<2>, payload| model.insert(*rect, payload);
-        self.window(&everything, SearchMode::Validated, collect).map_err(text)?;
+        let mut collect = |rect: &Rect<2>, payload| model.insert(*rect, payload);
+        self.window(&everything, SearchMode::Validated, &mut collect).map_err(text)?;
         Ok(model)
     }
 

@@ -13,16 +13,20 @@ use crate::Result;
 ///
 /// It is a multiset, and any number of threads share it. An insertion or deletion is durable when its call returns,
 /// and after a crash at any instant it is there whole or not at all. Dropping a tree without
-/// [`close`](PersistentRTree::close) is as if the process had been killed.
-pub trait PersistentRTree<const D: usize>: Debug + Send + Sync + Sized {
+/// [`close`](PersistentRTree::close) is as if the process had been killed. Boxed, trees of different kinds are of one type.
+pub trait PersistentRTree<const D: usize>: Debug + Send + Sync {
     /// What the pool's words are reached by.
     type Backend: Backend;
 
     /// Creates a tree in a new pool under a name that is free.
-    fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self>;
+    fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self>
+    where
+        Self: Sized;
 
     /// Opens a tree, and completes or undoes what a crash has left half done.
-    fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self>;
+    fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self>
+    where
+        Self: Sized;
 
     /// Inserts a box with a payload. If it fails, the entry is not there.
     fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()>;
@@ -35,7 +39,7 @@ pub trait PersistentRTree<const D: usize>: Debug + Send + Sync + Sized {
 
     /// Calls `visit` with box and payload of each entry that overlaps a window. A tree that does not know a mode searches
     /// in a way that promises more.
-    fn window(&self, window: &Rect<D>, mode: SearchMode, visit: impl FnMut(&Rect<D>, u64)) -> Result<()>;
+    fn window(&self, window: &Rect<D>, mode: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()>;
 
     /// The entries closest to a point, no more than `count`: square of the distance, box and payload, the closest first.
     fn nearest(&self, point: &[f64; D], count: usize, mode: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>>;
@@ -47,7 +51,7 @@ pub trait PersistentRTree<const D: usize>: Debug + Send + Sync + Sized {
     fn pool(&self) -> &Pool<Self::Backend>;
 
     /// Makes all of it durable, also on the page cache, and marks the pool as closed.
-    fn close(self) -> Result<()>;
+    fn close(self: Box<Self>) -> Result<()>;
 }
 
 impl<const D: usize, B: Backend> PersistentRTree<D> for FbrTree<D, B> {
@@ -73,7 +77,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for FbrTree<D, B> {
         self.contains(rect, payload)
     }
 
-    fn window(&self, window: &Rect<D>, mode: SearchMode, visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
+    fn window(&self, window: &Rect<D>, mode: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()> {
         self.window(window, mode, visit)
     }
 
@@ -89,7 +93,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for FbrTree<D, B> {
         self.pool()
     }
 
-    fn close(self) -> Result<()> {
-        self.close()
+    fn close(self: Box<Self>) -> Result<()> {
+        Self::close(*self)
     }
 }

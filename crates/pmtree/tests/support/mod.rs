@@ -76,7 +76,7 @@ impl<const D: usize> Model<D> {
 
 pub fn window<const D: usize, T: PersistentRTree<D>>(tree: &T, window: &Rect<D>, mode: SearchMode) -> Vec<u64> {
     let mut hits = Vec::new();
-    tree.window(window, mode, |_, payload| hits.push(payload)).unwrap();
+    tree.window(window, mode, &mut |_, payload| hits.push(payload)).unwrap();
     hits.sort_unstable();
     hits
 }
@@ -122,7 +122,7 @@ pub fn grow_and_shrink<const D: usize, T: PersistentRTree<D>>(
             assert!(census.underfull == 0 || may_be_underfull, "{what}: {census:?}");
         }
         if operation % 500 == 250 {
-            tree.close().unwrap();
+            Box::new(tree).close().unwrap();
             tree = T::open(&storage, "tree", options).unwrap();
         }
     }

@@ -17,7 +17,7 @@ use terrane_pmem::Native;
 use terrane_pmtree::{PersistenceDomain, SearchMode};
 use terrane_storage::RealStorage;
 
-use super::{Boxes, FASTEST_FAN_OUT, Kind, Queries, SELECTIVITY, Tree};
+use super::{Boxes, FASTEST_FAN_OUT, Kind, Queries, SELECTIVITY, Tree, count_and_sum, create};
 use crate::experiments::Setup;
 use crate::measure::{self, Latencies};
 use crate::progress::progress;
@@ -141,7 +141,7 @@ impl Laboratory<'_> {
     fn fill(&self) -> Result<Filled> {
         let folder = self.setup.pool_folder()?;
         let shape = self.setup.shape(Kind::InPlace, self.fan_out);
-        let tree = Tree::create(&RealStorage::new(folder.path()), &shape, PersistenceDomain::PageCache)?;
+        let tree = create(&RealStorage::new(folder.path()), &shape, PersistenceDomain::PageCache)?;
         for (payload, rect) in (0..self.count).zip(Boxes::new(self.setup.options.seed)) {
             tree.insert(&rect, payload)?;
         }
@@ -247,7 +247,7 @@ impl Laboratory<'_> {
                     break;
                 }
                 let start = Instant::now();
-                filled.tree.count_and_sum(&query, mode)?;
+                count_and_sum(&filled.tree, &query, mode)?;
                 latencies.record(start.elapsed());
                 operations += 1;
             }
@@ -307,7 +307,7 @@ impl Laboratory<'_> {
                             let number = next.fetch_add(1, Ordering::Relaxed) as usize;
                             let (Some(&at), Some(query)) = (arrivals.get(number), queries.get(number)) else { break };
                             wait_until(start, at);
-                            filled.tree.count_and_sum(query, mode)?;
+                            count_and_sum(&filled.tree, query, mode)?;
                             latencies.record(start.elapsed().saturating_sub(at));
                         }
                         if let Ok(mut all) = all.lock() {
@@ -330,7 +330,7 @@ impl Laboratory<'_> {
 
 impl Filled {
     fn insert(&self, rect: &terrane_pmtree::Rect<3>) -> Result<()> {
-        self.tree.insert(rect, self.next.fetch_add(1, Ordering::Relaxed))
+        Ok(self.tree.insert(rect, self.next.fetch_add(1, Ordering::Relaxed))?)
     }
 }
 

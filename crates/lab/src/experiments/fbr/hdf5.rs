@@ -48,7 +48,7 @@ mod with_library {
     use terrane_pmtree::{PersistenceDomain, Rect, SearchMode};
     use terrane_storage::RealStorage;
 
-    use super::super::{FASTEST_FAN_OUT, Kind, Tree};
+    use super::super::{FASTEST_FAN_OUT, Kind, Tree, count_and_sum, create};
     use crate::experiments::{Setup, medians};
     use crate::measure::{self, Pin};
     use crate::progress::progress;
@@ -128,7 +128,7 @@ mod with_library {
             let folder = setup.pool_folder()?;
             let shape = setup.shape(Kind::InPlace, fan_out);
             let storage = RealStorage::new(folder.path());
-            let tree: Tree<Native> = Tree::create(&storage, &shape, PersistenceDomain::PageCache)?;
+            let tree: Tree<Native> = create(&storage, &shape, PersistenceDomain::PageCache)?;
             progress("indexing the file's coordinates");
             let (mut places, mut outcome) = (Vec::new(), Ok(()));
             let count = points.scan(|at, payload| {
@@ -150,7 +150,7 @@ mod with_library {
                 .collect::<std::result::Result<_, _>>()?;
             let mut hits = 0;
             for query in &queries {
-                let (by_index, by_scan) = (tree.count_and_sum(query, SearchMode::Validated)?, scan(&points, query)?);
+                let (by_index, by_scan) = (count_and_sum(&tree, query, SearchMode::Validated)?, scan(&points, query)?);
                 ensure!(by_index == by_scan, "the index finds {by_index:?}, and the file holds {by_scan:?}");
                 hits += by_index.0;
             }
@@ -160,7 +160,7 @@ mod with_library {
                 let start = measure::thread_cpu();
                 for query in &queries {
                     match is_index {
-                        true => tree.count_and_sum(query, SearchMode::Validated)?,
+                        true => count_and_sum(&tree, query, SearchMode::Validated)?,
                         false => scan(&points, query)?,
                     };
                 }

@@ -6,7 +6,7 @@ use terrane_pmem::{CPU_CACHE_LENGTH, Counters, Native};
 use terrane_pmtree::PersistenceDomain;
 use terrane_storage::{MemoryStorage, RealStorage};
 
-use super::{Boxes, Counting, FAN_OUTS, Kind, Shape, Tree};
+use super::{Boxes, Counting, FAN_OUTS, Kind, Shape, Tree, create};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -97,7 +97,7 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
 
 /// What a tree's insertions did together; lines that are flushed twice by one of them are counted twice.
 pub(super) fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counters> {
-    let tree: Tree<Counting> = Tree::create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
+    let tree: Tree<Counting> = create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
     tree.pool().backend().reset(CPU_CACHE_LENGTH);
     for (payload, rect) in (0..count).zip(Boxes::new(setup.options.seed)) {
         tree.insert(&rect, payload)?;
@@ -109,7 +109,7 @@ pub(super) fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counte
 fn cpu_per_insertion(setup: &Setup, shape: &Shape, count: u64) -> Result<f64> {
     let folder = setup.pool_folder()?;
     let storage = RealStorage::new(folder.path());
-    let tree: Tree<Native> = Tree::create(&storage, shape, PersistenceDomain::PageCache)?;
+    let tree: Tree<Native> = create(&storage, shape, PersistenceDomain::PageCache)?;
     let boxes: Vec<_> = Boxes::new(setup.options.seed).take(usize::try_from(count)?).collect();
     let start = measure::thread_cpu();
     for (payload, rect) in (0..).zip(&boxes) {

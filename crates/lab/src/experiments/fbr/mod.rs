@@ -8,11 +8,12 @@ mod reflush;
 pub mod reopen;
 
 use anyhow::Result;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Backend, Counted, Pool, Traced};
+use terrane_pmem::{Backend, Counted, Traced};
 use terrane_pmtree::{
-    FbrTree, LeafForm, LoggedTree, Options, PersistenceDomain, PersistentRTree, Rebalancing, Rect, SearchMode,
+    FbrTree, LeafForm, LoggedTree, Options, PersistenceDomain, PersistentRTree, Rebalancing, Rect, SearchMode, Split,
 };
 use terrane_storage::Storage;
 
@@ -64,13 +65,19 @@ const FAN_OUTS: [usize; 8] = [55, 119, 183, 247, 311, 375, 439, 503];
 /// The size that the thesis measures the rest with.
 const FASTEST_FAN_OUT: usize = 183;
 
-/// How full nodes are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Split {
-    /// Guttman's quadratic split, as in the thesis.
-    Quadratic,
-    /// As in the R*-tree, the default of the library.
-    RStar,
+/// How full nodes can be divided: what it is called, and what it is.
+const SPLITS: [(&str, &str, Split); 2] = [
+    ("quadratic", "Guttman's quadratic split, as in the thesis", Split::Quadratic),
+    ("r-star", "As in the R*-tree, the default of the library", Split::RStar),
+];
+
+/// Reads how full nodes are divided.
+pub fn split_parser() -> impl TypedValueParser<Value = Split> {
+    let names = SPLITS.map(|(name, help, _)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).map(|given| {
+        // The parser has refused all others.
+        SPLITS.iter().find(|(name, ..)| *name == given).map_or_else(Split::default, |&(.., split)| split)
+    })
 }
 
 /// The trees that are measured.
@@ -120,20 +127,14 @@ impl Shape {
                 Kind::SelfValidating => LeafForm::SelfValidating,
                 Kind::InPlace | Kind::CopyOnWrite | Kind::Logging => LeafForm::Bitmap,
             },
-            split: match self.split {
-                Split::Quadratic => terrane_pmtree::Split::Quadratic,
-                Split::RStar => terrane_pmtree::Split::RStar,
-            },
+            split: self.split,
             ..Options::new(domain)
         }
     }
 
     /// Name of the split in parameters.
     fn split_name(&self) -> &'static str {
-        match self.split {
-            Split::Quadratic => "quadratic",
-            Split::RStar => "r-star",
-        }
+        SPLITS.iter().find(|(.., split)| *split == self.split).map_or("", |(name, ..)| name)
     }
 }
 
@@ -153,76 +154,35 @@ impl Setup {
 }
 
 /// One of the trees that are measured.
-#[derive(Debug)]
-enum Tree<B: Backend> {
-    Fbr(Box<FbrTree<3, B>>),
-    Logged(Box<LoggedTree<3, B>>),
-}
+type Tree<B> = Box<dyn PersistentRTree<3, Backend = B>>;
 
 /// Name of the pool in its storage.
 const NAME: &str = "tree";
 
-impl<B: Backend> Tree<B> {
-    fn create(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Self> {
-        let options = shape.options(domain);
-        Ok(match shape.kind {
-            Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => {
-                Self::Fbr(Box::new(FbrTree::create(storage, NAME, &options)?))
-            }
-            Kind::Logging => Self::Logged(Box::new(LoggedTree::create(storage, NAME, &options)?)),
-        })
-    }
+fn create<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
+    let options = shape.options(domain);
+    Ok(match shape.kind {
+        Kind::Logging => Box::new(LoggedTree::create(storage, NAME, &options)?),
+        Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => Box::new(FbrTree::create(storage, NAME, &options)?),
+    })
+}
 
-    fn open(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Self> {
-        let options = shape.options(domain);
-        Ok(match shape.kind {
-            Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => {
-                Self::Fbr(Box::new(FbrTree::open(storage, NAME, &options)?))
-            }
-            Kind::Logging => Self::Logged(Box::new(LoggedTree::open(storage, NAME, &options)?)),
-        })
-    }
+fn open<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
+    let options = shape.options(domain);
+    Ok(match shape.kind {
+        Kind::Logging => Box::new(LoggedTree::open(storage, NAME, &options)?),
+        Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => Box::new(FbrTree::open(storage, NAME, &options)?),
+    })
+}
 
-    fn insert(&self, rect: &Rect<3>, payload: u64) -> Result<()> {
-        match self {
-            Self::Fbr(tree) => tree.insert(rect, payload)?,
-            Self::Logged(tree) => tree.insert(rect, payload)?,
-        }
-        Ok(())
-    }
-
-    fn window(&self, window: &Rect<3>, mode: SearchMode, visit: impl FnMut(&Rect<3>, u64)) -> Result<()> {
-        match self {
-            Self::Fbr(tree) => tree.window(window, mode, visit)?,
-            Self::Logged(tree) => tree.window(window, mode, visit)?,
-        }
-        Ok(())
-    }
-
-    /// Number of hits, and the sum of their payloads.
-    fn count_and_sum(&self, window: &Rect<3>, mode: SearchMode) -> Result<(u64, u64)> {
-        let (mut count, mut sum) = (0, 0_u64);
-        self.window(window, mode, |_, payload| {
-            count += 1;
-            sum = sum.wrapping_add(payload);
-        })?;
-        Ok((count, sum))
-    }
-
-    fn pool(&self) -> &Pool<B> {
-        match self {
-            Self::Fbr(tree) => tree.pool(),
-            Self::Logged(tree) => tree.pool(),
-        }
-    }
-
-    fn close(self) -> Result<()> {
-        match self {
-            Self::Fbr(tree) => tree.close()?,
-            Self::Logged(tree) => tree.close()?,
-        }
-        Ok(())
-    }
+/// Number of a window's hits, and the sum of their payloads.
+fn count_and_sum<B: Backend>(tree: &Tree<B>, window: &Rect<3>, mode: SearchMode) -> Result<(u64, u64)> {
+    let (mut count, mut sum) = (0, 0_u64);
+    tree.window(window, mode, &mut |_, payload| {
+        count += 1;
+        sum = sum.wrapping_add(payload);
+    })?;
+    Ok((count, sum))
 }
 
 /// A back-end that counts, in memory.

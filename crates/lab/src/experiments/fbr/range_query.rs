@@ -8,7 +8,7 @@ use terrane_pmem::Native;
 use terrane_pmtree::{PersistenceDomain, Rect, SearchMode};
 use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
 
-use super::{Boxes, Counting, FAN_OUTS, NAME, Queries, SELECTIVITY, Shape, Tree};
+use super::{Boxes, Counting, FAN_OUTS, NAME, Queries, SELECTIVITY, Shape, Tree, count_and_sum, create, open};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -39,7 +39,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         let mut trees: Vec<(Shape, Tree<Native>)> = Vec::new();
         for shape in shapes {
             let storage = storage_of(folder.path(), &shape)?;
-            let tree = Tree::create(&storage, &shape, PersistenceDomain::PageCache)?;
+            let tree = create(&storage, &shape, PersistenceDomain::PageCache)?;
             for (payload, rect) in (0..count).zip(Boxes::new(setup.options.seed)) {
                 tree.insert(&rect, payload)?;
             }
@@ -81,7 +81,7 @@ fn storage_of(folder: &Path, shape: &Shape) -> Result<RealStorage> {
 /// Hits of all queries, and the sum of their payloads.
 fn ask(tree: &Tree<Native>, queries: &[Rect<3>]) -> Result<(u64, u64)> {
     queries.iter().try_fold((0, 0_u64), |(hits, sum), query| {
-        let (more, payloads) = tree.count_and_sum(query, SearchMode::Validated)?;
+        let (more, payloads) = count_and_sum(tree, query, SearchMode::Validated)?;
         Ok((hits + more, sum.wrapping_add(payloads)))
     })
 }
@@ -94,11 +94,11 @@ fn lines_read(storage: &RealStorage, shape: &Shape, queries: &[Rect<3>]) -> Resu
     let memory = MemoryStorage::new();
     memory.open(NAME, OpenMode::CreateNew)?.write_all_at(&bytes, 0)?;
     drop(bytes);
-    let tree: Tree<Counting> = Tree::open(&memory, shape, PersistenceDomain::PageCache)?;
+    let tree: Tree<Counting> = open(&memory, shape, PersistenceDomain::PageCache)?;
     let mut lines = 0;
     for query in queries {
         tree.pool().backend().take();
-        tree.window(query, SearchMode::Validated, |_, _| ())?;
+        tree.window(query, SearchMode::Validated, &mut |_, _| ())?;
         lines += tree.pool().backend().take().lines_read;
     }
     Ok(lines as f64 / queries.len() as f64)

@@ -7,7 +7,7 @@ use terrane_pmem::{CPU_CACHE_LENGTH, Counters};
 use terrane_pmtree::PersistenceDomain;
 use terrane_storage::MemoryStorage;
 
-use super::{Boxes, Counting, Kind, Tree};
+use super::{Boxes, Counting, Kind, Tree, create};
 use crate::experiments::Setup;
 use crate::progress::progress;
 use crate::report::{Emit, Table};
@@ -37,7 +37,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         table.note("paper: polylines, in-place");
         for shape in setup.shapes(fan_out) {
             progress(&format!("counting {count} insertions, {}", shape.row()));
-            let tree: Tree<Counting> = Tree::create(&MemoryStorage::new(), &shape, PersistenceDomain::Adr)?;
+            let tree: Tree<Counting> = create(&MemoryStorage::new(), &shape, PersistenceDomain::Adr)?;
             tree.pool().backend().reset(CPU_CACHE_LENGTH);
             let mut boxes = Boxes::new(setup.options.seed);
             let (mut inserted, mut sum) = (0, Counters::default());

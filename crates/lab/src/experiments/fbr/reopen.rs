@@ -7,10 +7,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use terrane_pmem::Native;
-use terrane_pmtree::{PersistenceDomain, Rect, SearchMode};
+use terrane_pmtree::{PersistenceDomain, Rect, SearchMode, Split};
 use terrane_storage::RealStorage;
 
-use super::{Boxes, Kind, Queries, Split, Tree};
+use super::{Boxes, Kind, Queries, Tree, count_and_sum, create, open};
 use crate::experiments::Setup;
 use crate::measure;
 use crate::progress::progress;
@@ -39,7 +39,7 @@ pub struct Growth {
     #[arg(long)]
     fan_out: usize,
     /// How full nodes are divided.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = super::split_parser())]
     split: Split,
     /// Seed of the boxes.
     #[arg(long)]
@@ -49,7 +49,7 @@ pub struct Growth {
 /// Fills a tree, then inserts until killed, and prints the payload of each entry once it is there.
 pub fn grow(growth: &Growth, out: &mut dyn Write) -> Result<()> {
     let shape = super::Shape { kind: Kind::InPlace, fan_out: growth.fan_out, split: growth.split };
-    let tree: Tree<Native> = Tree::create(&RealStorage::new(&growth.dir), &shape, PersistenceDomain::PageCache)?;
+    let tree: Tree<Native> = create(&RealStorage::new(&growth.dir), &shape, PersistenceDomain::PageCache)?;
     for (payload, rect) in (0..).zip(Boxes::new(growth.seed)) {
         if payload == growth.count {
             writeln!(out, "{FILLED}")?;
@@ -107,14 +107,14 @@ fn kill_and_reopen(setup: &Setup, count: u64, fan_out: usize) -> Result<Table> {
     let (mut opened, mut answered) = (Vec::new(), Vec::new());
     for query in &queries {
         let start = Instant::now();
-        let tree: Tree<Native> = Tree::open(&storage, &shape, PersistenceDomain::PageCache)?;
+        let tree: Tree<Native> = open(&storage, &shape, PersistenceDomain::PageCache)?;
         opened.push(start.elapsed().as_nanos() as f64);
-        tree.count_and_sum(query, SearchMode::Validated)?;
+        count_and_sum(&tree, query, SearchMode::Validated)?;
         answered.push(start.elapsed().as_nanos() as f64);
         // Dropped as by a kill: the next opening finds the pool open.
     }
-    let tree: Tree<Native> = Tree::open(&storage, &shape, PersistenceDomain::PageCache)?;
-    let (found, sum) = tree.count_and_sum(&Rect::new([-1.0; 3], [3.0; 3])?, SearchMode::Validated)?;
+    let tree: Tree<Native> = open(&storage, &shape, PersistenceDomain::PageCache)?;
+    let (found, sum) = count_and_sum(&tree, &Rect::new([-1.0; 3], [3.0; 3])?, SearchMode::Validated)?;
     // The insertion that was under way may be there, or not.
     let is_expected = |entries: u64| (found, sum) == (entries, entries * (entries - 1) / 2);
     ensure!(is_expected(next) || is_expected(next + 1), "{found} entries are there of {next} that were acknowledged");

@@ -97,7 +97,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
         Ok(self.find(rect, payload)?.is_some())
     }
 
-    fn window(&self, window: &Rect<D>, _: SearchMode, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
+    fn window(&self, window: &Rect<D>, _: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()> {
         let mut hits = Vec::new();
         {
             let _lock = self.lock.read();
@@ -120,7 +120,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
         &self.pool
     }
 
-    fn close(self) -> Result<()> {
+    fn close(self: Box<Self>) -> Result<()> {
         Ok(self.pool.close()?)
     }
 }
