@@ -139,6 +139,11 @@ pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
     }
 }
 
+/// Whether `text` is a number that is no integer, where numbers may be meant.
+pub(crate) fn is_fraction(text: &str, decimal_comma: bool) -> bool {
+    classify(&plain(text), decimal_comma) == NumberClass::Float
+}
+
 /// Whether `text` is written as an integer that no float64 is.
 pub(crate) fn is_inexact_integer(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text).as_bytes();

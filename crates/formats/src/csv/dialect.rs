@@ -92,9 +92,8 @@ fn has_decimal_commas(sample: &[u8]) -> bool {
             let Ok(text) = std::str::from_utf8(record.field(index).0) else {
                 continue;
             };
-            let is_float = |decimal_comma| number::classify(text, decimal_comma) == NumberClass::Float;
-            column.has_point |= text.contains('.') && is_float(false);
-            column.has_comma |= text.contains(',') && is_float(true);
+            column.has_point |= text.contains('.') && number::is_fraction(text, false);
+            column.has_comma |= text.contains(',') && number::is_fraction(text, true);
         }
     }
     let commas = columns.iter().filter(|column| column.has_comma && !column.has_point).count();
