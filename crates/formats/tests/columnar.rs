@@ -48,7 +48,7 @@ fn stream_bytes(batch: &RecordBatch) -> Vec<u8> {
     bytes
 }
 
-fn file_bytes(batch: &RecordBatch) -> Vec<u8> {
+pub fn file_bytes(batch: &RecordBatch) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = FileWriter::try_new(&mut bytes, &batch.schema()).expect("a writer");
     writer.write(batch).expect("a vector takes everything");
@@ -245,19 +245,6 @@ fn plain_binary_is_geometry_only_when_named() {
     assert!(whole.source.warnings[0].contains("plain binary"));
     let options = ReadOptions { geometry: Some("geometry".to_string()), ..ReadOptions::default() };
     assert_eq!(shown(&read(&file.path, &options).expect("valid")), ["POINT(12)"]);
-}
-
-#[test]
-fn columns_of_geojson_text_are_geometry_when_named() {
-    let texts = vec![r#"{"type":"Point","coordinates":[1,2]}"#, r#"{"type":"Point","coordinates":[1]}"#, "POINT (3 4)"];
-    let batch = table(vec![("outline", Arc::new(StringArray::from(texts)))]);
-    let options = ReadOptions { geometry: Some("outline".to_string()), ..ReadOptions::default() };
-    for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
-        let whole = read(&TestFile::new(name, bytes).path, &options).expect("valid");
-        assert_eq!(shown(&whole), ["POINT(12)", "POINT(34)"]);
-        assert_eq!(whole.rejected[0].row, 2);
-        assert!(whole.rejected[0].reason.contains("two or three numbers"), "{}", whole.rejected[0].reason);
-    }
 }
 
 fn positions(values: &[(f64, f64)]) -> StructArray {

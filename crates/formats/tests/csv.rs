@@ -180,6 +180,8 @@ fn numbers_with_signs_and_zeros_are_taken_where_numbers_are_meant() {
     };
     let typed = read(&file.path, &options).expect("valid");
     assert_eq!(typed.rejected, []);
+    let commas = read_text("a.csv", "lon;lat\n+59,250;-008,667\n").expect("valid");
+    assert_eq!((floats(&commas, "lon"), floats(&commas, "lat")), (vec![Some(59.25)], vec![Some(-8.667)]));
     let codes = typed.batch.column_by_name("code").expect("the column").as_primitive::<Int64Type>();
     assert_eq!(codes.values(), &[7, 8]);
     assert_eq!(floats(&typed, "east"), [Some(-8.667), Some(1e20)]);
@@ -197,32 +199,6 @@ fn wkt_and_hexadecimal_wkb_columns_become_geometry() {
     assert_eq!(shown, points);
     assert_eq!(whole.rows, [1, 2, 4, 5]);
     assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [3, 6]);
-}
-
-#[test]
-fn columns_of_geojson_become_geometry() {
-    let rows = r#"
-1,"{""type"":""Point"",""coordinates"":[1,2]}"
-2,
-3," {""type"":""LineString"",""coordinates"":[[0,0],[1,1]]} "
-4,"{""type"":""Point"",""type"":""Point"",""coordinates"":[1,2]}"
-5,"{""type"":""Point"",""coordinates"":[1,2],""crs"":{""type"":""name"",""properties"":{""name"":""EPSG:3857""}}}"
-6,"{""type"":""Feature"",""properties"":{},""geometry"":{""type"":""Point"",""coordinates"":[1,2]}}"
-"#;
-    for name in ["geo_shape", "Geo Shape", "geometry"] {
-        let whole = read_text("a.csv", format!("id,{name}{rows}")).expect("valid");
-        let shown: Vec<String> = wkt(&whole).into_iter().flatten().collect();
-        assert_eq!(shown, ["POINT (1 2)", "LINESTRING (0 0, 1 1)"]);
-        let reasons: Vec<&str> = whole.rejected.iter().map(|bad| bad.reason.as_str()).collect();
-        for (reason, part) in reasons.iter().zip(["duplicate member name", "EPSG:3857", "this is a Feature"]) {
-            assert!(reason.contains(part), "{part:?} is not in {reason}");
-        }
-        assert_eq!(reasons.len(), 3);
-    }
-    let file = TestFile::new("a.csv", format!("id,place{rows}"));
-    assert_eq!(read(&file.path, &ReadOptions::default()).expect("valid").source.geometry, GeometryColumns::None);
-    let options = ReadOptions { geometry: Some("place".to_string()), ..ReadOptions::default() };
-    assert_eq!(read(&file.path, &options).expect("valid").rows, [1, 2, 3]);
 }
 
 #[test]

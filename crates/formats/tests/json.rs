@@ -70,19 +70,6 @@ fn integers_that_only_uint64_holds_are_text_unless_they_are_keys() {
 }
 
 #[test]
-fn a_member_with_the_name_of_a_geometry_may_be_geojson_or_its_text() {
-    let text = POINT.replace('"', "\\\"");
-    for name in ["geometry", "geom"] {
-        let lines = format!("{{\"id\":1,\"{name}\":{POINT}}}\n{{\"id\":2,\"{name}\":\"{text}\"}}\n{{\"id\":3}}\n");
-        let whole = read_text("a.ndjson", lines).expect("valid");
-        assert_eq!(columns(&whole), ["id: Int64".to_string(), format!("{name}: Binary")]);
-        assert_eq!(wkt(&whole), [Some("POINT (1 2)".to_string()), Some("POINT (1 2)".to_string()), None]);
-    }
-    let whole = read_text("a.ndjson", "{\"id\":1,\"geom\":{\"type\":\"Point\"},\"lon\":1,\"lat\":2}\n").expect("valid");
-    assert_eq!(columns(&whole), ["id: Int64", "geom: Utf8", "lon: Float64", "lat: Float64"]);
-}
-
-#[test]
 fn coordinates_are_found_in_records_and_half_ones_refused() {
     let whole = read_text("a.jsonl", "{\"lon\":1,\"lat\":2}\n{\"lon\":1}\n{\"lon\":\"x\",\"lat\":2}\n").expect("valid");
     assert_eq!(floats(&whole, "lon"), [Some(1.0)]);
