@@ -22,8 +22,45 @@ pub fn wkb(geometry: &Geometry) -> Vec<u8> {
 /// A condition as the scan evaluates it.
 pub enum Test {
     Meets(Vec<QueryGeometry>),
-    Within(Box<QueryGeometry>),
+    Within(Box<Within>),
     Near(CoordinateSystem, Point, f64),
+}
+
+/// What has to hold a geometry.
+pub struct Within {
+    shape: QueryGeometry,
+    /// In `lonlat`, with its copies a turn to the west and to the east, for points: what was cut at the antimeridian is
+    /// whole there.
+    whole: Option<QueryGeometry>,
+}
+
+impl Within {
+    fn new(wkb: &[u8], system: CoordinateSystem) -> Self {
+        let whole = (system == CoordinateSystem::LonLat).then(|| {
+            let turns = [-360.0, 0.0, 360.0].map(|degrees| {
+                let mut geo = to_geo(wkb).unwrap();
+                shift(&mut geo, degrees);
+                geo
+            });
+            prepared(&from_geo(&Geo::GeometryCollection(turns.into_iter().collect())))
+        });
+        Self { shape: prepared(wkb), whole }
+    }
+
+    fn holds(&self, copies: &[Vec<u8>]) -> bool {
+        match &self.whole {
+            Some(whole) if is_of_points(&to_geo(&copies[0]).unwrap()) => whole.within(&copies[0]).unwrap(),
+            _ => copies.iter().any(|copy| self.shape.within(copy).unwrap()),
+        }
+    }
+}
+
+fn is_of_points(geo: &Geo<f64>) -> bool {
+    match geo {
+        Geo::Point(_) | Geo::MultiPoint(_) => true,
+        Geo::GeometryCollection(parts) => parts.0.iter().all(is_of_points),
+        _ => false,
+    }
 }
 
 fn prepared(wkb: &[u8]) -> QueryGeometry {
@@ -49,7 +86,7 @@ impl Test {
             Filter::Window { x0, y0, x1, y1 } => Self::Meets(vec![rectangle(*x0, *y0, *x1, *y1)]),
             Filter::Circle { x, y, radius } => Self::Near(system, Point::new(*x, *y), *radius),
             Filter::Intersects(wkb) => Self::Meets(vec![prepared(wkb)]),
-            Filter::Within(wkb) => Self::Within(Box::new(prepared(wkb))),
+            Filter::Within(wkb) => Self::Within(Box::new(Within::new(wkb, system))),
         }
     }
 
@@ -57,7 +94,7 @@ impl Test {
     fn holds(&self, copies: &[Vec<u8>]) -> bool {
         match self {
             Self::Meets(shapes) => copies.iter().any(|copy| shapes.iter().any(|shape| shape.intersects(copy).unwrap())),
-            Self::Within(shape) => copies.iter().any(|copy| shape.within(copy).unwrap()),
+            Self::Within(shape) => shape.holds(copies),
             Self::Near(system, place, radius) => {
                 distance_bytes(*system, *place, &copies[0]).unwrap().is_some_and(|distance| distance <= *radius)
             }
