@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::error::Context;
-use crate::{Backing, File, LockKind, OpenMode, Operation, Result, Storage};
+use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Storage};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +252,11 @@ impl Storage for FaultyStorage {
 
     fn boot_id(&self) -> Option<u128> {
         self.inner.boot_id()
+    }
+
+    fn lock_root(&self) -> Result<Option<RootLock>> {
+        pass(&self.state, Operation::Lock, "", None, None)?;
+        self.inner.lock_root()
     }
 
     fn describe(&self) -> String {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -25,13 +25,20 @@ const ZEROS_LENGTH: usize = 64 * 1024;
 /// Files below a directory of the operating system.
 #[derive(Debug, Clone)]
 pub struct RealStorage {
+    /// As it was given, for messages.
     root: Arc<Path>,
+    /// The same from the file system's root on, as the working directory may change.
+    base: Arc<Path>,
+    /// Device and number of the directory that was locked.
+    locked: Arc<OnceLock<(u64, u64)>>,
 }
 
 impl RealStorage {
     /// Uses `root`, which need not exist yet: `create_directory("")` makes it.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into().into() }
+        let root = root.into();
+        let base = std::path::absolute(&root).unwrap_or_else(|_| root.clone());
+        Self { root: root.into(), base: base.into(), locked: Arc::default() }
     }
 
     /// The directory that names are relative to.
@@ -41,12 +48,28 @@ impl RealStorage {
 
     fn file_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
         names::check_file(name).context_below(&self.root, operation, name, None)?;
-        Ok(self.root.join(name))
+        self.check_in_place(operation).context_below(&self.root, operation, name, None)?;
+        Ok(self.base.join(name))
     }
 
     fn directory_path(&self, operation: Operation, name: &str) -> Result<PathBuf> {
         names::check_directory(name).context_below(&self.root, operation, name, None)?;
-        Ok(if name.is_empty() { self.root.to_path_buf() } else { self.root.join(name) })
+        self.check_in_place(operation).context_below(&self.root, operation, name, None)?;
+        Ok(if name.is_empty() { self.base.to_path_buf() } else { self.base.join(name) })
+    }
+
+    /// Fails before a change of names where the directory that was locked is not at its path any more: what is there may be
+    /// another store, whose files have the same names.
+    fn check_in_place(&self, operation: Operation) -> io::Result<()> {
+        let Some(locked) = self.locked.get() else { return Ok(()) };
+        use Operation::{Create, CreateDirectory, Remove, Rename, SyncDirectory};
+        let changes_names = matches!(operation, Create | CreateDirectory | Remove | Rename | SyncDirectory);
+        let is_in_place = || fs::metadata(&self.base).is_ok_and(|metadata| identity(&metadata) == *locked);
+        if changes_names && !is_in_place() {
+            let reason = "the directory was moved or replaced while it was in use; open it anew where it is now";
+            return Err(io::Error::other(reason));
+        }
+        Ok(())
     }
 
     fn open_directory(&self, directory: &str) -> Result<fs::File> {
@@ -82,6 +105,11 @@ impl RealStorage {
     }
 }
 
+/// What tells a directory from all others, whatever its path.
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
 impl Storage for RealStorage {
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
         let operation = if mode == OpenMode::CreateNew { Operation::Create } else { Operation::Open };
@@ -113,6 +141,7 @@ impl Storage for RealStorage {
             file,
             writable: mode != OpenMode::Read,
             root: self.root.clone(),
+            base: self.base.clone(),
             name: name.to_owned(),
         }))
     }
@@ -165,6 +194,7 @@ impl Storage for RealStorage {
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
         // Where it cannot be opened, as for want of descriptors, no sync has failed.
+        self.check_in_place(Operation::SyncDirectory).context_below(&self.root, Operation::Open, directory, None)?;
         let handle = self.open_directory(directory)?;
         handle.sync_all().context_below(&self.root, Operation::SyncDirectory, directory, None)
     }
@@ -172,7 +202,11 @@ impl Storage for RealStorage {
     fn lock_root(&self) -> Result<Option<RootLock>> {
         let directory = self.open_directory("")?;
         match directory.try_lock() {
-            Ok(()) => Ok(Some(RootLock(Some(directory)))),
+            Ok(()) => {
+                let metadata = directory.metadata().context_below(&self.root, Operation::Lock, "", None)?;
+                self.locked.get_or_init(|| identity(&metadata));
+                Ok(Some(RootLock(Some(directory))))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error).context_below(&self.root, Operation::Lock, "", None),
         }
@@ -207,6 +241,7 @@ struct RealFile {
     writable: bool,
     /// Where the storage is, for messages.
     root: Arc<Path>,
+    base: Arc<Path>,
     name: String,
 }
 
@@ -270,7 +305,7 @@ impl File for RealFile {
         let context =
             |result: io::Result<fs::Metadata>| result.context_below(&self.root, Operation::Exists, &self.name, None);
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        match fs::metadata(self.root.join(&self.name)) {
+        match fs::metadata(self.base.join(&self.name)) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
             found => Ok(identity(context(found)?) == identity(context(self.file.metadata())?)),
         }

@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use serde_json::json;
 
 use crate::insert_stream::Stream;
@@ -46,4 +48,36 @@ fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
     assert!(holder.child.wait().expect("it ends").success());
     insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     assert_eq!(count(&store, "d"), 3);
+}
+
+/// The names of the files of two stores are the same ones.
+#[test]
+fn a_writer_changes_nothing_in_a_store_that_has_taken_the_place_of_its_own() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let mut holder = Stream::start(&store, "d", &["--memory-limit", "8MiB"]);
+    holder.send(json!({"id": 1, "lon": 1, "lat": 1}));
+    assert_eq!(holder.key(), "1");
+    let moved = sandbox.path("moved");
+    std::fs::rename(&store, &moved).expect("it is moved");
+    import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
+    let files = |folder: &str| {
+        let entries = std::fs::read_dir(store.join(folder)).expect("a directory");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = [files(""), files("components"), files("log")];
+    let manifest = std::fs::read(store.join("MANIFEST")).expect("a manifest");
+    // Enough for several flushes and segments; at one of them it sees that it has moved.
+    let ballast = "b".repeat(20_000);
+    let sent = (2..2_000)
+        .take_while(|id| writeln!(holder.stdin, "{}", json!({"id": id, "lon": 1, "lat": 1, "text": ballast})).is_ok());
+    assert!(sent.count() < 1_998, "it goes on writing");
+    let output = holder.child.wait().expect("it ends");
+    assert_eq!(output.code(), Some(1));
+    assert_eq!([files(""), files("components"), files("log")], before);
+    assert_eq!(std::fs::read(store.join("MANIFEST")).expect("a manifest"), manifest);
+    assert_eq!(count(&store, "cities"), 200);
+    terrane("check", &store, &[]).exits(0);
+    terrane("check", &moved, &[]).exits(0);
+    assert!(count(&moved, "d") >= 1);
 }
