@@ -65,6 +65,37 @@ pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSou
     Ok(sources)
 }
 
+/// Gets the box and the key of an entry, and whether it is anti-matter.
+pub type SourceVisitor<'a> = dyn FnMut(&Rect, &[u8], bool) -> ControlFlow<()> + 'a;
+
+/// Visits the entries of a component that a snapshot sees in a window, those that something newer hides included. False when the visitor broke off.
+pub fn visit_source(
+    source: SpatialSource<'_>,
+    window: &Rect,
+    snapshot: u64,
+    visit: &mut SourceVisitor<'_>,
+) -> Result<bool> {
+    let mut complete = true;
+    match source {
+        SpatialSource::Memory(memory) => memory.search(window, snapshot, &mut |version| {
+            let flow = visit(&version.entry.rect, version.entry.key, version.kind == Kind::AntiMatter);
+            complete &= flow.is_continue();
+            flow
+        }),
+        SpatialSource::Disk(component) => {
+            let mut search = WindowSearch::new(window, snapshot);
+            search.add(0, component, &ReadGuard::enter())?;
+            while complete && search.next_component().is_some() {
+                let flow = search.step(component, &ReadGuard::enter(), |leaf, index| {
+                    visit(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index))
+                })?;
+                complete = flow.is_continue();
+            }
+        }
+    }
+    Ok(complete)
+}
+
 /// An entry that meets the window; its parts are decoded when asked for.
 #[derive(Debug)]
 pub enum Hit<'a> {

@@ -7,10 +7,9 @@
 use std::cell::Cell;
 use std::ops::{ControlFlow, RangeInclusive};
 
-use terrane_lsm::disk::ReadGuard;
-use terrane_lsm::disk::rtree::WindowSearch;
-use terrane_lsm::memory::Kind;
-use terrane_lsm::search::{Hidden, HoldsSource, OwnedSource, SpatialSource, owned_spatial_sources};
+use terrane_lsm::search::{
+    Hidden, HoldsSource, OwnedSource, SourceVisitor, SpatialSource, owned_spatial_sources, visit_source,
+};
 use terrane_space::Rect;
 
 use super::digest::{HashRange, key_hash};
@@ -22,9 +21,6 @@ const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::IN
 
 /// Gets the hash of the key, the box and the key of an entry.
 pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &Rect, &[u8]) -> Result<()> + 'a;
-
-/// Gets the box and the key of an entry, and whether it is anti-matter.
-type AnyVisitor<'a> = dyn FnMut(&Rect, &[u8], bool) -> ControlFlow<()> + 'a;
 
 /// Reads the entries of a spatial index that a snapshot sees.
 pub(super) struct IndexReader<'s> {
@@ -115,26 +111,8 @@ impl<'s> IndexReader<'s> {
 
     /// Calls `each` with the entries of a component that the snapshot sees, and whether they are
     /// anti-matter; false when it broke off.
-    fn entries(&self, source: SpatialSource<'_>, each: &mut AnyVisitor<'_>) -> Result<bool> {
-        let mut complete = true;
-        match source {
-            SpatialSource::Memory(memory) => memory.search(&EVERYTHING, self.snapshot.sequence(), &mut |version| {
-                let flow = each(&version.entry.rect, version.entry.key, version.kind == Kind::AntiMatter);
-                complete &= flow.is_continue();
-                flow
-            }),
-            SpatialSource::Disk(component) => {
-                let mut search = WindowSearch::new(&EVERYTHING, self.snapshot.sequence());
-                search.add(0, component, &ReadGuard::enter())?;
-                while complete && search.next_component().is_some() {
-                    let flow = search.step(component, &ReadGuard::enter(), |leaf, index| {
-                        each(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index))
-                    })?;
-                    complete = flow.is_continue();
-                }
-            }
-        }
-        Ok(complete)
+    fn entries(&self, source: SpatialSource<'_>, each: &mut SourceVisitor<'_>) -> Result<bool> {
+        Ok(visit_source(source, &EVERYTHING, self.snapshot.sequence(), each)?)
     }
 
     fn too_much(&self) -> Error {

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use terrane_lsm::partition::Version;
 use terrane_lsm::search::{
     HIDDEN_ENTRY_BYTES, Hit, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources,
+    visit_source,
 };
 use terrane_space::Rect;
 
@@ -108,16 +109,44 @@ pub(crate) fn antimatter_fits(snapshot: &Snapshot, version: &Version, windows: &
     // What anti-matter of the oldest component would hide does not exist.
     let Some((_, hiding)) = sources.split_last() else { return Ok(true) };
     let key_type = snapshot.history.newest().key.key_type;
+    let available = snapshot.engine.shares.work as u64;
+    let all = noted_bytes(hiding, windows, &mut |source, _, _| Ok(hidden_bytes(source, key_type)))?;
+    // Most of what is deleted may lie outside of the windows.
+    Ok(all < available
+        || noted_bytes(hiding, windows, &mut |source, window, noted| {
+            hidden_bytes_in(source, window, snapshot.sequence(), available.saturating_sub(noted))
+        })? < available)
+}
+
+/// Bytes that the anti-matter takes which is noted at a time, where `bytes_of` tells them of a component, a window
+/// and what is noted already.
+fn noted_bytes(
+    hiding: &[SpatialSource<'_>],
+    windows: &[Rect],
+    bytes_of: &mut dyn FnMut(&SpatialSource<'_>, &Rect, u64) -> Result<u64>,
+) -> Result<u64> {
     let (mut in_memory, mut on_disk) = (0, 0);
     for window in windows {
         let mut of_window = 0;
-        for source in hiding.iter().filter(|source| source.bounds().intersects(window)) {
-            let bytes = hidden_bytes(source, key_type);
+        for source in hiding.iter().filter(|source| source.has_antimatter() && source.bounds().intersects(window)) {
+            let bytes = bytes_of(source, window, in_memory + of_window)?;
             if matches!(source, SpatialSource::Memory(_)) { in_memory += bytes } else { of_window += bytes }
         }
         on_disk = of_window.max(on_disk);
     }
-    Ok(in_memory + on_disk < snapshot.engine.shares.work as u64)
+    Ok(in_memory + on_disk)
+}
+
+/// The bytes that noting a component's anti-matter in a window takes, or more than `bytes_max` if they are more.
+fn hidden_bytes_in(source: &SpatialSource<'_>, window: &Rect, snapshot: u64, bytes_max: u64) -> Result<u64> {
+    let mut bytes = 0;
+    visit_source(*source, window, snapshot, &mut |_, key, antimatter| {
+        if antimatter {
+            bytes += (HIDDEN_ENTRY_BYTES + key.len()) as u64;
+        }
+        if bytes > bytes_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(bytes)
 }
 
 /// About the bytes that noting a component's anti-matter takes.

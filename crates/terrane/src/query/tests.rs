@@ -116,7 +116,7 @@ fn visited(dataset: &Dataset, stop_after: usize) -> usize {
 #[test]
 fn where_too_much_is_deleted_the_records_answer() {
     for (count, fits, key_type) in
-        [(3_000, true, KeyType::UInt64), (30_000, false, KeyType::UInt64), (4_000, false, KeyType::Utf8)]
+        [(3_000, true, KeyType::UInt64), (60_000, false, KeyType::UInt64), (8_000, false, KeyType::Utf8)]
     {
         let key = |number| match key_type {
             KeyType::UInt64 => Key::UInt(number),
@@ -130,6 +130,12 @@ fn where_too_much_is_deleted_the_records_answer() {
         // Elsewhere nothing is deleted.
         let elsewhere = Rect::new(200.0, 0.0, 300.0, 1.0);
         assert!(antimatter_fits(&snapshot, &version, &[elsewhere]).unwrap(), "{what}");
+        // And little in a small part of the same components.
+        let small = Rect::new(2.5, 0.0, 3.5, 2.0);
+        assert!(antimatter_fits(&snapshot, &version, &[small]).unwrap(), "{what}");
+        let mut rows = snapshot.query(&Query::new().window(2.5, 0.0, 3.5, 2.0)).unwrap();
+        assert_eq!(rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 0, "{what}");
+        assert_eq!(rows.explanation().plan, "spatial index", "{what}");
         let window = Query::new().window(-1.0, 0.0, 50.0, 2.0);
         let wanted = (0..count).filter(|number| number % 10 == 0 && number % 100 <= 50).count();
         let mut rows = snapshot.query(&window.clone().columns(["id"])).unwrap();
