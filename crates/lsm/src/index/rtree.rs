@@ -9,6 +9,7 @@
 
 use std::any::Any;
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -176,7 +177,8 @@ struct Group {
     position: u64,
     key: Vec<u8>,
     started: bool,
-    antimatter: Vec<Rect>,
+    /// The rectangles of its anti-matter, by their corners.
+    antimatter: HashSet<[u64; 4]>,
     /// Components behind this one (older ones) are hidden.
     hidden_below: Option<usize>,
 }
@@ -195,11 +197,8 @@ impl Group {
     }
 
     fn is_new_antimatter(&mut self, rect: Rect) -> bool {
-        let new = !self.antimatter.contains(&rect);
-        if new {
-            self.antimatter.push(rect);
-        }
-        new
+        // -0.0 and 0.0 are one place.
+        self.antimatter.insert([rect.x0, rect.y0, rect.x1, rect.y1].map(|corner| (corner + 0.0).to_bits()))
     }
 
     fn hide_below(&mut self, component: usize) {

@@ -65,11 +65,6 @@ impl BTreeBuilder {
         }
     }
 
-    /// Bytes written to the file so far.
-    pub fn bytes_written(&self) -> u64 {
-        self.writer.len()
-    }
-
     /// Adds the next entry.
     ///
     /// # Errors

@@ -100,11 +100,6 @@ impl RTreeBuilder {
         }
     }
 
-    /// Bytes written to the file so far.
-    pub fn bytes_written(&self) -> u64 {
-        self.writer.len()
-    }
-
     /// Adds the next entry; `position` is the Hilbert position of its centre, `life` its begin and end
     /// number.
     pub fn push(&mut self, position: u64, rect: Rect, key: &[u8], antimatter: bool, life: (u64, u64)) -> Result<()> {
