@@ -68,7 +68,8 @@ pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSou
 /// Gets the box and the key of an entry, and whether it is anti-matter.
 pub type SourceVisitor<'a> = dyn FnMut(&Rect, &[u8], bool) -> ControlFlow<()> + 'a;
 
-/// Visits the entries of a component that a snapshot sees in a window, those that something newer hides included. False when the visitor broke off.
+/// Visits the entries of a component that a snapshot sees in a window, those that something newer hides included.
+/// False when the visitor broke off.
 pub fn visit_source(
     source: SpatialSource<'_>,
     window: &Rect,
