@@ -180,8 +180,10 @@ fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
     let breadth = Breadth { branches: 24, samples: 24, seed: 1 };
-    let names_stride = if is_soak() { 1 } else { 7 };
-    let options = Gate { seeds: 1..4, breadth, names_stride, in_all: is_soak(), inside_stride: 5 };
+    let options = match is_soak() {
+        true => Gate { seeds: 1..21, breadth, names_stride: 1, in_all: true, inside_stride: 2 },
+        false => Gate { seeds: 1..4, breadth, names_stride: 7, in_all: false, inside_stride: 5 },
+    };
     let report = gate(&Explored::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
     assert!(report.is_closed(), "{report}");
