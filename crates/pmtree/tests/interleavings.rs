@@ -259,23 +259,45 @@ fn searches_between_any_two_steps_of_operations_lose_and_repeat_nothing() {
     }
 }
 
-/// Begins an operation at every few loads of a search, stops it at every few of its changes, and ends it after the search, or meanwhile if it has no more steps.
-fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, loads: usize, changes: usize) {
+/// Where an operation is stopped.
+#[derive(Clone, Copy, Debug)]
+struct Stops {
+    /// From where changes are counted, if not from the start.
+    from: Option<(At, usize)>,
+    /// Every so many changes.
+    stride: usize,
+    /// Changes at most.
+    count: usize,
+}
+
+impl Stops {
+    fn every(stride: usize) -> Self {
+        Self { from: None, stride, count: usize::MAX }
+    }
+}
+
+/// Begins an operation at every few loads of a search, stops it at some of its changes, and ends it after the search, or meanwhile if it has no more steps.
+fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, loads: usize, stops: Stops) {
     let operation = &scenario.operations[done];
     for place in (0..).step_by(loads) {
-        for number in (place % changes..).step_by(changes) {
+        for number in (place % stops.stride..stops.count).step_by(stops.stride) {
             let tree = scenario.open(&*image.storage());
             let writer = Arc::new(Mutex::new(None));
             let (begun, writing, operation_begun) = (tree.clone(), writer.clone(), operation.clone());
             let begin = move || {
                 let write = move || Scenario::run(&begun, &[operation_begun]);
-                *writing.lock().unwrap() = Some(Stopped::start(At::Change, number, write));
+                let (at, first) = stops.from.unwrap_or((At::Change, number));
+                let stopped = Stopped::start(at, first, write);
+                if stops.from.is_some() {
+                    stopped.go_on(At::Change, number);
+                }
+                *writing.lock().unwrap() = Some(stopped);
             };
             let (found, was_interrupted) = interrupt(At::Load, place, begin, || search.run(&tree));
             let Some(writer) = writer.lock().unwrap().take() else { return };
             let has_stopped = Stopped::end([writer]) == [true];
             assert!(was_interrupted);
-            let what = format!("{operation:?}, {number} changes after {place} loads");
+            let what = format!("{operation:?}, {number} changes, {stops:?}, after {place} loads");
             scenario.check(search, &found, done, done + 1, &what);
             if !has_stopped {
                 break;
@@ -295,7 +317,8 @@ fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing
         let chosen = scenario.chosen().filter(|(done, _)| done % 3 == 0);
         for (number, (done, _)) in chosen.enumerate() {
             let search = &SEARCHES[number % SEARCHES.len()];
-            interleave(&scenario, &scenario.after(done), done, search, if is_soak() { 1 } else { 2 }, stride);
+            let loads = if is_soak() { 1 } else { 2 };
+            interleave(&scenario, &scenario.after(done), done, search, loads, Stops::every(stride));
         }
     }
 }
@@ -322,9 +345,55 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
             }
             for (rect, _) in scenario.neighbours(done) {
                 let search = Search::Window(*rect.min(), *rect.max());
-                interleave(&scenario, &image, done, &search, loads, changes);
+                interleave(&scenario, &image, done, &search, loads, Stops::every(changes));
             }
         }
+    }
+}
+
+/// A search that knows the old half of a split by a box that has shrunk, and the new one not at all. All of them run, stopped between
+/// any two reads of theirs, with the split stopped at any step from the linking of the new half on.
+#[test]
+fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
+    // The number changes, and each coordinate may shrink.
+    const STEPS: usize = 7;
+    for scenario in
+        scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4 && scenario.name == "splits")
+    {
+        // Copies are linked by the commitment.
+        if scenario.options.rebalancing == Rebalancing::CopyOnWrite {
+            continue;
+        }
+        // What moves does so in the same steps in leaves of both forms.
+        let loads = match scenario.options.leaves {
+            _ if is_soak() => 1,
+            LeafForm::Bitmap => 4,
+            LeafForm::SelfValidating => 13,
+        };
+        let mut links = 0;
+        for done in 0..scenario.operations.len() {
+            let image = scenario.after(done);
+            // The fence of its bit; that of its entry has another name.
+            for bit in 0.. {
+                let from = (At::Fence("fbr.complete.link"), bit);
+                let tree = scenario.open(&*image.storage());
+                let run = || Scenario::run(&tree, &scenario.operations[done..=done]);
+                if !interrupt(from.0, from.1, || (), run).1 {
+                    break;
+                }
+                links += 1;
+                let stops = Stops { from: Some(from), stride: 1, count: STEPS };
+                let neighbours = scenario.neighbours(done).into_iter().skip(1);
+                let windows = neighbours.map(|(rect, _)| Search::Window(*rect.min(), *rect.max()));
+                for search in windows.take(if is_soak() { usize::MAX } else { 4 }).chain(SEARCHES.into_iter().skip(1)) {
+                    interleave(&scenario, &image, done, &search, loads, stops);
+                }
+            }
+            if !is_soak() && links > 2 {
+                break;
+            }
+        }
+        assert!(links > 1, "{links}");
     }
 }
 

@@ -94,9 +94,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             Kind::Split => {
                 let parent = self.node(change.node(Role::Parent))?;
                 self.link_sibling(&parent, change)?;
-                // Not before the sibling is linked: until then its entries are found by way of this box.
-                self.shrink(&parent, change.node(Role::First))?;
+                // Until here the sibling's entries are found by way of the first half's box. Who does not know the sibling has to
+                // find another number if he finds a smaller box.
                 self.bump(&parent);
+                self.shrink(&parent, change.node(Role::First))?;
             }
             Kind::Merge => {
                 let parent = self.node(change.node(Role::Parent))?;

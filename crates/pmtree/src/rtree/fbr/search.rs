@@ -13,7 +13,8 @@
 //! log entry at the second one (`Children::note`), or finds another number. What becomes later of a log entry that was met at a
 //! child needs no look: while it is committed it says the same of both children, and when it goes, the number has
 //! changed. They change the number before the log entry counts, too, where a box has grown for what moves; so who passed
-//! the smaller box by reads the parent again. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
+//! the smaller box by reads the parent again. And they change it before a box shrinks whose entries another node has now;
+//! so who finds the smaller box and does not know that node reads the parent again. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
 //! unlinked stay as they are while a reader is on its way.
 //!
 //! The log word of a node tells of a split before its sequence number does: until the new half is linked, writers reach
