@@ -2,7 +2,7 @@
 
 use terrane_pmem::Instruction;
 use terrane_pmem::explorer::{
-    Breadth, Canary, Case, Dropped, Explorer, Gate, History, Sample, Subject, check_canary, gate, replay, sample,
+    Breadth, Canary, Case, Cuts, Dropped, Explorer, Gate, History, Sample, Subject, check_canary, gate, replay, sample,
     shrink,
 };
 
@@ -45,6 +45,25 @@ fn a_failure_shrinks_to_the_step_the_cut_and_the_stores_that_matter_and_replays(
     let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
     assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
     assert!(replay(&RIGHT, &case).is_err(), "the choice is of other stores");
+}
+
+#[test]
+fn a_failure_in_what_is_done_after_a_recovery_shrinks_and_replays() {
+    let history = History::record(&WRONG, WRONG.steps(0), None).unwrap();
+    let mut explorer = Explorer::new(&WRONG);
+    let first = history.ends().next().unwrap();
+    let failure = *explorer.after_recovery(&history, first, 3, Cuts::All, &BREADTH).unwrap_err();
+    assert_eq!((failure.case.then.len(), failure.case.crashes.len()), (3, 2), "{failure}");
+    let failure = shrink(&WRONG, failure);
+    assert_eq!((failure.case.steps.len(), failure.case.then.len(), failure.case.crashes.len()), (0, 1, 2), "{failure}");
+    let case: Case<_> = failure.case.to_string().parse().unwrap();
+    assert_eq!(case, failure.case);
+    let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
+    assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+    let history = History::record(&RIGHT, RIGHT.steps(0), None).unwrap();
+    for cut in history.cuts_from(0) {
+        Explorer::new(&RIGHT).after_recovery(&history, cut, 3, Cuts::All, &BREADTH).unwrap();
+    }
 }
 
 #[test]

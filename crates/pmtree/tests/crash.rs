@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::places::sites;
-use terrane_pmem::explorer::{Breadth, Explorer, Gate, History, Place, Subject, gate};
+use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::explored::{Explored, Kind, Step, small_trees};
 use terrane_storage::Storage;
@@ -77,6 +77,29 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
             explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
         }
         println!("{}: {:?}", subject.configuration(), explorer.tally);
+    }
+}
+
+/// What a crash leaves of boxes, marks and flags is built upon, and the power fails again. Of all crashes in a short search, those
+/// between operations that lose all that was not made durable.
+#[test]
+fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
+    const STEPS: usize = 8;
+    let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr;
+    let (cuts, breadth, seeds) = match is_soak() {
+        true => (Cuts::All, Breadth { branches: 6, samples: 4, seed: 1 }, 0..400),
+        false => (Cuts::BetweenSteps, Breadth { branches: 0, samples: 0, seed: 1 }, 19..26),
+    };
+    for subject in Explored::configurations().into_iter().filter(is_meant) {
+        for seed in seeds.clone() {
+            let mut explorer = Explorer::new(&subject);
+            let steps = subject.steps_in_turn(seed, 48);
+            let history = History::record(&subject, steps, None).unwrap_or_else(|failure| panic!("{failure}"));
+            for cut in history.ends().skip(history.len() / 2) {
+                let searched = explorer.after_recovery(&history, cut, STEPS, cuts, &breadth);
+                searched.unwrap_or_else(|failure| panic!("{failure}"));
+            }
+        }
     }
 }
 

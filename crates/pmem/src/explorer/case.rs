@@ -3,9 +3,12 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use terrane_storage::crash::Choice;
+use terrane_storage::crash::{self, Choice, Image};
 
 use super::{Dropped, Subject};
+
+/// Begins what is done after a recovery.
+const THEN: &str = "then";
 
 /// What a crash takes away.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,18 +28,33 @@ pub struct Crash {
     pub loss: Loss,
 }
 
-/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before.
+impl Crash {
+    /// The crash that leaves an image.
+    pub(super) fn of(image: &Image) -> Self {
+        let loss = match image.crash() {
+            crash::Crash::ProcessKill => Loss::Kill,
+            crash::Crash::PowerLoss => Loss::Power(image.choice().clone()),
+        };
+        Self { cut: image.cut(), loss }
+    }
+}
+
+/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before. Where more is
+/// done after the first recovery, the second crash is in that.
 ///
-/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, without what is dropped, and reads what it prints.
+/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, or as `CONFIGURATION; STEP STEP …; CUT LOSS; then STEP STEP …; CUT
+/// LOSS`, without what is dropped, and reads what it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case<Step> {
     /// Name of the subject's configuration.
     pub configuration: String,
     /// What is done.
     pub steps: Vec<Step>,
+    /// What is done after the recovery from the first crash; nothing, where the second one is in that recovery.
+    pub then: Vec<Step>,
     /// A flush or fence that is left out.
     pub dropped: Option<Dropped>,
-    /// None if the steps themselves go wrong.
+    /// None, or one where more is done, if the steps themselves go wrong.
     pub crashes: Vec<Crash>,
 }
 
@@ -62,14 +80,31 @@ pub struct ParseCaseError {
     text: String,
 }
 
+impl<Step> Case<Step> {
+    pub(super) fn steps_mut(&mut self) -> &mut Vec<Step> {
+        &mut self.steps
+    }
+
+    pub(super) fn then_mut(&mut self) -> &mut Vec<Step> {
+        &mut self.then
+    }
+}
+
 impl<Step: Display> Display for Case<Step> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{};", self.configuration)?;
         self.steps.iter().try_for_each(|step| write!(formatter, " {step}"))?;
-        self.crashes.iter().try_for_each(|crash| match &crash.loss {
-            Loss::Kill => write!(formatter, "; {} kill", crash.cut),
-            Loss::Power(choice) => write!(formatter, "; {} {choice}", crash.cut),
-        })
+        for (number, crash) in self.crashes.iter().enumerate() {
+            match &crash.loss {
+                Loss::Kill => write!(formatter, "; {} kill", crash.cut)?,
+                Loss::Power(choice) => write!(formatter, "; {} {choice}", crash.cut)?,
+            }
+            if number == 0 && !self.then.is_empty() {
+                write!(formatter, "; {THEN}")?;
+                self.then.iter().try_for_each(|step| write!(formatter, " {step}"))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -80,7 +115,9 @@ impl<Step: FromStr> FromStr for Case<Step> {
         let parse = || {
             let mut parts = text.split(';').map(str::trim);
             let configuration = parts.next().filter(|name| !name.is_empty())?.to_owned();
-            let steps = parts.next()?.split_whitespace().map(|step| step.parse().ok()).collect::<Option<_>>()?;
+            let steps =
+                |part: &str| part.split_whitespace().map(|step| step.parse().ok()).collect::<Option<Vec<Step>>>();
+            let first = steps(parts.next()?)?;
             let crash = |part: &str| {
                 let (cut, loss) = part.split_once(' ')?;
                 let loss = match loss {
@@ -89,8 +126,16 @@ impl<Step: FromStr> FromStr for Case<Step> {
                 };
                 Some(Crash { cut: cut.parse().ok()?, loss })
             };
-            let crashes = parts.map(crash).collect::<Option<_>>()?;
-            Some(Self { configuration, steps, dropped: None, crashes })
+            let mut crashes = Vec::new();
+            let mut then = Vec::new();
+            for part in parts {
+                match part.strip_prefix(THEN) {
+                    Some(more) if crashes.len() == 1 && then.is_empty() => then = steps(more)?,
+                    Some(_) => return None,
+                    None => crashes.push(crash(part)?),
+                }
+            }
+            Some(Self { configuration, steps: first, then, dropped: None, crashes })
         };
         parse().ok_or_else(|| ParseCaseError { text: text.to_owned() })
     }
@@ -100,7 +145,7 @@ impl<Step> Failure<Step> {
     /// Steps that go wrong without a crash.
     pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, what: String) -> Box<Self> {
         let configuration = subject.configuration().to_owned();
-        let case = Case { configuration, steps, dropped: None, crashes: Vec::new() };
+        let case = Case { configuration, steps, then: Vec::new(), dropped: None, crashes: Vec::new() };
         Box::new(Self { structure: subject.structure(), case, what, crashes: Vec::new() })
     }
 }
@@ -121,8 +166,12 @@ impl<Step: Display> Display for Failure<Step> {
         }
         let steps: Vec<String> = self.case.steps.iter().map(Step::to_string).collect();
         writeln!(formatter, "  steps: {}", steps.join(" "))?;
-        for crash in &self.crashes {
+        for (number, crash) in self.crashes.iter().enumerate() {
             writeln!(formatter, "  {crash}")?;
+            if number == 0 && !self.case.then.is_empty() {
+                let steps: Vec<String> = self.case.then.iter().map(Step::to_string).collect();
+                writeln!(formatter, "  then: {}", steps.join(" "))?;
+            }
         }
         write!(formatter, "replay: {}", self.command())
     }
@@ -134,7 +183,9 @@ mod tests {
 
     #[test]
     fn cases_read_what_they_print() {
-        for text in ["small; a b c; 57 9:12f; 3 kill", "small; a; 0 0:", "small;"] {
+        for text in
+            ["small; a b c; 57 9:12f; 3 kill", "small; a; 0 0:", "small;", "small; a; 3 kill; then b c; 9 9:12f"]
+        {
             let case: Case<String> = text.parse().unwrap();
             assert_eq!(case.to_string(), text);
         }
@@ -144,9 +195,17 @@ mod tests {
 
     #[test]
     fn other_text_is_refused() {
-        for text in
-            ["", "small", "; 1", "small; x", "small; 1; kill", "small; 1; 5 all", "small; 1; 5 4:g", "small; 1;"]
-        {
+        for text in [
+            "",
+            "small",
+            "; 1",
+            "small; x",
+            "small; 1; kill",
+            "small; 1; 5 all",
+            "small; 1; 5 4:g",
+            "small; 1;",
+            "small; 1; then 2",
+        ] {
             assert!(text.parse::<Case<u64>>().is_err(), "{text}");
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use terrane_storage::crash::{Controller, DiskEvent, Event, PersistenceDomain, PoolEvent};
+use terrane_storage::crash::{Controller, DiskEvent, Event, Image, PersistenceDomain, PoolEvent};
 
 use super::{Checked, Crash, Dropped, Failure, Subject, guarded, leaving_out};
 
@@ -23,6 +23,16 @@ pub struct History<'s, S: Subject> {
     pool_made: usize,
     /// Number of the cut before the first step, and with it that of each step's end.
     ends: Vec<usize>,
+    /// What came before, if the run goes on after a crash.
+    before: Option<Before<S::Step>>,
+}
+
+/// Steps, the crash that ended them, and the crash in words.
+#[derive(Debug)]
+struct Before<Step> {
+    steps: Vec<Step>,
+    crash: Crash,
+    description: String,
 }
 
 impl<'s, S: Subject> History<'s, S> {
@@ -33,23 +43,53 @@ impl<'s, S: Subject> History<'s, S> {
         steps: Vec<S::Step>,
         dropped: Option<Dropped>,
     ) -> Result<Self, Box<Failure<S::Step>>> {
+        Self::recorded(Self::new(subject, steps, dropped, Controller::new(), None), |history| {
+            let (subject, controller) = (history.subject, history.controller.clone());
+            let structure = leaving_out(history.dropped.as_ref(), || subject.create(&*controller.storage()))?;
+            let is_named = |event: &Event| matches!(event, Event::Disk(DiskEvent::SyncDirectory { .. }));
+            history.pool_made = controller.log().iter().rposition(is_named).map_or(0, |at| at + 1);
+            history.run(structure, S::Model::default())
+        })
+    }
+
+    /// Recovers from a crash of this history, of which it is known what recovery finds, and runs other steps. The cuts are those from
+    /// the end of the recovery on.
+    pub(super) fn resume(
+        &self,
+        image: &Image,
+        found: S::Model,
+        steps: Vec<S::Step>,
+    ) -> Result<Self, Box<Failure<S::Step>>> {
+        let before = Before { steps: self.steps.clone(), crash: Crash::of(image), description: image.describe() };
+        let history = Self::new(self.subject, steps, self.dropped.clone(), image.restart(), Some(before));
+        Self::recorded(history, |history| {
+            let (subject, controller) = (history.subject, history.controller.clone());
+            let structure = leaving_out(history.dropped.as_ref(), || subject.open(&*controller.storage()))?;
+            history.pool_made = controller.events() + 1;
+            history.run(structure, found)
+        })
+    }
+
+    fn new(
+        subject: &'s S,
+        steps: Vec<S::Step>,
+        dropped: Option<Dropped>,
+        controller: Arc<Controller>,
+        before: Option<Before<S::Step>>,
+    ) -> Self {
+        Self { subject, steps, dropped, controller, models: Vec::new(), pool_made: 0, ends: Vec::new(), before }
+    }
+
+    fn recorded(mut history: Self, run: impl FnOnce(&mut Self) -> Checked<()>) -> Result<Self, Box<Failure<S::Step>>> {
         let _running = RUNNING.lock();
-        let controller = Controller::new();
-        let mut history =
-            Self { subject, steps, dropped, controller, models: Vec::new(), pool_made: 0, ends: Vec::new() };
-        match guarded(|| history.run()) {
+        match guarded(|| run(&mut history)) {
             Ok(()) => Ok(history),
             Err(what) => Err(history.failure(Vec::new(), what)),
         }
     }
 
-    fn run(&mut self) -> Checked<()> {
+    fn run(&mut self, mut structure: S::Structure, mut model: S::Model) -> Checked<()> {
         let (subject, controller) = (self.subject, &self.controller);
-        let storage = controller.storage();
-        let mut structure = leaving_out(self.dropped.as_ref(), || subject.create(&*storage))?;
-        let is_named = |event: &Event| matches!(event, Event::Disk(DiskEvent::SyncDirectory { .. }));
-        self.pool_made = controller.log().iter().rposition(is_named).map_or(0, |at| at + 1);
-        let mut model = S::Model::default();
         for step in 0..=self.steps.len() {
             controller.mark(step as u64);
             self.ends.push(controller.events());
@@ -91,8 +131,13 @@ impl<'s, S: Subject> History<'s, S> {
         &self.models[first..(first + count).min(self.models.len())]
     }
 
+    /// The cuts before the first step and right after each one.
+    pub fn ends(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.ends.iter().copied()
+    }
+
     /// Every cut while this many steps have returned, or more. With no step, those inside of the creation are among
-    /// them, from where the pool is there.
+    /// them, from where the pool is there; of a run that goes on after a crash, those after recovery.
     pub fn cuts_from(&self, step: usize) -> impl DoubleEndedIterator<Item = usize> + use<S> {
         let last = self.ends.last().copied().unwrap_or(0);
         let first = if step == 0 { self.pool_made } else { self.ends.get(step).copied().unwrap_or(last) };
@@ -110,6 +155,11 @@ impl<'s, S: Subject> History<'s, S> {
         let mut failure = Failure::without_crash(self.subject, self.steps.clone(), what);
         failure.case.dropped = self.dropped.clone();
         (failure.case.crashes, failure.crashes) = crashes.into_iter().unzip();
+        if let Some(Before { steps, crash, description }) = &self.before {
+            failure.case.then = std::mem::replace(&mut failure.case.steps, steps.clone());
+            failure.case.crashes.insert(0, crash.clone());
+            failure.crashes.insert(0, description.clone());
+        }
         failure
     }
 }

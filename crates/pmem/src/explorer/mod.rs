@@ -3,7 +3,8 @@
 //! A [`Subject`] is a structure in one configuration. A [`History`] is a run of it under the crash controller; its
 //! crashes are the cuts between any two events, and at each what a power loss or a kill may leave. [`Explorer`] recovers from
 //! these images and asks for durable linearizability: what is there is what was there after the last step
-//! that had returned, or after the one that was under way, and the structure works on. Also inside of recovery.
+//! that had returned, or after the one that was under way, and the structure works on. Also inside of recovery, and in
+//! what is done after it.
 //!
 //! Images that hold the same are recovered from once. Where all of a cut's images are to be tried, only lines that
 //! recovery reads make a difference ([`terrane_storage::crash::Branches`]).
@@ -35,7 +36,7 @@ pub use gate::{Catch, Gate, GateReport, gate, names};
 pub use history::History;
 pub use places::Place;
 pub use sample::{Sample, sample};
-pub use search::{Breadth, Explorer, Tally};
+pub use search::{Breadth, Cuts, Explorer, Tally};
 pub use shrink::{replay, shrink};
 
 use crate::{Dropping, Instruction, PersistenceDomain, Traced};

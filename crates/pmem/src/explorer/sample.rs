@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use terrane_storage::crash::PersistenceDomain;
 
-use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally};
+use super::{Breadth, Cuts, Dropped, Explorer, Failure, History, Subject, Tally};
 
 /// Cuts of a history at which power fails.
 const CUTS: usize = 48;
@@ -20,6 +20,10 @@ const KILLS: usize = 16;
 
 /// Cuts of a history from which recovery is interrupted.
 const INTERRUPTED: usize = 2;
+
+/// Cuts of a history after which it goes on, and steps until power fails again.
+const RESUMED: usize = 2;
+const RESUMED_STEPS: usize = 8;
 
 const BREADTH: Breadth = Breadth { branches: 12, samples: 12, seed: 0 };
 const BREADTH_INSIDE: Breadth = Breadth { branches: 3, samples: 2, seed: 0 };
@@ -91,6 +95,9 @@ fn draw<S: Subject>(
     few(&losses, cuts, &mut random).into_iter().try_for_each(|cut| explorer.power_losses(&history, cut, &breadth))?;
     few(&kills, killed, &mut random).into_iter().try_for_each(|cut| explorer.kill(&history, cut))?;
     let breadth = Breadth { seed: random.random(), ..BREADTH_INSIDE };
+    few(&losses, RESUMED, &mut random)
+        .into_iter()
+        .try_for_each(|cut| explorer.after_recovery(&history, cut, RESUMED_STEPS, Cuts::BetweenSteps, &breadth))?;
     // At any cut, so that kills come between any two stores.
     few(&kills, INTERRUPTED, &mut random)
         .into_iter()

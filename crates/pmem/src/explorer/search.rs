@@ -7,7 +7,7 @@ use terrane_storage::Reads;
 use terrane_storage::crash::{self, Budget, Controller, Image, NameOrder, PersistenceDomain};
 
 use super::history::sufficient;
-use super::{Checked, Crash, Failure, History, Loss, Subject, guarded, recover};
+use super::{Checked, Crash, Failure, History, Subject, guarded, recover};
 
 /// How many images of a cut are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,15 @@ pub struct Breadth {
     pub samples: usize,
     /// What they are drawn from.
     pub seed: u64,
+}
+
+/// The cuts of what is done after a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cuts {
+    /// All of them.
+    All,
+    /// Those at which a step has returned and no other one begun: what is lost there was acknowledged.
+    BetweenSteps,
 }
 
 /// Power losses that are drawn of each cut from which recovery is interrupted.
@@ -112,12 +121,59 @@ impl<'s, S: Subject> Explorer<'s, S> {
     /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing,
     /// everything, and what is drawn.
     pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
+        let mut first = self.first_crashes(history, cut, breadth);
+        first.try_for_each(|image| self.inside(history, &image, breadth))
+    }
+
+    /// Tries power losses in what is done after the recovery from crashes at a cut, which are those of
+    /// [`Explorer::inside_recovery`]: in up to so many steps, the next ones of the history.
+    pub fn after_recovery(
+        &mut self,
+        history: &History<'_, S>,
+        cut: usize,
+        steps: usize,
+        cuts: Cuts,
+        breadth: &Breadth,
+    ) -> Search<S> {
+        let done = history.steps_done(cut).map_or(0, |done| done + 1).min(history.len());
+        let then: Vec<S::Step> = history.steps[done..].iter().take(steps).cloned().collect();
+        self.after_recovery_then(history, cut, &then, cuts, breadth)
+    }
+
+    /// The same with other steps.
+    pub fn after_recovery_then(
+        &mut self,
+        history: &History<'_, S>,
+        cut: usize,
+        then: &[S::Step],
+        cuts: Cuts,
+        breadth: &Breadth,
+    ) -> Search<S> {
+        let mut first = self.first_crashes(history, cut, breadth);
+        first.try_for_each(|image| {
+            // What is wrong with it is told of the image itself.
+            let Ok(found) = self.outcome(&image).found.clone() else { return self.judge(history, &image).map(drop) };
+            let resumed = history.resume(&image, found, then.to_vec())?;
+            match cuts {
+                Cuts::All => self.all_power_losses(&resumed, 0, breadth),
+                Cuts::BetweenSteps => resumed.ends().try_for_each(|end| self.power_losses(&resumed, end, breadth)),
+            }
+        })
+    }
+
+    /// A kill at a cut, and the power losses that keep nothing, everything, and what is drawn; of these none where all that can come
+    /// of them is that the pool is refused.
+    fn first_crashes(
+        &self,
+        history: &History<'_, S>,
+        cut: usize,
+        breadth: &Breadth,
+    ) -> impl Iterator<Item = Image> + use<S> {
         let samples = breadth.samples.min(FIRST_SAMPLES);
         let budget = Budget { exhaustive_pending: 0, samples, name_order: NameOrder::AnySubset };
         let losses = history.controller.images(cut, &budget, breadth.seed);
         let survives_power = self.subject.domain() != PersistenceDomain::PageCache;
-        let losses = losses.filter(|_| survives_power);
-        losses.chain([history.controller.process_kill(cut)]).try_for_each(|image| self.inside(history, &image, breadth))
+        losses.filter(move |_| survives_power).chain([history.controller.process_kill(cut)])
     }
 
     /// Tries crashes in the recovery from one image.
@@ -190,7 +246,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Err(_) if has_lost_pages => return Ok(outcome.reads.clone()),
             Err(what) => what.clone(),
         };
-        let crashes = before.iter().copied().chain([image]).map(|image| (crash_of(image), image.describe()));
+        let crashes = before.iter().copied().chain([image]).map(|image| (Crash::of(image), image.describe()));
         Err(history.failure(crashes.collect(), wrong))
     }
 
@@ -208,13 +264,4 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Outcome { found, reads: storage.reads() }
         })
     }
-}
-
-/// A crash that leaves an image.
-fn crash_of(image: &Image) -> Crash {
-    let loss = match image.crash() {
-        crash::Crash::ProcessKill => Loss::Kill,
-        crash::Crash::PowerLoss => Loss::Power(image.choice().clone()),
-    };
-    Crash { cut: image.cut(), loss }
 }

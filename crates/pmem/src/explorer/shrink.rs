@@ -1,8 +1,8 @@
 //! Failures made small, and gone through again.
 
-use terrane_storage::crash::Image;
+use terrane_storage::crash::{Controller, Image};
 
-use super::{Breadth, Case, Checked, Crash, Explorer, Failure, History, Loss, Subject, recover};
+use super::{Breadth, Case, Checked, Crash, Cuts, Explorer, Failure, History, Loss, Subject, recover};
 
 /// Histories that are tried at most.
 const HISTORIES: usize = 300;
@@ -14,48 +14,50 @@ const BREADTH_INSIDE: Breadth = Breadth { branches: 4, samples: 4, seed: 1 };
 pub fn shrink<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
     let mut smallest = failure;
     let mut left = HISTORIES;
-    let mut steps = smallest.case.steps.clone();
+    let mut case = smallest.case.clone();
     // What comes after the step that the crash interrupts does not matter.
-    if let (Some(crash), Ok(history)) = (smallest.case.crashes.first(), record(subject, &smallest.case, steps.clone()))
-    {
-        steps.truncate(history.steps_done(crash.cut).unwrap_or(0) + 1);
+    if let (Some(crash), Ok(history)) = (case.crashes.first(), record(subject, &case)) {
+        case.steps.truncate(history.steps_done(crash.cut).unwrap_or(0) + 1);
     }
-    if let Some(found) = find(subject, &smallest.case, steps) {
+    if let Some(found) = find(subject, &case) {
         smallest = found;
     }
-    let mut size = smallest.case.steps.len().div_ceil(2);
-    while size > 0 && left > 0 {
-        let mut start = 0;
-        let before = smallest.case.steps.len();
-        while start < smallest.case.steps.len() && left > 0 {
-            left -= 1;
-            let mut fewer = smallest.case.steps.clone();
-            fewer.drain(start..(start + size).min(fewer.len()));
-            match find(subject, &smallest.case, fewer) {
-                Some(found) => smallest = found,
-                None => start += size,
+    // Later steps first: what needs them often needs few of the others.
+    for part in [Case::then_mut, Case::steps_mut] {
+        let length = |smallest: &Failure<S::Step>| part(&mut smallest.case.clone()).len();
+        let mut size = length(&smallest).div_ceil(2);
+        while size > 0 && left > 0 {
+            let mut start = 0;
+            let before = length(&smallest);
+            while start < length(&smallest) && left > 0 {
+                left -= 1;
+                let mut fewer = smallest.case.clone();
+                let end = (start + size).min(length(&smallest));
+                part(&mut fewer).drain(start..end);
+                // Without any later step, it would be another failure.
+                let is_alike = fewer.then.is_empty() == smallest.case.then.is_empty();
+                match is_alike.then(|| find(subject, &fewer)).flatten() {
+                    Some(found) => smallest = found,
+                    None => start += size,
+                }
             }
+            size = match size {
+                // Without one step, another one may be needless too.
+                1 if length(&smallest) < before => 1,
+                size => size / 2,
+            };
         }
-        size = match size {
-            // Without one step, another one may be needless too.
-            1 if smallest.case.steps.len() < before => 1,
-            size => size / 2,
-        };
     }
     keep_more(subject, smallest)
 }
 
-fn record<'s, S: Subject>(
-    subject: &'s S,
-    case: &Case<S::Step>,
-    steps: Vec<S::Step>,
-) -> Result<History<'s, S>, Box<Failure<S::Step>>> {
-    History::record(subject, steps, case.dropped.clone())
+fn record<'s, S: Subject>(subject: &'s S, case: &Case<S::Step>) -> Result<History<'s, S>, Box<Failure<S::Step>>> {
+    History::record(subject, case.steps.clone(), case.dropped.clone())
 }
 
-/// The first failure of these steps, in the last of them or after it, with as many crashes as there were.
-fn find<S: Subject>(subject: &S, case: &Case<S::Step>, steps: Vec<S::Step>) -> Option<Failure<S::Step>> {
-    let history = match record(subject, case, steps) {
+/// The first failure of a case's steps, in the last of them or after it, with as many crashes as there were.
+fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step>> {
+    let history = match record(subject, case) {
         Ok(history) => history,
         Err(failure) => return Some(*failure).filter(|_| case.crashes.is_empty()),
     };
@@ -63,19 +65,24 @@ fn find<S: Subject>(subject: &S, case: &Case<S::Step>, steps: Vec<S::Step>) -> O
     let mut explorer = Explorer::new(subject);
     let search = match case.crashes.len() {
         0 => return None,
-        1 => explorer.all_power_losses(&history, last, &BREADTH).and_then(|()| explorer.all_kills(&history, last)),
+        1 if case.then.is_empty() => {
+            explorer.all_power_losses(&history, last, &BREADTH).and_then(|()| explorer.all_kills(&history, last))
+        }
         _ => {
             let mut cuts = history.power_cuts_from(last).into_iter();
-            cuts.try_for_each(|cut| explorer.inside_recovery(&history, cut, &BREADTH_INSIDE))
+            cuts.try_for_each(|cut| match case.then.as_slice() {
+                [] => explorer.inside_recovery(&history, cut, &BREADTH_INSIDE),
+                then => explorer.after_recovery_then(&history, cut, then, Cuts::All, &BREADTH_INSIDE),
+            })
         }
     };
-    search.err().map(|failure| *failure)
+    search.err().map(|failure| *failure).filter(|failure| failure.case.crashes.len() == case.crashes.len())
 }
 
 /// The same failure with fewer losses in its last crash.
 fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
-    let Ok(history) = record(subject, &failure.case, failure.case.steps.clone()) else { return failure };
-    let Ok(Crashes { images, allowed }) = go_through(&history, &failure.case.crashes) else { return failure };
+    let Ok(history) = record(subject, &failure.case) else { return failure };
+    let Ok(Crashes { history, images, allowed }) = go_through(history, &failure.case) else { return failure };
     let Some((last, before)) = images.split_last() else { return failure };
     let before: Vec<&Image> = before.iter().collect();
     let mut smallest = failure;
@@ -92,39 +99,62 @@ fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::S
 
 /// Goes through a case again: what goes wrong, if it does. Fails if the case is not one of the subject's.
 pub fn replay<S: Subject>(subject: &S, case: &Case<S::Step>) -> Checked<Option<Failure<S::Step>>> {
-    let history = match record(subject, case, case.steps.clone()) {
-        Ok(history) => history,
-        Err(failure) => return Ok(Some(*failure)),
+    let gone_through = record(subject, case).map_err(Gone::Wrong).and_then(|history| go_through(history, case));
+    let Crashes { history, images, allowed } = match gone_through {
+        Ok(crashes) => crashes,
+        Err(Gone::Wrong(failure)) => return Ok(Some(*failure)),
+        Err(Gone::Foreign(what)) => return Err(what),
     };
-    let Crashes { images, allowed } = go_through(&history, &case.crashes)?;
     let Some((last, before)) = images.split_last() else { return Ok(None) };
     let before: Vec<&Image> = before.iter().collect();
     let judged = Explorer::new(subject).judge_as(&history, &before, last, &allowed);
     Ok(judged.err().map(|failure| *failure))
 }
 
-/// What each of a case's crashes leaves, and what may be there after the last one.
-struct Crashes<Model> {
+/// The last history of a case, what each of the crashes of it and of recovery from it leaves, and what may be there after the last one.
+struct Crashes<'s, S: Subject> {
+    history: History<'s, S>,
     images: Vec<Image>,
-    allowed: Vec<Model>,
+    allowed: Vec<S::Model>,
 }
 
-fn go_through<S: Subject>(history: &History<'_, S>, crashes: &[Crash]) -> Checked<Crashes<S::Model>> {
+/// Why the end of a case is not reached.
+enum Gone<Step> {
+    /// Its steps go wrong.
+    Wrong(Box<Failure<Step>>),
+    /// It is not one of the subject's.
+    Foreign(String),
+}
+
+fn go_through<'s, S: Subject>(
+    mut history: History<'s, S>,
+    case: &Case<S::Step>,
+) -> Result<Crashes<'s, S>, Gone<S::Step>> {
+    let leave = |controller: &Controller, crash: &Crash| match &crash.loss {
+        Loss::Kill => Ok(controller.process_kill(crash.cut)),
+        Loss::Power(choice) => {
+            controller.image_with(crash.cut, choice).map_err(|foreign| Gone::Foreign(foreign.to_string()))
+        }
+    };
+    let mut crashes = case.crashes.as_slice();
+    if let (Some((first, rest)), false) = (crashes.split_first(), case.then.is_empty()) {
+        let image = leave(&history.controller, first)?;
+        let found = recover(history.subject, &image.restart(), history.dropped.as_ref()).map_err(Gone::Foreign)?;
+        history = history.resume(&image, found, case.then.clone()).map_err(Gone::Wrong)?;
+        crashes = rest;
+    }
     let mut images: Vec<Image> = Vec::new();
     let mut allowed = crashes.first().map_or(Vec::new(), |first| history.allowed(first.cut).to_vec());
     let mut controller = history.controller.clone();
     for crash in crashes {
         if let Some(before) = images.last() {
             controller = before.restart();
-            let found = recover(history.subject, &controller, history.dropped.as_ref())?;
+            let found = recover(history.subject, &controller, history.dropped.as_ref()).map_err(Gone::Foreign)?;
             if crash.cut >= controller.events() {
                 allowed = vec![found];
             }
         }
-        images.push(match &crash.loss {
-            Loss::Kill => controller.process_kill(crash.cut),
-            Loss::Power(choice) => controller.image_with(crash.cut, choice).map_err(|foreign| foreign.to_string())?,
-        });
+        images.push(leave(&controller, crash)?);
     }
-    Ok(Crashes { images, allowed })
+    Ok(Crashes { history, images, allowed })
 }

@@ -76,11 +76,20 @@ impl Explored {
     /// A history with this many steps: more insertions than deletions at first, then fewer. Some boxes lie beyond all
     /// others, so that each node above them changes.
     pub fn steps_drawn(&self, seed: u64, count: usize) -> Vec<Step> {
+        self.steps_with(seed, count, |step| if step < count / 2 { 0.9 } else { 0.15 })
+    }
+
+    /// A history with this many steps: insertions at first, then as many deletions as insertions, so that boxes shrink and grow.
+    pub fn steps_in_turn(&self, seed: u64, count: usize) -> Vec<Step> {
+        self.steps_with(seed, count, |step| if step < count / 2 { 1.0 } else { 0.5 })
+    }
+
+    fn steps_with(&self, seed: u64, count: usize, share_of_insertions: impl Fn(usize) -> f64) -> Vec<Step> {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut model: Vec<(Rect<2>, u64)> = Vec::new();
         let mut steps = Vec::new();
         for step in 0..count {
-            if model.len() < 2 || random.random_bool(if step < count / 2 { 0.9 } else { 0.15 }) {
+            if model.len() < 2 || random.random_bool(share_of_insertions(step)) {
                 let far = f64::from(GRID) + step as f64;
                 let rect = if step % 8 == 7 { Rect::raw([far; 2], [far; 2]) } else { rect_drawn(&mut random) };
                 let entry = (rect, step as u64);

@@ -66,6 +66,15 @@ impl<const D: usize> Rect<D> {
         union
     }
 
+    /// What both have in common; `None` if that is nothing.
+    pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
+        let common = Self {
+            min: std::array::from_fn(|axis| self.min[axis].max(other.min[axis])),
+            max: std::array::from_fn(|axis| self.max[axis].min(other.max[axis])),
+        };
+        self.overlaps(other).then_some(common)
+    }
+
     /// Product of the extents; infinite where that is beyond the largest number.
     #[inline]
     pub fn area(&self) -> f64 {
@@ -114,6 +123,8 @@ mod tests {
         assert!(unit.overlaps(&corner) && unit.contains(&corner) && !corner.contains(&unit));
         assert!(!unit.overlaps(&outside));
         assert_eq!(unit.union(&outside), Rect::new([0.0, 0.0], [2.0, 1.0]).unwrap());
+        assert_eq!(unit.intersection(&corner), Some(corner));
+        assert_eq!(unit.intersection(&outside), None);
         assert_eq!((unit.area(), outside.margin(), corner.area()), (1.0, 1.5, 0.0));
         assert_eq!(unit.distance_squared(&[4.0, 5.0]), 25.0);
         assert_eq!(unit.distance_squared(&[0.5, 0.5]), 0.0);

@@ -9,6 +9,11 @@
 //!   is cleared, the nodes that it names have the bitmaps that it holds.
 //! - F5: sequence numbers, words of the log in nodes, and marks are volatile: who opens the pool ignores them.
 //!
+//! And what a thread may build upon before its own fence, which covers what it has flushed itself alone:
+//! - F6: a box contains what is stored in its place now also in every state in which a power loss may leave it, unless it has a mark of this use
+//!   of the pool. So boxes shrink without a flush, one coordinate after the other inwards; they grow with a mark, or while their
+//!   node is locked until they are durable; and who relies on a box with a mark flushes its line.
+//!
 //! Writers hold the locks of a node and its parent while they link, unlink or move entries, taken from the
 //! root downwards (crabbing). Readers take no lock; see [`search`].
 

@@ -145,19 +145,20 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Makes a child's box as small as what the child holds, in place. Whether it was larger.
+    /// Makes a child's box as small as what the child holds, in place, each coordinate inwards or not at all. Whether it was larger.
     ///
-    /// This is not flushed: a larger box is right too (F2), also where that of its parent has become durably smaller; and
-    /// whoever enlarges it later flushes its line.
+    /// This is not flushed: a larger box is right too (F2), and whoever enlarges it later flushes its line. So it may only shrink, or
+    /// the next writer would rely on a box that is durable nowhere (F6). Boxes of what the child holds can reach beyond its own, after
+    /// a power loss that one of them survived; what lies in them does not.
     pub(super) fn shrink(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
         let Some(slot) = parent.slot_of(&self.locked_metadata(parent)?, child) else {
             return Err(self.damaged(parent.offset, format!("it does not link its child at {child}")));
         };
         let child = self.node(child)?;
-        Ok(match child.bounds(&self.locked_metadata(&child)?) {
-            Some(bounds) => self.store_rect(parent, slot, &bounds),
-            None => false,
-        })
+        let bounds = child.bounds(&self.locked_metadata(&child)?);
+        // Only boxes around nothing can have nothing in common with that of the child.
+        let common = bounds.and_then(|bounds| parent.rect(slot).intersection(&bounds));
+        Ok(common.is_some_and(|common| self.store_rect(parent, slot, &common)))
     }
 
     /// Ends a change that is complete: frees what it has unlinked, once no reader can be there, and the log entry.
