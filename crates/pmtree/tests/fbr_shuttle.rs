@@ -4,21 +4,21 @@
 //! One seed gives the tree, the operations and their orders.
 #![cfg(shuttle)]
 
+#[path = "support/entries.rs"]
+mod entries;
 #[path = "../../pmem/tests/support/orders.rs"]
 mod orders;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use entries::{Call, Tree, check, held, recover, rect, run};
 use orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
-use terrane_pmem::explorer::linearizability::{self, Specification, calls_at, is_linearizable, record};
-use terrane_pmem::{PersistenceDomain, Traced};
+use terrane_pmem::explorer::linearizability::{calls_at, record};
 use terrane_pmtree::explored::{Explored, Kind, Step};
-use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
-use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, NameOrder};
 
 const THREADS: usize = 3;
@@ -26,62 +26,6 @@ const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: N
 
 /// Entries that threads insert and delete.
 const ENTRIES: u64 = 4;
-
-type Tree = FbrTree<2, Traced>;
-
-/// How often each entry is there.
-type Held = HashMap<u64, u64>;
-
-/// A tree as a multiset of entries; each payload has one box.
-#[derive(Clone, Debug)]
-struct Entries;
-
-impl Specification for Entries {
-    type Operation = Step;
-    /// Whether there was one.
-    type Outcome = bool;
-    type Key = u64;
-    /// How many there are.
-    type State = u64;
-
-    fn key(step: &Step) -> u64 {
-        match step {
-            Step::Insert(_, payload) | Step::Delete(_, payload) | Step::LookUp(_, payload) => *payload,
-            Step::Sync => unreachable!("threads take no such step"),
-        }
-    }
-
-    fn apply(step: &Step, count: &mut u64) -> bool {
-        let was_there = *count > 0;
-        match step {
-            Step::Insert(..) => *count += 1,
-            Step::Delete(..) => *count -= u64::from(was_there),
-            Step::LookUp(..) | Step::Sync => {}
-        }
-        match step {
-            Step::Delete(..) | Step::LookUp(..) => was_there,
-            Step::Insert(..) | Step::Sync => true,
-        }
-    }
-}
-
-type Call = linearizability::Call<Entries>;
-
-/// The box of a payload; those that threads change and those that only fill the tree lie among each other.
-fn rect(payload: u64) -> Rect<2> {
-    let corner = [(payload * 5 % 8) as f64, (payload * 3 % 7) as f64];
-    Rect::new(corner, corner.map(|low| low + 1.0)).unwrap()
-}
-
-fn run(tree: &Tree, step: &Step) -> bool {
-    match step {
-        Step::Insert(rect, payload) => tree.insert(rect, *payload).map(|()| true),
-        Step::Delete(rect, payload) => tree.delete(rect, *payload),
-        Step::LookUp(rect, payload) => tree.contains(rect, *payload),
-        Step::Sync => Ok(true),
-    }
-    .unwrap()
-}
 
 fn next_step(random: &mut SmallRng) -> Step {
     let payload = random.random_range(0..ENTRIES);
@@ -109,36 +53,6 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let calls = calls.lock().unwrap();
     calls.clone()
-}
-
-/// The entries of a tree that a crash has left, after a check of it.
-fn recover(storage: &dyn Storage, options: &Options) -> Held {
-    let mut tree = Tree::open(storage, "tree", options).unwrap();
-    tree.check().unwrap();
-    held(&tree)
-}
-
-fn held(tree: &Tree) -> Held {
-    let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
-    let mut held = Held::new();
-    let count = |found: &Rect<2>, payload| {
-        assert_eq!(*found, rect(payload));
-        *held.entry(payload).or_default() += 1;
-    };
-    tree.window(&everything, SearchMode::Validated, count).unwrap();
-    held
-}
-
-fn check(calls: &[Call], start: &Held, end: &Held, what: &dyn std::fmt::Debug) {
-    let count = |held: &Held, payload: &u64| held.get(payload).copied().unwrap_or(0);
-    assert!(
-        is_linearizable(calls, |payload| count(start, payload), |payload| count(end, payload)),
-        "{end:?} after {start:?} and {calls:#?}, {what:?}"
-    );
-    let is_changed = |payload: &u64| calls.iter().any(|call| Entries::key(&call.operation) == *payload);
-    for payload in start.keys().chain(end.keys()).filter(|payload| !is_changed(payload)) {
-        assert_eq!(count(start, payload), count(end, payload), "{payload} was not touched, {what:?}");
-    }
 }
 
 fn entries_are_linearizable(seed: u64) {

@@ -87,6 +87,11 @@ mod model {
         pub fn write(&self) -> sync::RwLockWriteGuard<'_, T> {
             self.0.write().expect("the checker stops at the first panic")
         }
+
+        /// Takes exclusive access if nobody has any.
+        pub fn try_write(&self) -> Option<sync::RwLockWriteGuard<'_, T>> {
+            self.0.try_write().ok()
+        }
     }
 
     /// A condition variable.

@@ -2,7 +2,11 @@
 
 use std::sync::OnceLock;
 
+use terrane_pmem::Backend;
 use terrane_storage::sync::RwLock;
+
+use super::FbrTree;
+use crate::Result;
 
 /// Locks of the first segment; each further one has as many as all before it.
 const FIRST_LENGTH: u64 = 1024;
@@ -29,6 +33,14 @@ impl Locks {
         let locks =
             self.segments[segment].get_or_init(|| (0..segment_length(segment)).map(|_| RwLock::new(())).collect());
         &locks[place as usize]
+    }
+}
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// The lock of a node that was just acquired and nobody knows; it is not waited for, so in no order with others (F7).
+    pub(super) fn lock_new(&self, node: u64) -> Result<impl Sized + '_> {
+        // Only where the pool gives out what is in use.
+        self.locks.of(node).try_write().ok_or_else(|| self.damaged(node, "a node is in use that was free"))
     }
 }
 

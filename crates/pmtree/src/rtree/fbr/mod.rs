@@ -14,6 +14,11 @@
 //!   of the pool. So boxes shrink without a flush, one coordinate after the other inwards; they grow with a mark, or while their
 //!   node is locked until they are durable; and who relies on a box with a mark flushes its line.
 //!
+//! - F7: a commitment, of the log or the root word, is visible before it is durable. Until it is both and complete, its writer holds the
+//!   locks of all nodes that it changes or links: of the parent (or of the root), of the old nodes and of the new ones. Insertions come by
+//!   the parent, deletions change what is below a node with its lock. So until then nobody has built on the one side what a power loss
+//!   that leaves the other side would take away: the nodes of both hold the same, and a search may go by either.
+//!
 //! Writers hold the locks of a node and its parent while they link, unlink or move entries, taken from the
 //! root downwards (crabbing). Readers take no lock; see [`search`].
 
@@ -32,6 +37,8 @@ mod search;
 mod shape;
 mod split;
 mod tags;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
 use std::fmt::Debug;
 

@@ -1,5 +1,6 @@
 //! What follows a commitment in the log, in the operation itself and after a crash, and what undoes the rest.
 
+use smallvec::SmallVec;
 use terrane_pmem::{Backend, Intent, Site, WORD_LENGTH};
 
 use super::FbrTree;
@@ -63,6 +64,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if !change.kind.released().is_empty() {
             released.reserve()?;
         }
+        let is_new = |role: &&Role| change.node(**role) != 0;
+        let new = change.kind.acquired().iter().filter(is_new).map(|&role| self.lock_new(change.node(role)));
+        // Others come to them by the commitment, also before it is durable, and by the half of which the box is still to be told.
+        let _locks = new.collect::<Result<SmallVec<[_; 2]>>>()?;
         entry.prepare(change);
         self.backend().fence(site);
         entry.commit(change)?;

@@ -16,13 +16,8 @@
 //! the smaller box by reads the parent again. And they change it before a box shrinks whose entries another node has now;
 //! so who finds the smaller box and does not know that node reads the parent again. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
 //! unlinked stay as they are while a reader is on its way.
-//!
-//! The log word of a node tells of a split before its sequence number does: until the new half is linked, writers reach
-//! it by way of the log entry, and move what is below it under its own lock.
 
 mod nearest;
-#[cfg(all(test, not(shuttle)))]
-mod tests;
 
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, LINE_LENGTH, Site};

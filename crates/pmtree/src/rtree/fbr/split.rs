@@ -1,5 +1,6 @@
 //! Splits of nodes, in place with a log (Algorithm 2, Figure 5) and by new nodes (Figure 4).
 
+use smallvec::SmallVec;
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
 
 use super::layout::Metadata;
@@ -105,6 +106,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             children.push((self.fill(&copy, node.level(), &[(node, half)], ROOT_COPY), copy.offset));
         }
         self.fill_inner(&root, node.level() + 1, &children, ROOT_NODE);
+        // Others come to them by the root word, also before it is durable.
+        let new = [root.offset, children[0].1, children[1].1];
+        let _locks = new.into_iter().map(|new| self.lock_new(new)).collect::<Result<SmallVec<[_; 3]>>>()?;
         let mut released = self.pool.intent();
         // The fence of this announcement makes the new nodes durable, too.
         released.release(node.offset, self.root_word())?;

@@ -1,0 +1,95 @@
+//! A tree as a multiset of entries, for searches in orders of threads: each payload has one box.
+
+use std::collections::HashMap;
+
+use terrane_pmem::Traced;
+use terrane_pmem::explorer::linearizability::{self, Specification, is_linearizable};
+use terrane_pmtree::explored::Step;
+use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
+use terrane_storage::Storage;
+
+pub type Tree = FbrTree<2, Traced>;
+
+/// How often each entry is there.
+pub type Held = HashMap<u64, u64>;
+
+/// A tree as a multiset of entries; each payload has one box.
+#[derive(Clone, Debug)]
+pub struct Entries;
+
+impl Specification for Entries {
+    type Operation = Step;
+    /// Whether there was one.
+    type Outcome = bool;
+    type Key = u64;
+    /// How many there are.
+    type State = u64;
+
+    fn key(step: &Step) -> u64 {
+        match step {
+            Step::Insert(_, payload) | Step::Delete(_, payload) | Step::LookUp(_, payload) => *payload,
+            Step::Sync => unreachable!("threads take no such step"),
+        }
+    }
+
+    fn apply(step: &Step, count: &mut u64) -> bool {
+        let was_there = *count > 0;
+        match step {
+            Step::Insert(..) => *count += 1,
+            Step::Delete(..) => *count -= u64::from(was_there),
+            Step::LookUp(..) | Step::Sync => {}
+        }
+        match step {
+            Step::Delete(..) | Step::LookUp(..) => was_there,
+            Step::Insert(..) | Step::Sync => true,
+        }
+    }
+}
+
+pub type Call = linearizability::Call<Entries>;
+
+/// The box of a payload; those that threads change and those that only fill the tree lie among each other.
+pub fn rect(payload: u64) -> Rect<2> {
+    let corner = [(payload * 5 % 8) as f64, (payload * 3 % 7) as f64];
+    Rect::new(corner, corner.map(|low| low + 1.0)).unwrap()
+}
+
+pub fn run(tree: &Tree, step: &Step) -> bool {
+    match step {
+        Step::Insert(rect, payload) => tree.insert(rect, *payload).map(|()| true),
+        Step::Delete(rect, payload) => tree.delete(rect, *payload),
+        Step::LookUp(rect, payload) => tree.contains(rect, *payload),
+        Step::Sync => Ok(true),
+    }
+    .unwrap()
+}
+
+/// The entries of a tree that a crash has left, after a check of it.
+pub fn recover(storage: &dyn Storage, options: &Options) -> Held {
+    let mut tree = Tree::open(storage, "tree", options).unwrap();
+    tree.check().unwrap();
+    held(&tree)
+}
+
+pub fn held(tree: &Tree) -> Held {
+    let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+    let mut held = Held::new();
+    let count = |found: &Rect<2>, payload| {
+        assert_eq!(*found, rect(payload));
+        *held.entry(payload).or_default() += 1;
+    };
+    tree.window(&everything, SearchMode::Validated, count).unwrap();
+    held
+}
+
+pub fn check(calls: &[Call], start: &Held, end: &Held, what: &dyn std::fmt::Debug) {
+    let count = |held: &Held, payload: &u64| held.get(payload).copied().unwrap_or(0);
+    assert!(
+        is_linearizable(calls, |payload| count(start, payload), |payload| count(end, payload)),
+        "{end:?} after {start:?} and {calls:#?}, {what:?}"
+    );
+    let is_changed = |payload: &u64| calls.iter().any(|call| Entries::key(&call.operation) == *payload);
+    for payload in start.keys().chain(end.keys()).filter(|payload| !is_changed(payload)) {
+        assert_eq!(count(start, payload), count(end, payload), "{payload} was not touched, {what:?}");
+    }
+}
