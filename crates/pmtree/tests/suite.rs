@@ -6,6 +6,7 @@
 mod costs;
 mod crash;
 mod damage;
+mod full_disk;
 mod interleavings;
 mod logged;
 mod model;

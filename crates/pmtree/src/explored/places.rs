@@ -3,7 +3,7 @@
 use terrane_pmem::Instruction;
 use terrane_pmem::explorer::{Dropped, Place};
 
-pub(super) const PLACES: [Place; 45] = [
+pub(super) const PLACES: [Place; 46] = [
     Place::both("fbr.complete.link"),
     Place::both("fbr.complete.link.entry"),
     Place::flush("fbr.complete.nodes"),
@@ -17,6 +17,7 @@ pub(super) const PLACES: [Place; 45] = [
     Place::both("fbr.delete.root"),
     Place::flush("fbr.insert.enlarge"),
     Place::both("fbr.insert.entry"),
+    Place::fence("fbr.insert.failed"),
     Place::both("fbr.insert.metadata"),
     Place::both("fbr.log.clear"),
     Place::both("fbr.log.commit"),
@@ -56,6 +57,10 @@ pub(super) fn shown_by(Dropped { instruction, site }: &Dropped) -> Option<&'stat
     match (instruction, site.as_str()) {
         (_, "fbr.search.persist") => {
             Some("pmtree/tests/interleavings.rs: what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable")
+        }
+        // Disks are not full in histories.
+        (_, "fbr.insert.failed") => {
+            Some("pmtree/tests/full_disk.rs: what_a_failed_insertion_has_enlarged_is_lost_without_its_fence")
         }
         // Its blocks have to be used again before the loss does harm.
         (Instruction::Flush, "fbr.log.withdraw") => {

@@ -11,24 +11,31 @@ use crate::{Rect, Result};
 
 const ENLARGE: Site = Site::new("fbr.insert.enlarge");
 const ENTRY: Site = Site::new("fbr.insert.entry");
+const FAILED: Site = Site::new("fbr.insert.failed");
 const METADATA: Site = Site::new("fbr.insert.metadata");
 
 /// Entries whose boxes were enlarged and may not be durable before this operation's next fence.
 ///
 /// Their marks say so to other writers, who flush such a line before they rely on it. Who enlarged it
-/// takes the mark away after the fence, unless another one has enlarged it meanwhile.
+/// takes the mark away after the fence, unless another one has enlarged it meanwhile (F6). An operation that fails
+/// fences for that alone.
 #[derive(Debug)]
 struct Enlargements<'t, B: Backend> {
     backend: &'t B,
     mark: u64,
     /// Whether lines of boxes were flushed.
     are_flushed: bool,
+    /// Whether a fence came after that.
+    are_durable: bool,
     /// Offsets of the marks.
     marked: SmallVec<[u64; 8]>,
 }
 
 impl<B: Backend> Drop for Enlargements<'_, B> {
     fn drop(&mut self) {
+        if !self.are_durable && !self.marked.is_empty() {
+            self.backend.fence(FAILED);
+        }
         for &offset in &self.marked {
             let _ = self.backend.compare_exchange(offset, self.mark, 0);
         }
@@ -45,7 +52,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _pinned = self.pool.pin();
         let (backend, mark) = (self.backend(), self.new_mark());
-        let mut enlargements = Enlargements { backend, mark, are_flushed: false, marked: SmallVec::new() };
+        let mut enlargements =
+            Enlargements { backend, mark, are_flushed: false, are_durable: false, marked: SmallVec::new() };
         let root_lock = self.locks.root.write();
         let mut node = self.root()?;
         let mut lock = self.locks.of(node.offset).write();
@@ -80,6 +88,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             level -= 1;
         }
         self.insert_into_leaf(&node, rect, payload, enlargements.are_flushed)?;
+        enlargements.are_durable = true;
         drop(lock);
         Ok(())
     }

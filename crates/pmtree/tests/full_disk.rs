@@ -1,0 +1,107 @@
+//! Disks that are full, and what a power loss leaves then.
+
+use std::sync::Arc;
+
+use crate::support::{FORMS, options, random};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
+use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, Rect};
+use terrane_storage::OpenMode;
+use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+
+type Tree = FbrTree<2, Dropping<Traced>>;
+type Entry = (Rect<2>, u64);
+
+const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 4, name_order: NameOrder::AnySubset };
+
+/// Room for some leaves.
+const CAPACITY: u64 = 40 << 10;
+
+fn point(random: &mut SmallRng, across: std::ops::Range<f64>) -> Rect<2> {
+    Rect::point([random.random_range(across), random.random_range(0.0..100.0)]).unwrap()
+}
+
+/// A tree on a disk with no space for another node, all of it durable.
+fn full(options: &Options, seed: u64) -> (Image, Vec<Entry>) {
+    let controller = Controller::new();
+    controller.memory().set_capacity(CAPACITY);
+    let storage = controller.storage();
+    let tree = Tree::create(&*storage, "tree", options).unwrap();
+    let mut random = random(seed);
+    let mut entries = Vec::new();
+    for payload in 0.. {
+        let rect = point(&mut random, 0.0..100.0);
+        match tree.insert(&rect, payload) {
+            Ok(()) => entries.push((rect, payload)),
+            Err(Error::Pool(_)) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(entries.len() > 50);
+    drop(tree);
+    storage.open("tree", OpenMode::Write).unwrap().sync_data().unwrap();
+    (controller.process_kill(controller.events()), entries)
+}
+
+fn restart(image: &Image, options: &Options) -> (Arc<Controller>, Tree) {
+    let controller = image.restart();
+    controller.memory().set_capacity(CAPACITY);
+    let tree = Tree::open(&*controller.storage(), "tree", options).unwrap();
+    (controller, tree)
+}
+
+/// That the power may fail now, and this entry stays.
+fn check(controller: &Controller, options: &Options, count: usize, (rect, payload): &Entry) -> Result<(), String> {
+    for image in controller.images(controller.events(), &BUDGET, 1) {
+        let mut tree = Tree::open(&*image.storage(), "tree", options).unwrap();
+        let census = tree.check().map_err(|error| format!("{error}, {image:?}"))?;
+        if census.entries != count as u64 || !tree.contains(rect, *payload).unwrap() {
+            return Err(format!("{census:?} in place of {count} entries, {image:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what is inserted into boxes that a failed insertion of another thread has enlarged survives: what is lost, if something is.
+fn inserted_and_gone(leaves: LeafForm, dropped: Option<(Instruction, &str)>) -> Option<String> {
+    let mut options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
+    options.pool.chunk_length = 4096;
+    let (image, entries) = full(&options, 1);
+    let mut random = random(2);
+    let mut inserted = 0;
+    for _ in 0..400 {
+        let (controller, tree) = restart(&image, &options);
+        if let Some((instruction, site)) = dropped {
+            tree.pool().backend().leave_out(instruction, site);
+        }
+        // Outside of the boxes, and then between that and the others.
+        let [failing, later] = [100.0..110.0, 99.0..108.0].map(|across| point(&mut random, across));
+        let failed = std::thread::scope(|scope| scope.spawn(|| tree.insert(&failing, 9000)).join().unwrap());
+        if failed.is_ok() || tree.insert(&later, 9001).is_err() {
+            continue;
+        }
+        inserted += 1;
+        if let Err(lost) = check(&controller, &options, entries.len() + 1, &(later, 9001)) {
+            return Some(lost);
+        }
+    }
+    assert!(inserted > 20, "{inserted}");
+    None
+}
+
+/// Boxes that one thread has enlarged and flushed are not durable by another one's fence.
+#[test]
+fn what_is_inserted_into_boxes_that_a_failed_insertion_has_enlarged_survives_a_power_loss() {
+    for leaves in FORMS {
+        assert_eq!(inserted_and_gone(leaves, None), None, "{leaves:?}");
+    }
+}
+
+#[test]
+fn what_a_failed_insertion_has_enlarged_is_lost_without_its_fence() {
+    for leaves in FORMS {
+        let lost = inserted_and_gone(leaves, Some((Instruction::Fence, "fbr.insert.failed")));
+        assert!(lost.is_some(), "{leaves:?}: the fence can be left out");
+    }
+}
