@@ -7,6 +7,7 @@ use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
 use terrane_storage::MemoryStorage;
+use terrane_storage::crash::{Budget, Controller, NameOrder};
 
 type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
 
@@ -98,6 +99,39 @@ fn a_deletion_takes_one_flush_and_one_fence_and_a_search_none() {
     assert_eq!((flushes_and_fences(search), search.stores), ((0, 0), 0));
     let deletion = counted(&tree, |tree| assert!(tree.delete(&rect, 1).unwrap()));
     assert_eq!(flushes_and_fences(deletion), (1, 1));
+}
+
+/// What volatile words say of boxes and bitmaps may be durable by chance, and means nothing to a later session.
+#[test]
+fn operations_take_no_more_after_a_power_loss() {
+    for leaves in FORMS {
+        let options = Options { leaves, ..options(PersistenceDomain::Adr, 8, Rebalancing::InPlace) };
+        let controller = Controller::new();
+        let tree: FbrTree<2, Traced> = FbrTree::create(&*controller.storage(), "tree", &options).unwrap();
+        let mut random = random(3);
+        let rects: Vec<Rect<2>> =
+            (0..300).map(|_| Rect::point([0, 1].map(|_| random.random_range(0.0..1.0))).unwrap()).collect();
+        for (rect, payload) in rects.iter().zip(0..) {
+            tree.insert(rect, payload).unwrap();
+        }
+        drop(tree);
+        let budget = Budget { exhaustive_pending: 0, samples: 4, name_order: NameOrder::AnySubset };
+        let least = if leaves == LeafForm::SelfValidating { (1, 1) } else { (2, 2) };
+        for image in controller.images(controller.events(), &budget, 1) {
+            let tree: Tree<2> = FbrTree::open(&*image.storage(), "tree", &options).unwrap();
+            for rect in &rects {
+                let search = counted(&tree, |tree| tree.window(rect, SearchMode::Validated, |_, _| {}).unwrap());
+                assert_eq!((flushes_and_fences(search), search.stores), ((0, 0), 0), "{leaves:?}, {image:?}");
+            }
+            // The second time, no box grows.
+            let insert = |rect: &Rect<2>| flushes_and_fences(counted(&tree, |tree| tree.insert(rect, 9000).unwrap()));
+            let second = rects.iter().map(|rect| [insert(rect), insert(rect)]);
+            let (whole, with_splits): (Vec<_>, Vec<_>) =
+                second.partition(|both| both.iter().all(|(_, fences)| *fences <= 4));
+            assert!(whole.iter().all(|[_, second]| *second == least), "{leaves:?}, {whole:?}, {image:?}");
+            assert!(whole.len() > with_splits.len(), "{with_splits:?}");
+        }
+    }
 }
 
 /// Lines flushed by one insertion on average, of random boxes in three dimensions.

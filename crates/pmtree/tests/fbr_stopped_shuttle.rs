@@ -290,6 +290,12 @@ fn explore(test: &str, pairs: &[Pairs], seeds: Range<u64>) {
 
 #[test]
 fn what_is_acknowledged_while_another_operation_is_stopped_survives_a_power_loss() {
-    let pairs = [Pairs::Any, Pairs::Rebalancing, Pairs::Rebalancing, Pairs::Enlargement, Pairs::Rebalancing];
+    let pairs = [Pairs::Any, Pairs::Rebalancing, Pairs::Rebalancing, Pairs::Rebalancing];
     explore("what_is_acknowledged", &pairs, 20..60);
+}
+
+/// Who relies on a box that another thread has enlarged flushes it, too.
+#[test]
+fn what_is_inserted_into_a_box_that_another_insertion_is_enlarging_survives_a_power_loss() {
+    explore("what_is_inserted_into_a_box", &[Pairs::Enlargement], 0..80);
 }

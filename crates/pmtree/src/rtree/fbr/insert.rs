@@ -119,7 +119,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             self.backend().store(mark, enlargements.mark);
             enlargements.marked.push(mark);
             self.store_rect(node, slot, &bounds.union(rect));
-        } else if self.backend().load(mark) == 0 {
+        } else if !self.is_of_now(self.backend().load(mark)) {
             return;
         }
         self.flush_entry(node, slot, ENLARGE);
@@ -153,6 +153,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ) {
         let backend = self.backend();
         let (word, _) = Metadata::place(slot);
+        self.claim_flag(leaf);
         metadata.set(slot, is_valid);
         metadata.set_dirty(true);
         // Where the bit is in another word, the flag has to be seen before it.

@@ -1,9 +1,9 @@
 //! Nodes as words: a header, then entries of whole lines (FBR-tree, Figure 1).
 //!
 //! ```text
-//! word 0      metadata: type (bit 63), dirty (bit 61), bitmap of the entries 0 to 54
+//! word 0      metadata: type (bit 63), dirty in the session of word 2 (bit 61), bitmap of the entries 0 to 54
 //! word 1      sequence number for readers; volatile
-//! word 2      the log entry that changes the node now, or that the node is unlinked; volatile
+//! word 2      the session that has written it, and the log entry that changes the node now, or that the node is unlinked; volatile
 //! word 3      level: 0 in leaves
 //! word 4..    the bitmap of the entries from 55 on
 //! ```

@@ -36,7 +36,7 @@ const KIND_BITS: u64 = 0b111;
 const DONE: u64 = 1 << 4;
 const VERSION_SHIFT: u32 = 8;
 
-/// Low bits of a node's log word; the session lies above.
+/// Low bits of a node's log word, 0 if no entry changes the node; the session lies above.
 const SESSION_SHIFT: u32 = 16;
 const UNLINKED: u64 = 0xffff;
 
@@ -335,9 +335,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// The entry that changes a node now, by the node's log word; `None` if none does in this use of the pool.
+    #[inline]
     pub(super) fn engaged(&self, log_word: u64) -> Result<Option<(Change, Engagement)>> {
         let index = log_word & UNLINKED;
-        if index == 0 || index == UNLINKED || log_word >> SESSION_SHIFT != self.session {
+        if index == 0 || index == UNLINKED || !self.is_of_session(log_word) {
             return Ok(None);
         }
         match usize::try_from(index - 1) {
@@ -355,7 +356,26 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Ends the tie between a node and its log entry. For who holds the node's lock.
     pub(super) fn disengage(&self, node: &Node<'_, D, B>) {
-        self.backend().store(node.word(LOG), 0);
+        self.backend().store(node.word(LOG), self.untied());
+    }
+
+    /// Says that the node's flag "dirty" is of this session from now on: what an earlier one has left there may be durable, and means
+    /// nothing. For who holds the node's lock, and before the flag is set.
+    pub(super) fn claim_flag(&self, node: &Node<'_, D, B>) {
+        if !self.is_of_session(node.log_word()) {
+            self.backend().store(node.word(LOG), self.untied());
+        }
+    }
+
+    /// Whether a log word was stored in this session.
+    #[inline]
+    pub(super) fn is_of_session(&self, log_word: u64) -> bool {
+        log_word >> SESSION_SHIFT == self.session
+    }
+
+    /// The log word of a node that no entry changes.
+    fn untied(&self) -> u64 {
+        self.session << SESSION_SHIFT
     }
 
     /// Says to writers that came from an old parent that the node is no longer part of the tree.

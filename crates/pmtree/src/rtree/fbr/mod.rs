@@ -7,7 +7,8 @@
 //! - F3: a node that is reachable is linked by one valid entry, by the root word, or by a committed log entry.
 //! - F4: what changes more than one word at once is said by a log entry that commits with one word; until that entry
 //!   is cleared, the nodes that it names have the bitmaps that it holds.
-//! - F5: sequence numbers, words of the log in nodes, and marks are volatile: who opens the pool ignores them.
+//! - F5: sequence numbers, words of the log in nodes, marks, and the flag "dirty" are volatile. They become durable with their lines; so they, or
+//!   the log word beside the flag, carry the number of the session, and who opens the pool ignores them.
 //!
 //! And what a thread may build upon before its own fence, which covers what it has flushed itself alone:
 //! - F6: a box contains what is stored in its place now also in every state in which a power loss may leave it, unless it has a mark of this use
@@ -261,9 +262,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn new_mark(&self) -> u64 {
         marks_before(self.session) + self.marks.fetch_add(1, Ordering::Relaxed) + 1
     }
+
+    /// Whether a mark is one of this use of the pool: what an earlier one has left marked is as durable as it ever will be.
+    fn is_of_now(&self, mark: u64) -> bool {
+        mark >> MARK_SHIFT == self.session
+    }
 }
+
+/// Low bits of a mark; the session lies above.
+const MARK_SHIFT: u32 = 40;
 
 /// A number right before the marks of a session, which none of them is.
 fn marks_before(session: u64) -> u64 {
-    session << 40
+    session << MARK_SHIFT
 }

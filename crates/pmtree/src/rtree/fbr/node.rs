@@ -122,7 +122,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if self.is_to_be_adopted(node) {
             self.adopt(node);
         }
-        let metadata = node.bitmap();
+        let mut metadata = node.bitmap();
+        // Who has set it holds the lock, or is of another session.
+        metadata.set_dirty(false);
         self.check_metadata(node, &metadata)?;
         Ok(metadata)
     }

@@ -343,7 +343,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 continue;
             }
             self.check_metadata(node, &reading.metadata)?;
-            if reading.metadata.is_dirty() {
+            // What another session has left dirty is as durable as it ever will be.
+            if reading.metadata.is_dirty() && self.is_of_session(log_word) {
                 self.flush_header(node, PERSIST);
                 self.backend().fence(PERSIST);
             }
