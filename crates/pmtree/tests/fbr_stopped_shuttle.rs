@@ -297,5 +297,5 @@ fn what_is_acknowledged_while_another_operation_is_stopped_survives_a_power_loss
 /// Who relies on a box that another thread has enlarged flushes it, too.
 #[test]
 fn what_is_inserted_into_a_box_that_another_insertion_is_enlarging_survives_a_power_loss() {
-    explore("what_is_inserted_into_a_box", &[Pairs::Enlargement], 0..80);
+    explore("what_is_inserted_into_a_box", &[Pairs::Enlargement], 32..48);
 }
