@@ -1,8 +1,8 @@
 //! Disks that are full, and what a power loss leaves then.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
-use crate::support::{FORMS, options, random};
+use crate::support::{BOTH, FORMS, options, random};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
@@ -103,5 +103,34 @@ fn what_a_failed_insertion_has_enlarged_is_lost_without_its_fence() {
     for leaves in FORMS {
         let lost = inserted_and_gone(leaves, Some((Instruction::Fence, "fbr.insert.failed")));
         assert!(lost.is_some(), "{leaves:?}: the fence can be left out");
+    }
+}
+
+/// Readers keep what merges unlink, so that places to note it run out.
+#[test]
+fn everything_can_be_deleted_where_nothing_can_be_written_down_any_more() {
+    for rebalancing in BOTH {
+        let mut options = options(PersistenceDomain::Adr, 4, rebalancing);
+        options.pool.chunk_length = 4096;
+        let (image, entries) = full(&options, 1);
+        let (controller, mut tree) = restart(&image, &options);
+        let (entered, leave) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _reader = tree.pool().pin();
+                entered.wait();
+                leave.wait();
+            });
+            entered.wait();
+            let deleted: Vec<_> = entries.iter().map(|(rect, payload)| tree.delete(rect, *payload)).collect();
+            leave.wait();
+            assert!(deleted.iter().all(|outcome| matches!(outcome, Ok(true))), "{deleted:?}");
+        });
+        let census = tree.check().unwrap();
+        assert!(census.entries == 0 && census.leaves > 1, "nodes could be merged: {census:?}");
+        for image in controller.images(controller.events(), &BUDGET, 1) {
+            let mut tree = Tree::open(&*image.storage(), "tree", &options).unwrap();
+            assert_eq!(tree.check().unwrap().entries, 0, "{image:?}");
+        }
     }
 }

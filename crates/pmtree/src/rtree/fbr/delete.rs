@@ -15,7 +15,7 @@ pub(super) type Path = SmallVec<[u64; 8]>;
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. When it
-    /// returns, the entry is gone durably.
+    /// returns, the entry is gone durably. It needs no space. If it fails since the tree is damaged, the entry may be gone.
     ///
     /// What is durable after each step: the bit is clear; boxes of the leaf and of what lies above it are larger than needed;
     /// nodes have too few entries. All of that is harmless, and stays so after a crash until other operations meet it.
@@ -116,7 +116,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             };
             let child = self.child(root.level(), root.target(slot))?;
             let mut released = self.pool.intent();
-            released.release(root.offset, self.root_word())?;
+            if let Err(error) = released.release(root.offset, self.root_word()) {
+                return self.without_space(error);
+            }
             self.store_root(child.offset, ROOT);
             self.mark_unlinked(&root);
             self.retire(released);

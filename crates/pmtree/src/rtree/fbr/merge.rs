@@ -1,7 +1,7 @@
 //! What becomes of nodes with too few entries: they take some of a sibling's (redistribution), or become one
 //! with it, in place with a log (Figure 7) or as a new node (Figure 6).
 
-use terrane_pmem::{Backend, Site};
+use terrane_pmem::{Backend, Intent, Site};
 
 use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
@@ -27,7 +27,7 @@ type Siblings<'a, 't, const D: usize, B> = [&'a Child<'a, 't, D, B>; 2];
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Mends a node with fewer entries than it should have, by way of the sibling that it lies closest to. The locks
-    /// of it and its parent are held.
+    /// of it and its parent are held. Where there is no space to do it, the node stays as it is: a deletion needs none.
     pub(super) fn mend_underflow<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<()> {
         let metadata = self.locked_metadata(parent)?;
         let Some(own) = parent.slot_of(&metadata, node.offset) else {
@@ -38,6 +38,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(());
         };
         let sibling = self.child(parent.level(), parent.target(slot))?;
+        if sibling.offset == node.offset {
+            return Err(self.damaged(parent.link(slot), format!("it links its child at {} twice", node.offset)));
+        }
         let _lock = self.locks.of(sibling.offset).write();
         self.check_settled(&sibling)?;
         let few = Child { node, metadata: self.locked_metadata(node)?, slot: own };
@@ -45,14 +48,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if few.metadata.count() + more.metadata.count() >= 2 * self.layout.fill_min() {
             return self.redistribute(parent, [&few, &more]);
         }
-        match self.rebalancing {
-            // A deletion needs no space: where there is none for a copy, the nodes are merged in place.
-            Rebalancing::CopyOnWrite
-                if metadata.count() < self.layout.fan_out && self.merge_by_copy(parent, metadata, [&few, &more])? =>
-            {
-                Ok(())
-            }
-            Rebalancing::CopyOnWrite | Rebalancing::InPlace => self.merge_in_place(parent, [&few, &more]),
+        let mut released = self.pool.intent();
+        if let Err(error) = released.reserve() {
+            return self.without_space(error);
+        }
+        let copies = self.rebalancing == Rebalancing::CopyOnWrite && metadata.count() < self.layout.fan_out;
+        match copies {
+            true => self.merge_by_copy(parent, metadata, [&few, &more], released),
+            false => self.merge_in_place(parent, [&few, &more], released),
+        }
+    }
+
+    /// What it means for a deletion, which is durable, that the pool cannot give it anything more: nothing, unless it is damaged.
+    pub(super) fn without_space(&self, error: terrane_pmem::Error) -> Result<()> {
+        match error {
+            terrane_pmem::Error::Damaged { .. } => Err(error.into()),
+            _ => Ok(()),
         }
     }
 
@@ -66,13 +77,18 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut keeps = more.metadata;
         moved.iter().for_each(|&(_, slot)| keeps.set(slot, false));
         let takes = self.take_in(parent, few, more.node, moved.iter().map(|&(_, slot)| slot));
-        self.change(parent, Kind::Redistribute, [few, more], [takes, keeps])
+        self.change(parent, Kind::Redistribute, [few, more], [takes, keeps], self.pool.intent())
     }
 
-    fn merge_in_place(&self, parent: &Node<'_, D, B>, [few, more]: Siblings<'_, '_, D, B>) -> Result<()> {
+    fn merge_in_place(
+        &self,
+        parent: &Node<'_, D, B>,
+        [few, more]: Siblings<'_, '_, D, B>,
+        released: Intent<'_, B>,
+    ) -> Result<()> {
         let takes = self.take_in(parent, few, more.node, more.metadata.slots());
         let empty = Metadata::empty(more.metadata.is_leaf(), self.layout.words);
-        self.change(parent, Kind::Merge, [few, more], [takes, empty])
+        self.change(parent, Kind::Merge, [few, more], [takes, empty], released)
     }
 
     /// Copies entries of the sibling to where the node has none, and makes the node's box contain them; the bitmap
@@ -110,26 +126,33 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         kind: Kind,
         [first, second]: Siblings<'_, '_, D, B>,
         bitmaps: [Metadata; 2],
+        released: Intent<'_, B>,
     ) -> Result<()> {
         let entry = self.take_log_entry();
         let change = Change { kind, nodes: [parent.offset, first.node.offset, second.node.offset, 0, 0], bitmaps };
-        self.make(entry, &change, self.pool.intent(), ENTRIES)
+        self.make(entry, &change, self.pool.intent(), released, ENTRIES)
     }
 
-    /// Whether there was space for a copy.
+    /// In place, if there is no space for a copy.
     fn merge_by_copy(
         &self,
         parent: &Node<'_, D, B>,
         mut metadata: Metadata,
         [first, second]: Siblings<'_, '_, D, B>,
-    ) -> Result<bool> {
+        released: Intent<'_, B>,
+    ) -> Result<()> {
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {
             return Err(self.damaged(parent.offset, "it has no room for a merged child"));
         };
         let entry = self.take_log_entry();
         let mut acquired = self.pool.intent();
-        let Ok(merged) = acquired.acquire(self.layout.node_length(), entry.link(Role::NewFirst)) else {
-            return Ok(false);
+        let merged = match acquired.acquire(self.layout.node_length(), entry.link(Role::NewFirst)) {
+            Ok(merged) => merged,
+            Err(error) => {
+                self.without_space(error)?;
+                drop((acquired, entry));
+                return self.merge_in_place(parent, [first, second], released);
+            }
         };
         let merged = self.node(merged)?;
         let sources = [(first.node, &first.metadata), (second.node, &second.metadata)];
@@ -142,7 +165,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         metadata.set_dirty(false);
         let nodes = [parent.offset, first.node.offset, second.node.offset, merged.offset, 0];
         let change = Change { kind: Kind::CopyMerge, nodes, bitmaps: [metadata; 2] };
-        self.make(entry, &change, acquired, COPY)?;
-        Ok(true)
+        self.make(entry, &change, acquired, released, COPY)
     }
 }

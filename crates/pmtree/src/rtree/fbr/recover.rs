@@ -49,7 +49,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Makes a change by way of a log entry, of nodes that are written and flushed; ends the intent that has acquired
-    /// the new ones.
+    /// the new ones. What unlinks nodes has reserved the other intent.
     ///
     /// What can fail does so before the commitment. If something does after it, the pool is damaged: the entry stays, so that
     /// readers go on by it, and writers refuse its nodes until the next opening.
@@ -58,12 +58,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         entry: Entry<'_, D, B>,
         change: &Change,
         acquired: Intent<'_, B>,
+        released: Intent<'_, B>,
         site: Site,
     ) -> Result<()> {
-        let mut released = self.pool.intent();
-        if !change.kind.released().is_empty() {
-            released.reserve()?;
-        }
         let is_new = |role: &&Role| change.node(**role) != 0;
         let new = change.kind.acquired().iter().filter(is_new).map(|&role| self.lock_new(change.node(role)));
         // Others come to them by the commitment, also before it is durable, and by the half of which the box is still to be told.

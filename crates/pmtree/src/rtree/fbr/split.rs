@@ -63,7 +63,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             nodes: [parent_offset, node.offset, sibling.offset, new_root, 0],
             bitmaps: [stays, stays],
         };
-        self.make(entry, &change, acquired, SIBLING)?;
+        self.make(entry, &change, acquired, self.pool.intent(), SIBLING)?;
         Ok([node.offset, sibling.offset])
     }
 
@@ -90,7 +90,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         bitmap.set(old, false);
         bitmap.set_dirty(false);
         let change = Change { kind: Kind::CopySplit, nodes, bitmaps: [bitmap; 2] };
-        self.make(entry, &change, acquired, COPY)?;
+        let mut released = self.pool.intent();
+        released.reserve()?;
+        self.make(entry, &change, acquired, released, COPY)?;
         Ok([change.node(Role::NewFirst), change.node(Role::NewSecond)])
     }
 

@@ -10,7 +10,7 @@ use terrane_storage::crash::{Controller, Image};
 
 use super::log::{ENTRIES, Progress};
 use super::*;
-use crate::Rect;
+use crate::{Error, Rect};
 
 type Tree = FbrTree<2, Interrupting>;
 type Entry = (Rect<2>, u64);
@@ -106,4 +106,17 @@ fn nodes_that_a_commitment_links_are_locked_until_it_is_durable_and_complete() {
         assert!(reached[0] > 100, "{reached:?}");
         assert!(reached[1] > 10 || rebalancing == Rebalancing::InPlace, "{reached:?}");
     }
+}
+
+#[test]
+fn a_child_that_is_linked_twice_is_damage_and_nothing_to_wait_for() {
+    let options = options(Rebalancing::InPlace, LeafForm::Bitmap);
+    let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+    (0..5).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+    let root = tree.root().unwrap();
+    let slots: Vec<usize> = root.bitmap().slots().collect();
+    let [first, second] = [slots[0], slots[1]];
+    tree.backend().store(root.link(second), root.target(first));
+    let outcomes: Vec<_> = (0..5).map(entry).map(|(rect, payload)| tree.delete(&rect, payload)).collect();
+    assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(Error::Damaged { .. }))), "{outcomes:?}");
 }
