@@ -10,6 +10,8 @@ use crate::report::{Bound, Table};
 use crate::system::{Role, System};
 use crate::workload::Points;
 
+/// Points at which the bound on the first answer holds.
+const JUDGED_AT: usize = 10_000_000;
 const ACKNOWLEDGED: usize = 500;
 
 /// Fills a store, kills the process that inserts, opens the store again and checks what it holds.
@@ -20,7 +22,7 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     table.note(format!(
         "then {batched} records in batches and single durable inserts until killed; every acknowledged one is there"
     ));
-    table.note("the bound on the first answer is one for 10 M points: --only reopen --points 10000000");
+    table.note("the first answer is judged at 10 M points: --only reopen --points 10000000");
     describe(&mut table, laboratory.with_role(Role::Reopen));
     let params = json!({"points": points.len(), "batched": batched});
     for system in laboratory.with_role(Role::Reopen) {
@@ -42,7 +44,9 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
             }
         }
     }
-    table.target(TERRANE, "first answer without replay", Bound::AtMost(0.3), "s");
+    if points.len() >= JUDGED_AT {
+        table.target(TERRANE, "first answer without replay", Bound::AtMost(0.3), "s");
+    }
     table.target(TERRANE, "replay rate", Bound::AtLeast(500_000.0), "1/s");
     emit(table)
 }
