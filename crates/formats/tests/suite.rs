@@ -6,6 +6,7 @@ mod columnar;
 mod columnar_values;
 mod covering;
 mod csv;
+mod declared_columns;
 mod geojson_columns;
 mod hostile;
 mod int96;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::json::parse_strict;
+use crate::source::GeometryColumns;
 
 /// How a geometry column is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +41,21 @@ impl Encoding {
     }
 }
 
-/// The geometry column that a file declares.
+/// What a file declares of the geometry column that is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeclaredGeometry {
     pub column: String,
     pub encoding: Encoding,
     pub crs: DeclaredCrs,
-    /// A column of its bounding boxes, which is derived and therefore left out.
-    pub covering: Option<String>,
+}
+
+/// What a file declares.
+#[derive(Debug, Default)]
+pub(crate) struct Declared {
+    /// `None` if the column that is used is not described, or no column is used.
+    pub geometry: Option<DeclaredGeometry>,
+    /// Columns of bounding boxes, which are derived and therefore left out.
+    pub coverings: Vec<String>,
 }
 
 const UNKNOWN_ENCODING_HINT: &str =
@@ -56,7 +64,8 @@ const UNKNOWN_ENCODING_HINT: &str =
 /// The bounds in a column of bounding boxes; those of heights may be missing.
 const BOUNDS: [&str; 6] = ["xmin", "ymin", "xmax", "ymax", "zmin", "zmax"];
 
-/// Reads `geo` metadata. Bounding boxes in it are never relied upon.
+/// Reads what `geo` metadata say of the column that is `named`, or of the primary one if none is. Bounding boxes in
+/// them are never relied upon.
 ///
 /// # Errors
 /// When it is not valid, or describes what the file does not have.
@@ -64,25 +73,38 @@ pub(crate) fn from_geoparquet(
     path: &Path,
     metadata: &str,
     schema: &Schema,
+    named: Option<&GeometryColumns>,
     warnings: &mut Vec<String>,
-) -> Result<DeclaredGeometry, FormatError> {
+) -> Result<Declared, FormatError> {
     let damaged = |reason: String| FormatError::damaged(path, Location::File, format!("\"geo\" metadata: {reason}"));
     let value = parse_strict(metadata.as_bytes()).map_err(|error| damaged(error.to_string()))?;
     let version = value.get("version").and_then(Value::as_str).unwrap_or("(none)");
     if !["1.0", "1.1", "0.4"].iter().any(|known| version.starts_with(known)) {
         warnings.push(format!("GeoParquet version {version} is not known here; the file is read as version 1.1"));
     }
-    let name = value
+    let primary = value
         .get("primary_column")
         .and_then(Value::as_str)
         .ok_or_else(|| damaged("there is no \"primary_column\"".to_string()))?;
-    if schema.field_with_name(name).is_err() {
-        return Err(damaged(format!("the primary column {name:?} is not in the file")));
+    if schema.field_with_name(primary).is_err() {
+        return Err(damaged(format!("the primary column {primary:?} is not in the file")));
     }
     let columns = value.get("columns").and_then(Value::as_object);
-    let column = columns
-        .and_then(|columns| columns.get(name))
-        .ok_or_else(|| damaged(format!("the primary column {name:?} is not described")))?;
+    let primary_column = columns
+        .and_then(|columns| columns.get(primary))
+        .ok_or_else(|| damaged(format!("the primary column {primary:?} is not described")))?;
+    let used = match named {
+        None => Some((primary, primary_column)),
+        Some(GeometryColumns::Column { name }) => {
+            columns.and_then(|columns| columns.get(name)).map(|column| (name.as_str(), column))
+        }
+        Some(_) => None,
+    };
+    let mut coverings: Vec<String> = covering_of(primary_column, schema).into_iter().collect();
+    let Some((name, column)) = used else {
+        return Ok(Declared { geometry: None, coverings });
+    };
+    coverings.extend(covering_of(column, schema));
     let encoding = column.get("encoding").and_then(Value::as_str).unwrap_or("(none)");
     let encoding = Encoding::from_name(encoding).ok_or_else(|| {
         FormatError::refused(
@@ -95,18 +117,17 @@ pub(crate) fn from_geoparquet(
     warn_of_edges(name, column.get("edges"), warnings);
     if let Some(others) = columns.filter(|columns| columns.len() > 1) {
         let others: Vec<&str> = others.keys().map(String::as_str).filter(|&other| other != name).collect();
-        warnings.push(format!(
-            "only the primary geometry {name:?} is used as geometry; {} stay(s) as stored",
-            others.join(", ")
-        ));
+        let which = if name == primary { "primary geometry" } else { "column" };
+        warnings
+            .push(format!("only the {which} {name:?} is used as geometry; {} stay(s) as stored", others.join(", ")));
     }
     let crs = match column.get("crs") {
         // The default of the specification is longitude and latitude.
         None => DeclaredCrs::Wgs84,
         Some(crs) => declared_crs(name, crs, warnings),
     };
-    let covering = covering_of(column, schema);
-    Ok(DeclaredGeometry { column: name.to_string(), encoding, crs, covering })
+    let geometry = DeclaredGeometry { column: name.to_string(), encoding, crs };
+    Ok(Declared { geometry: Some(geometry), coverings })
 }
 
 /// The column of bounding boxes, if it is exactly what the specification says (GeoParquet 1.1, bounding box columns): a
@@ -127,31 +148,70 @@ fn covering_of(column: &Value, schema: &Schema) -> Option<String> {
     (is_whole && is_own).then(|| name.to_string())
 }
 
-/// Reads the extension type of a GeoArrow field, if it is one.
+/// Reads the extension type of the GeoArrow field that is `named`, or of the first that is read here if none is. If
+/// `or_else` knows no geometry either, a type that is not read here is why there is none.
 ///
 /// # Errors
-/// When it is a GeoArrow type that is not read here.
-pub(crate) fn from_extension(
+/// When the only GeoArrow types are not read here, or one's metadata are damaged.
+pub(crate) fn from_extensions(
     path: &Path,
-    field: &Field,
+    schema: &Schema,
+    named: Option<&GeometryColumns>,
     warnings: &mut Vec<String>,
-) -> Result<Option<DeclaredGeometry>, FormatError> {
-    let Some(extension) = field.metadata().get("ARROW:extension:name") else {
-        return Ok(None);
+    or_else: impl FnOnce(&mut Vec<String>) -> Result<Declared, FormatError>,
+) -> Result<Declared, FormatError> {
+    let mut unknown = Vec::new();
+    let mut geometry = None;
+    for field in schema.fields() {
+        let is_candidate = match named {
+            None => true,
+            Some(GeometryColumns::Column { name }) => name == field.name(),
+            Some(_) => false,
+        };
+        match extension_of(field).filter(|_| is_candidate) {
+            None => {}
+            Some((_, Some(encoding))) => {
+                geometry = Some(from_extension(path, field, encoding, warnings)?);
+                break;
+            }
+            Some((extension, None)) => unknown.push((field.name(), extension)),
+        }
+    }
+    let declared = match geometry {
+        Some(_) => Declared { geometry, coverings: Vec::new() },
+        None => or_else(warnings)?,
     };
+    if let (None, Some((column, extension))) = (&declared.geometry, unknown.first()) {
+        return Err(FormatError::refused(
+            path,
+            Location::Column(column.to_string()),
+            format!("the extension type {extension:?} is not read here"),
+            UNKNOWN_ENCODING_HINT,
+        ));
+    }
+    warnings.extend(unknown.iter().map(|(column, extension)| {
+        format!("column {column:?} is no geometry here, as the extension type {extension:?} is not read")
+    }));
+    Ok(declared)
+}
+
+/// The name of a GeoArrow field's extension type, and the encoding if it is read here.
+fn extension_of(field: &Field) -> Option<(&str, Option<Encoding>)> {
+    let extension = field.metadata().get("ARROW:extension:name")?;
     let name = match extension.strip_prefix("geoarrow.") {
         Some(name) => name,
         None if extension == "ogc.wkb" => "wkb",
-        None => return Ok(None),
+        None => return None,
     };
-    let encoding = Encoding::from_name(name).ok_or_else(|| {
-        FormatError::refused(
-            path,
-            Location::Column(field.name().clone()),
-            format!("the extension type {extension:?} is not read here"),
-            UNKNOWN_ENCODING_HINT,
-        )
-    })?;
+    Some((extension, Encoding::from_name(name)))
+}
+
+fn from_extension(
+    path: &Path,
+    field: &Field,
+    encoding: Encoding,
+    warnings: &mut Vec<String>,
+) -> Result<DeclaredGeometry, FormatError> {
     let metadata = match field.metadata().get("ARROW:extension:metadata") {
         Some(text) if !text.trim().is_empty() => parse_strict(text.as_bytes()).map_err(|error| {
             FormatError::damaged(
@@ -164,12 +224,7 @@ pub(crate) fn from_extension(
     };
     warn_of_edges(field.name(), metadata.get("edges"), warnings);
     let crs = metadata.get("crs").unwrap_or(&Value::Null);
-    Ok(Some(DeclaredGeometry {
-        column: field.name().clone(),
-        encoding,
-        crs: declared_crs(field.name(), crs, warnings),
-        covering: None,
-    }))
+    Ok(DeclaredGeometry { column: field.name().clone(), encoding, crs: declared_crs(field.name(), crs, warnings) })
 }
 
 fn declared_crs(name: &str, value: &Value, warnings: &mut Vec<String>) -> DeclaredCrs {

@@ -3,16 +3,16 @@
 use std::io::{BufReader, Seek, SeekFrom};
 
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{ArrowError, Schema};
+use arrow_schema::ArrowError;
 
-use super::geo_metadata;
+use super::geo_metadata::{self, Declared};
 use super::guard::guarded;
 use super::ipc_check;
 use super::reader::{ColumnarPlan, RawBatches};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::input::{Input, open_file};
-use crate::source::{Opened, ReadOptions};
+use crate::source::{GeometryColumns, Opened, ReadOptions};
 
 /// What to do about batches that are too large.
 const ADVICE: &str = "rewrite it with smaller record batches or as Parquet, or allow more memory";
@@ -38,27 +38,16 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
             let reader = StreamReader::try_new(file, None).map_err(from_arrow)?;
             (reader.schema(), Box::new(reader))
         };
-        let mut warnings = Vec::new();
-        let declared = declared_geometry(input, &schema, &mut warnings)?;
-        let plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
+        let declared = |named: Option<&GeometryColumns>, warnings: &mut Vec<String>| {
+            // pyarrow keeps GeoParquet's metadata when it writes such a table.
+            geo_metadata::from_extensions(path, &schema, named, warnings, |warnings| {
+                match schema.metadata().get("geo") {
+                    Some(geo) => geo_metadata::from_geoparquet(path, geo, &schema, named, warnings),
+                    None => Ok(Declared::default()),
+                }
+            })
+        };
+        let plan = ColumnarPlan::new(path, &schema, declared, options, Vec::new())?;
         Ok(plan.open(path, Some(row_count), batches))
     })
-}
-
-fn declared_geometry(
-    input: &Input,
-    schema: &Schema,
-    warnings: &mut Vec<String>,
-) -> Result<Option<geo_metadata::DeclaredGeometry>, FormatError> {
-    for field in schema.fields() {
-        let declared = geo_metadata::from_extension(&input.path, field, warnings)?;
-        if declared.is_some() {
-            return Ok(declared);
-        }
-    }
-    // pyarrow keeps GeoParquet's metadata when it writes such a table.
-    match schema.metadata().get("geo") {
-        Some(geo) => geo_metadata::from_geoparquet(&input.path, geo, schema, warnings).map(Some),
-        None => Ok(None),
-    }
 }

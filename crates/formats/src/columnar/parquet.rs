@@ -9,7 +9,7 @@ use parquet::basic::LogicalType;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::footer_check::check_footer;
-use super::geo_metadata::{self, DeclaredGeometry, Encoding};
+use super::geo_metadata::{self, Declared, DeclaredGeometry, Encoding};
 use super::guard::guarded;
 use super::int96;
 use super::normalise;
@@ -19,7 +19,7 @@ use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::input::{Input, open_file};
-use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Opened, ReadOptions};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, GeometryColumns, Opened, ReadOptions};
 
 /// What to do about pages that are too large.
 const ADVICE: &str = "rewrite it with smaller pages, or allow more memory";
@@ -41,9 +41,11 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         check_extents(metadata.metadata(), file_length).map_err(damaged)?;
         let row_bytes_max = check_pages(&file, metadata.metadata(), options.decoded_bytes_max())
             .map_err(|unfit| unfit.into_error(path, "Parquet file", ADVICE))?;
-        let mut warnings: Vec<String> = int96_columns.iter().map(|name| normalise::nanoseconds_warning(name)).collect();
+        let warnings: Vec<String> = int96_columns.iter().map(|name| normalise::nanoseconds_warning(name)).collect();
         let schema = metadata.schema().clone();
-        let declared = declared_geometry(input, &metadata, &schema, &mut warnings)?;
+        let declared = |named: Option<&GeometryColumns>, warnings: &mut Vec<String>| {
+            declared_geometry(input, &metadata, &schema, named, warnings)
+        };
         // Geometry that is declared in another way makes no GeoParquet.
         let format = match geo_of(metadata.metadata()) {
             Some(_) => Format::GeoParquet,
@@ -91,24 +93,32 @@ fn declared_geometry(
     input: &Input,
     metadata: &ArrowReaderMetadata,
     schema: &Schema,
+    named: Option<&GeometryColumns>,
     warnings: &mut Vec<String>,
-) -> Result<Option<DeclaredGeometry>, FormatError> {
-    if let Some(geo) = geo_of(metadata.metadata()) {
-        return geo_metadata::from_geoparquet(&input.path, geo, schema, warnings).map(Some);
+) -> Result<Declared, FormatError> {
+    let path = &input.path;
+    let of_file = match geo_of(metadata.metadata()) {
+        Some(geo) => geo_metadata::from_geoparquet(path, geo, schema, named, warnings)?,
+        None => Declared::default(),
+    };
+    if of_file.geometry.is_some() {
+        return Ok(of_file);
     }
-    for field in schema.fields() {
-        let declared = geo_metadata::from_extension(&input.path, field, warnings)?;
-        if declared.is_some() {
-            return Ok(declared);
-        }
-    }
-    Ok(from_logical_type(metadata))
+    let of_column = geo_metadata::from_extensions(path, schema, named, warnings, |_| {
+        Ok(Declared { geometry: from_logical_type(metadata, named), coverings: Vec::new() })
+    })?;
+    Ok(Declared { geometry: of_column.geometry, coverings: of_file.coverings })
 }
 
-/// Parquet's own geometry type, which stores WKB.
-fn from_logical_type(metadata: &ArrowReaderMetadata) -> Option<DeclaredGeometry> {
+/// Parquet's own geometry type, which stores WKB, of the column that is `named` or of the first that has it.
+fn from_logical_type(metadata: &ArrowReaderMetadata, named: Option<&GeometryColumns>) -> Option<DeclaredGeometry> {
+    let is_candidate = |name: &str| match named {
+        None => true,
+        Some(GeometryColumns::Column { name: wanted }) => wanted == name,
+        Some(_) => false,
+    };
     let root = metadata.parquet_schema().root_schema();
-    root.get_fields().iter().find_map(|column| {
+    root.get_fields().iter().filter(|column| is_candidate(column.name())).find_map(|column| {
         let crs = match column.get_basic_info().logical_type_ref()? {
             LogicalType::Geometry(geometry) => &geometry.crs,
             LogicalType::Geography(geography) => &geography.crs,
@@ -118,7 +128,6 @@ fn from_logical_type(metadata: &ArrowReaderMetadata) -> Option<DeclaredGeometry>
             column: column.name().to_string(),
             encoding: Encoding::Wkb,
             crs: crs.as_deref().map_or(DeclaredCrs::Wgs84, DeclaredCrs::from_text),
-            covering: None,
         })
     })
 }

@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
 use super::gathered::{is_shared, shared_bytes};
-use super::geo_metadata::{DeclaredGeometry, Encoding};
+use super::geo_metadata::{Declared, DeclaredGeometry, Encoding};
 use super::guard::guarded;
 use super::int96::UnfitRows;
 use super::native::NativeColumn;
@@ -53,7 +53,8 @@ pub(crate) struct ColumnarPlan {
 }
 
 impl ColumnarPlan {
-    /// Plans the columns of a file with this schema and declared geometry.
+    /// Plans the columns of a file with this schema. `declared` tells what the file declares of the geometry that is
+    /// named, or of its own if none is.
     ///
     /// # Errors
     /// When columns repeat, the options do not fit or the reference system
@@ -61,23 +62,19 @@ impl ColumnarPlan {
     pub(crate) fn new(
         path: &Path,
         schema: &Schema,
-        declared: Option<DeclaredGeometry>,
+        declared: impl FnOnce(Option<&GeometryColumns>, &mut Vec<String>) -> Result<Declared, FormatError>,
         options: &ReadOptions,
         mut warnings: Vec<String>,
     ) -> Result<ColumnarPlan, FormatError> {
         let mut names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         check_unique(path, &names)?;
         let named = named_geometry(path, &names, options, false)?;
-        let covering = declared.as_ref().and_then(|declared| declared.covering.clone());
-        let declared = match &named {
-            Some(GeometryColumns::Column { name }) => Some(match declared {
-                Some(declared) if declared.column == *name => declared,
-                _ => undeclared(path, schema, name)?,
-            }),
-            Some(_) => None,
-            None => declared,
+        let Declared { geometry: declared, coverings } = declared(named.as_ref(), &mut warnings)?;
+        let declared = match (&named, declared) {
+            (Some(GeometryColumns::Column { name }), None) => Some(undeclared(path, schema, name)?),
+            (_, declared) => declared,
         };
-        names.retain(|&name| covering.as_deref() != Some(name));
+        names.retain(|&name| !coverings.iter().any(|covering| covering == name));
         let mut columns = Vec::new();
         let mut fields = Vec::new();
         for (index, field) in schema.fields().iter().enumerate() {
@@ -176,7 +173,7 @@ fn undeclared(path: &Path, schema: &Schema, name: &str) -> Result<DeclaredGeomet
             ));
         }
     };
-    Ok(DeclaredGeometry { column: name.to_string(), encoding, crs: DeclaredCrs::Undeclared, covering: None })
+    Ok(DeclaredGeometry { column: name.to_string(), encoding, crs: DeclaredCrs::Undeclared })
 }
 
 /// Coordinates that the user names are float64 whatever number they are stored as.
