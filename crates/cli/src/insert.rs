@@ -67,8 +67,8 @@ struct Insertion<'a> {
     /// Rows of the dataset's schema that are not written yet.
     pending: Vec<Row>,
     foreign: ForeignMembers,
-    /// Attributes of which it was said how their values are read.
-    noticed: HashSet<String>,
+    /// What was said of how the values of attributes are read.
+    noticed: HashSet<(String, &'static str)>,
     inserted: u64,
     refused: u64,
 }
@@ -154,8 +154,9 @@ impl<'a> Insertion<'a> {
             Ok(row) => row,
             Err(reason) => return Ok(Err(reason)),
         };
-        for (name, notice) in &row.notices {
-            if self.noticed.insert(name.clone()) {
+        for notice in &row.notices {
+            if self.noticed.insert(notice.clone()) {
+                let (name, notice) = notice;
                 self.messages.warn(format_args!("line {}: column {name:?}: {notice}", line.number));
             }
         }

@@ -48,12 +48,12 @@ impl Layout {
                     GeometryColumns::Coordinates { x, y } if x == column.name || y == column.name => Role::Coordinate,
                     _ => match options.column_type_for(column.name, column.observed) {
                         Some(column_type) => {
-                            warnings.extend(column.observed.timestamp_warning(column.name, column_type));
+                            warnings.extend(column.observed.timestamp_warnings(column.name, column_type));
                             Role::Value(column_type)
                         }
                         None => {
                             let column_type = column.observed.column_type();
-                            warnings.extend(column.observed.warning(column.name, column_type));
+                            warnings.extend(column.observed.warnings(column.name, column_type));
                             Role::found(column_type)
                         }
                     },

@@ -124,6 +124,8 @@ pub(crate) struct Observed {
     has_inexact_integer: bool,
     /// What the first timestamp with a notice says of how it is read.
     timestamp_notice: Option<&'static str>,
+    /// What a date or timestamp without a zone says of how it is read as UTC.
+    zone_notice: Option<&'static str>,
     /// Whether the column's name is one of a geometry.
     may_be_geometry: bool,
     geometry_texts: u64,
@@ -169,8 +171,10 @@ impl Observed {
             self.booleans += 1;
         } else if parse_date(text).is_ok() {
             self.dates += 1;
+            self.note_zone(text);
         } else if let Ok(timestamp) = parse_timestamp(text) {
             self.timestamp_notice = self.timestamp_notice.or(timestamp.notice());
+            self.zone_notice = self.zone_notice.or(timestamp.zone_notice());
             if timestamp.has_zone {
                 self.timestamps_utc += 1;
             } else {
@@ -182,6 +186,12 @@ impl Observed {
             self.exact_beyond_i64 += u64::from(is_too_large && !number::is_inexact_integer(text));
             self.codes += u64::from(number::parse_float(text, decimal_comma).is_some());
             self.free_text(row, text);
+        }
+    }
+
+    fn note_zone(&mut self, text: &str) {
+        if self.zone_notice.is_none() {
+            self.zone_notice = parse_timestamp(text).ok().and_then(|timestamp| timestamp.zone_notice());
         }
     }
 
@@ -217,6 +227,7 @@ impl Observed {
                 if self.timestamp_notice.is_none() {
                     self.timestamp_notice = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice());
                 }
+                self.note_zone(text);
                 self.free_text(row, text);
             }
             Value::Array(_) | Value::Object(_) => {
@@ -300,17 +311,19 @@ impl Observed {
     }
 
     /// What the user should know when the column gets this type.
-    pub(crate) fn warning(&self, name: &str, column_type: ColumnType) -> Option<String> {
+    pub(crate) fn warnings(&self, name: &str, column_type: ColumnType) -> Vec<String> {
         match column_type {
-            ColumnType::Utf8 => self.text_warning(name),
-            _ => self.timestamp_warning(name, column_type),
+            ColumnType::Utf8 => self.text_warning(name).into_iter().collect(),
+            _ => self.timestamp_warnings(name, column_type),
         }
     }
 
     /// The same for texts of timestamps, whether the type was found or given.
-    pub(crate) fn timestamp_warning(&self, name: &str, column_type: ColumnType) -> Option<String> {
-        let is_timestamp = matches!(column_type, ColumnType::Timestamp | ColumnType::TimestampUtc);
-        self.timestamp_notice.filter(|_| is_timestamp).map(|notice| format!("column {name:?}: {notice}"))
+    pub(crate) fn timestamp_warnings(&self, name: &str, column_type: ColumnType) -> Vec<String> {
+        let is_utc = column_type == ColumnType::TimestampUtc;
+        let is_timestamp = is_utc || column_type == ColumnType::Timestamp;
+        let notices = [self.timestamp_notice.filter(|_| is_timestamp), self.zone_notice.filter(|_| is_utc)];
+        notices.into_iter().flatten().map(|notice| format!("column {name:?}: {notice}")).collect()
     }
 
     fn text_warning(&self, name: &str) -> Option<String> {

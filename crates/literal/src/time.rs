@@ -68,6 +68,11 @@ impl Timestamp {
             _ => None,
         }
     }
+
+    /// The same of a text without a zone that is taken for a timestamp in UTC.
+    pub fn zone_notice(&self) -> Option<&'static str> {
+        (!self.has_zone).then_some("times without a zone are taken as UTC")
+    }
 }
 
 /// Reads `YYYY-MM-DD[(T| )HH:MM[:SS[.fraction]][zone]]` or `M/D/YYYY H:MM[:SS[.fraction]][ (AM|PM)]`.

@@ -115,9 +115,12 @@ impl Row {
             }
             (_, json) => {
                 if let (ColumnType::Timestamp { .. }, Json::String(text)) = (column_type, &json)
-                    && let Some(notice) = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice())
+                    && let Ok(timestamp) = parse_timestamp(text)
                 {
-                    self.notices.push((name.to_owned(), notice));
+                    let zone_notice =
+                        timestamp.zone_notice().filter(|_| column_type == ColumnType::Timestamp { utc: true });
+                    let notices = [timestamp.notice(), zone_notice].into_iter().flatten();
+                    self.notices.extend(notices.map(|notice| (name.to_owned(), notice)));
                 }
                 Value::from_json(&json, column_type).map_err(|error| error.to_string())?
             }

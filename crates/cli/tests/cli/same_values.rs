@@ -136,6 +136,42 @@ fn instants_that_are_cut_or_have_slashes_are_told_of() {
     assert!(!answer.stderr.contains("column"), "{}", answer.stderr);
 }
 
+/// Nobody said that they are in UTC.
+#[test]
+fn times_without_a_zone_are_told_of_where_they_become_utc() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    import(&store, "d", &sandbox.write("d.csv", DATASET), &[]).exits(0);
+    let notice = "column \"utc\": times without a zone are taken as UTC";
+    let record =
+        |id: u32, utc: &str| json!({"id": id, "lon": 0, "lat": 0, "utc": utc, "text": "2020-01-01"}).to_string() + "\n";
+    let slashes = "3/4/2024 1:30";
+    let csv = |id: u32, utc: &str| format!("id,lon,lat,local,utc\n{id},0,0,2020-01-01T00:00:00,{utc}\n");
+    for (number, value) in ["2024-01-01T00:00:00", "2024-01-01", slashes].into_iter().enumerate() {
+        let id = 10 * u32::try_from(number).expect("few") + 1;
+        let answers = [
+            insert(&store, "d", record(id, value) + &record(id + 1, value), &[]).exits(0),
+            import(&store, "d", &sandbox.write("d.ndjson", record(id + 2, value) + &record(id + 3, value)), &[])
+                .exits(0),
+            import(&store, "d", &sandbox.write("d.csv", csv(id + 4, value)), &[]).exits(0),
+        ];
+        for answer in answers {
+            assert_eq!(answer.stderr.matches(notice).count(), 1, "{value}: {}", answer.stderr);
+            assert_eq!(answer.stderr.matches("slashes").count(), usize::from(value == slashes), "{}", answer.stderr);
+            assert_eq!(answer.stderr.matches("without a zone").count(), 1, "{}", answer.stderr);
+        }
+    }
+    let zoned = "2024-01-01T00:00:00Z";
+    let answers = [
+        insert(&store, "d", record(91, zoned), &[]).exits(0),
+        import(&store, "d", &sandbox.write("d.ndjson", record(92, zoned)), &[]).exits(0),
+        import(&store, "d", &sandbox.write("d.csv", csv(93, zoned)), &[]).exits(0),
+    ];
+    for answer in answers {
+        assert!(!answer.stderr.contains("zone"), "{}", answer.stderr);
+    }
+}
+
 /// The id of a feature whose key is a property is an attribute.
 #[test]
 fn ids_of_features_are_kept_alike() {
