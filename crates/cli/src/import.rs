@@ -129,7 +129,8 @@ impl Import<'_> {
                 Some(first) => first,
                 None => source::open(self.arguments, self.common, path, Some(&schema))?,
             };
-            source::check_columns(&file, &schema)?;
+            // The warnings of a file may say where its columns come from.
+            source::check_columns(&file, &schema).inspect_err(|_| self.warn(&file))?;
             self.messages.info(source::description(&file, &schema));
             self.warn(&file);
             positions.begin_file(number);

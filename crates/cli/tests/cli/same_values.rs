@@ -202,6 +202,40 @@ fn ids_of_features_are_kept_alike() {
     insert(&store, "keyed", feature("6", "\"id\":7"), &[]).exits(5).says("the feature's id is 6");
 }
 
+/// Only an id that says something new is a column of its own, and who has both learns which is which.
+#[test]
+fn an_id_that_is_also_a_property_is_taken_once() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let feature = |id: &str, properties: &str| {
+        format!(
+            "{{\"type\":\"Feature\",{id}\"properties\":{{{properties}}},\"geometry\":{{\"type\":\"Point\",\"coordinates\":[1,2]}}}}\n"
+        )
+    };
+    let notice = "features have a property \"id\" that is not their id";
+    let both = |id: u32| feature(&format!("\"id\":{id},"), &format!("\"id\":{id},\"n\":1"));
+    let (alone, property) = (feature("\"id\":3,", "\"n\":1"), feature("", "\"id\":4,\"n\":1"));
+    let features = both(1) + &both(2) + &alone + &property;
+    let file = sandbox.write("f.geojsonl", &features);
+    let answer = import(&store, "new", &file, &[]).exits(0);
+    assert!(!answer.stderr.contains("not their id"), "{}", answer.stderr);
+    insert(&store, "inserted", &features, &[]).exits(0);
+    assert_eq!(rows(&store, "new", "id"), rows(&store, "inserted", "id"));
+    assert_eq!(rows(&store, "new", "id").len(), 4);
+    // Into a dataset that is there.
+    import(&store, "new", &sandbox.write("g.geojsonl", both(5)), &[]).exits(0);
+    let collection = format!("{{\"type\":\"FeatureCollection\",\"features\":[{},{}]}}", both(6), both(7));
+    import(&store, "new", &sandbox.write("h.geojson", collection), &[]).exits(0);
+    let found = rows(&store, "new", "id");
+    assert_eq!(found.last(), Some(&json!({"id": 7, "n": 1, "geometry": {"type": "Point", "coordinates": [1.0, 2.0]}})));
+    // The feature's own id is kept beside another property.
+    let differing = sandbox.write("i.geojsonl", feature("\"id\":8,", "\"id\":9"));
+    import(&store, "differing", &differing, &[]).exits(0).says(notice).says("the id is column \"id_2\"");
+    let row = &rows(&store, "differing", "id")[0];
+    assert_eq!((&row["id"], &row["id_2"]), (&json!(9), &json!(8)));
+    import(&store, "new", &differing, &[]).exits(5).says(notice).says("no column \"id_2\"");
+}
+
 /// The type of a new column does not depend on how its numbers are written, nor on who brings them.
 #[test]
 fn a_number_is_an_integer_however_it_is_written() {

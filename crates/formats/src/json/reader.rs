@@ -96,8 +96,8 @@ struct Survey {
     names: Vec<String>,
     index: HashMap<String, usize>,
     observed: Vec<Observed>,
-    id: Observed,
-    has_id: bool,
+    /// What the id of a feature became whose property of that name is another.
+    other_id: Option<String>,
     has_geometry: bool,
     /// Of those without a place: whether a record says that it has none.
     has_null_geometry: bool,
@@ -109,14 +109,14 @@ struct Survey {
 }
 
 impl Survey {
-    fn take(&mut self, input: &Input, row: u64, line: u64, record: &RawRecord) -> Result<(), FormatError> {
+    fn take(&mut self, input: &Input, row: u64, line: u64, mut record: RawRecord) -> Result<(), FormatError> {
         self.good_count += 1;
         self.has_geometry |= !matches!(record.geometry, RawGeometry::Absent | RawGeometry::Null);
         self.has_null_geometry |= record.geometry == RawGeometry::Null;
         self.foreign.note(&record.foreign);
-        if let Some(id) = &record.id {
-            self.has_id = true;
-            self.id.json(row, id);
+        let other_id = record.take_id();
+        if self.other_id.is_none() {
+            self.other_id = other_id;
         }
         for (name, value) in &record.fields {
             let index = match self.index.get(name) {
@@ -157,7 +157,6 @@ impl Survey {
 /// Where the value of a column comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
-    Id,
     Field(String),
     Geometry,
     /// A coordinate of the geometry, which is a point.
@@ -172,7 +171,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     while let Some(text) = records.next()? {
         survey.row_count += 1;
         match records.parse(&input, &text)? {
-            Ok(record) => survey.take(&input, survey.row_count, text.line, &record)?,
+            Ok(record) => survey.take(&input, survey.row_count, text.line, record)?,
             Err(reason) => _ = survey.first_refused.get_or_insert((text.line, reason)),
         }
     }
@@ -196,13 +195,10 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let has_geometry = survey.has_geometry || is_of_nulls || format != Format::Ndjson;
     let mut layout = Layout::new(&input.path, &seen, options, has_geometry)?;
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
-    if survey.has_id {
-        let name = unique_name("id", |name| survey.names.contains(name));
-        let role = options
-            .column_type_for(&name, &survey.id)
-            .map_or_else(|| Role::found(survey.id.column_type()), Role::Value);
-        layout.columns.insert(0, ColumnPlan { name, role });
-        origins.insert(0, Origin::Id);
+    if let Some(name) = &survey.other_id {
+        layout.warnings.push(format!(
+            "features have a property \"id\" that is not their id; the property is column \"id\", the id is column {name:?}"
+        ));
     }
     let own_points = match &layout.geometry {
         GeometryColumns::Coordinates { x, y } if has_geometry && !survey.names.contains(x) => {
@@ -269,7 +265,6 @@ impl JsonReader {
                     }
                     Origin::X => return Ok(self.point(record)?.map_or(Scalar::Null, |point| Scalar::Float64(point.x))),
                     Origin::Y => return Ok(self.point(record)?.map_or(Scalar::Null, |point| Scalar::Float64(point.y))),
-                    Origin::Id => record.id.as_ref(),
                     Origin::Field(name) => record.fields.get(name),
                 };
                 let in_column = |reason: String| format!("column {:?}: {reason}", column.name);
@@ -307,7 +302,8 @@ impl BatchReader for JsonReader {
             };
             self.row += 1;
             let record = self.records.parse(&self.input, &text)?;
-            let outcome = record.and_then(|record| {
+            let outcome = record.and_then(|mut record| {
+                record.take_id();
                 let scalars = self.convert(&record)?;
                 self.rows.push(self.row, &scalars)
             });

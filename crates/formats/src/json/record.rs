@@ -4,6 +4,7 @@ use serde_json::Map;
 
 use super::strict::{JsonError, JsonValue, parse_strict};
 use crate::geometry::{GeometryReader, is_geojson_geometry, looks_like_geometry};
+use crate::layout::unique_name;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -83,7 +84,22 @@ fn other_names(members: &Map<String, JsonValue>, known: &[&str]) -> Vec<String> 
     members.keys().filter(|name| !known.contains(&name.as_str())).cloned().collect()
 }
 
+/// Name of the field that the id of a feature becomes.
+const ID_FIELD: &str = "id";
+
 impl RawRecord {
+    /// Makes the id of a feature a field, unless its property `id` says the same. Returns the field's name where that
+    /// property is another value.
+    pub(crate) fn take_id(&mut self) -> Option<String> {
+        let id = self.id.take()?;
+        if self.fields.get(ID_FIELD) == Some(&id) {
+            return None;
+        }
+        let name = unique_name(ID_FIELD, |name| self.fields.contains_key(name));
+        self.fields.shift_insert(0, name.clone(), id);
+        Some(name).filter(|name| name != ID_FIELD)
+    }
+
     pub(crate) fn from_value(value: JsonValue) -> Result<RawRecord, String> {
         let is_geometry = is_geojson_geometry(&value);
         let JsonValue::Object(mut members) = value else {
