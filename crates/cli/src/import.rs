@@ -150,7 +150,7 @@ impl Import<'_> {
         let bar = self.messages.progress(path, file.row_count_hint);
         while let Some(mut batch) = file.next_batch()? {
             self.fit_numbers(path, &mut batch, importer)?;
-            let refused = importer.push(&batch.batch).map_err(|error| Failure::from(error).within(path.display()))?;
+            let refused = importer.push(&batch.batch).map_err(|error| Self::failure(Some(path), error))?;
             positions.push(&batch.rows);
             self.taken += (batch.rows.len() - refused.len()) as u64;
             self.validity.look(path, &batch, &file.geometry);
@@ -167,7 +167,7 @@ impl Import<'_> {
             .map_err(|error| Failure::new(Failure::FAILURE, format!("{}: {error}", path.display())))?;
         batch.batch = fitting;
         for name in others {
-            importer.widen_column(&name).map_err(|error| Failure::from(error).within(path.display()))?;
+            importer.widen_column(&name).map_err(|error| Self::failure(Some(path), error))?;
             self.messages.info(format_args!(
                 "{}: column {name:?} becomes float64 with this import, as it has numbers that are no int64",
                 path.display()
@@ -235,8 +235,18 @@ impl Import<'_> {
         let outcome = importer.finish_after(&mut on_refused, &mut before_commit);
         match failure.take() {
             Some(failure) => Err(failure),
-            None => outcome.map(|_| ()).map_err(Failure::from),
+            None => outcome.map(|_| ()).map_err(|error| Self::failure(None, error)),
         }
+    }
+
+    /// Of an error that ends the import. A refusal is of the whole then, also where `--on-invalid` is `skip`.
+    fn failure(path: Option<&Path>, error: terrane::Error) -> Failure {
+        let is_refusal = error.is_refusal();
+        let mut failure = Failure::from(error);
+        if let Some(path) = path {
+            failure = failure.within(path.display());
+        }
+        if is_refusal { failure.within("nothing was imported") } else { failure }
     }
 
     /// An import of which nothing is left is a failure.

@@ -296,8 +296,19 @@ fn a_fraction_widens_a_column_of_integers_alike() {
     assert_eq!(rows(&store, "arrow", "id"), rows(&store, "inserted", "id"));
     // What a float64 cannot hold exactly keeps the column as it is, and a key is never a fraction.
     insert(&store, "large", line(0, "9007199254740993"), &[]).exits(0);
-    import(&store, "large", &csv, &[]).exits(5).says("9007199254740993").says("takes no fractions");
+    let refused = "nothing was imported: column \"n\"";
+    for skip in [&[][..], &["--on-invalid", "skip"]] {
+        let answer = import(&store, "large", &csv, skip).exits(5);
+        answer.says("9007199254740993").says("takes no fractions").says(refused);
+    }
     assert_eq!(rows(&store, "large", "id").len(), 1);
+    // The same of integers that the import itself brings.
+    let integer = sandbox.write("l.csv", "id,lon,lat,n\n10,0,0,9007199254740993\n");
+    let rest = csv.display().to_string();
+    insert(&store, "mixed", &first, &[]).exits(0);
+    let answer = import(&store, "mixed", &integer, &[&rest, "--on-invalid", "skip"]).exits(5);
+    answer.says("nothing was imported: ").says(&rest).says("9007199254740993");
+    assert_eq!(rows(&store, "mixed", "id").len(), 1);
     let keys = sandbox.write("k.csv", "id,lon,lat,n\n1.5,0,0,8\n");
     import(&store, "csv", &keys, &[]).exits(5).says("column \"id\"");
     is_clean(&store);
