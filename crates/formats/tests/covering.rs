@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::columnar::{parquet_bytes, point_wkb, shown, table};
-use crate::support::{columns, read_text};
+use crate::support::{TestFile, columns, read, read_text};
 use arrow_array::{ArrayRef, BinaryArray, Float32Array, Int32Array, StringArray, StructArray};
 use arrow_schema::{DataType, Field};
+use terrane_formats::ReadOptions;
 
 /// A struct of numbers with these names.
 fn numbers(names: &[&str]) -> ArrayRef {
@@ -49,4 +50,26 @@ fn only_a_column_that_is_exactly_a_covering_is_left_out() {
         assert_eq!(whole.batch.schema_ref().index_of("more").is_err(), is_left_out, "{case}: {:?}", columns(&whole));
         assert_eq!(shown(&whole), ["POINT(12)"], "{case}");
     }
+}
+
+/// It says nothing new of its own column, whichever is used.
+#[test]
+fn the_covering_of_the_column_that_is_used_is_left_out() {
+    let wkb = || Arc::new(BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])])) as ArrayRef;
+    let bounds = || numbers(&["xmin", "ymin", "xmax", "ymax"]);
+    let batch = table(vec![("a", wkb()), ("a_box", bounds()), ("b", wkb()), ("b_box", bounds())]);
+    let column = |name: &str| {
+        let path = |bound: &str| format!(r#""{bound}":["{name}_box","{bound}"]"#);
+        let paths = ["xmin", "ymin", "xmax", "ymax"].map(path).join(",");
+        format!(r#""{name}":{{"encoding":"WKB","covering":{{"bbox":{{{paths}}}}}}}"#)
+    };
+    let geo = format!(r#"{{"version":"1.1.0","primary_column":"a","columns":{{{},{}}}}}"#, column("a"), column("b"));
+    let file = TestFile::new("a.parquet", parquet_bytes(&batch, Some(&geo)));
+    let names = |geometry: Option<&str>| -> Vec<String> {
+        let options = ReadOptions { geometry: geometry.map(str::to_string), ..ReadOptions::default() };
+        let whole = read(&file.path, &options).expect("valid");
+        whole.batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect()
+    };
+    assert_eq!(names(None), ["a", "b", "b_box"]);
+    assert_eq!(names(Some("b")), ["a", "b"]);
 }

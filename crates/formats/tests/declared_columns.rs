@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use arrow_array::{BinaryArray, RecordBatch};
 use arrow_schema::Schema;
+use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
 use terrane_formats::{GeometryColumns, ReadOptions};
 
 use crate::columnar::{file_bytes, parquet_bytes, point_wkb, shown, table};
@@ -112,4 +116,30 @@ fn an_extension_type_that_is_not_read_matters_only_where_its_column_is_used() {
     let file = TestFile::new("a.bin", file_bytes(&alone));
     let error = read(&file.path, &ReadOptions::default()).expect_err("no geometry").to_string();
     assert!(error.contains("\"geoarrow.box\" is not read here"), "{error}");
+}
+
+/// Parquet's own type of geometry, which needs no metadata of the file.
+#[test]
+fn a_named_column_has_the_reference_system_of_its_logical_type() {
+    let field = |name: &str, crs: &str| {
+        let logical_type = LogicalType::geometry(Some(crs.to_string()));
+        let builder =
+            Type::primitive_type_builder(name, PhysicalType::BYTE_ARRAY).with_repetition(Repetition::REQUIRED);
+        Arc::new(builder.with_logical_type(Some(logical_type)).build().expect("a type"))
+    };
+    let fields = vec![field("a", "OGC:CRS84"), field("b", "EPSG:3857")];
+    let schema = Type::group_type_builder("root").with_fields(fields).build().expect("a schema");
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::default()).expect("a writer");
+    let mut group = writer.next_row_group().expect("a row group");
+    for (x, y) in [PLACE, MERCATOR] {
+        let mut column = group.next_column().expect("a vector takes everything").expect("a column");
+        let value = ByteArray::from(point_wkb(x, y));
+        column.typed::<ByteArrayType>().write_batch(&[value], None, None).expect("a vector takes everything");
+        column.close().expect("a vector takes everything");
+    }
+    group.close().expect("a vector takes everything");
+    writer.close().expect("a vector takes everything");
+    assert_eq!(shown(&read_column(&bytes, None)), ["POINT(-7440.7)"]);
+    assert!(shown(&read_column(&bytes, Some("b")))[0].starts_with("POINT(-7"));
 }
