@@ -1,17 +1,34 @@
 use std::io::Write;
+use std::path::Path;
 
 use serde_json::json;
 
 use crate::insert_stream::Stream;
 use crate::support::{Sandbox, count, import, insert, sample, terrane};
 
+/// A writer with one record.
+fn holder(store: &Path, flags: &[&str]) -> Stream {
+    let mut holder = Stream::start(store, "d", flags);
+    holder.send(json!({"id": 1, "lon": 1, "lat": 1}));
+    assert_eq!(holder.key(), "1");
+    holder
+}
+
+/// The writer takes another record and ends; then it is the next one's turn.
+fn goes_on_and_ends(mut holder: Stream, store: &Path) {
+    holder.send(json!({"id": 3, "lon": 1, "lat": 1}));
+    assert_eq!(holder.key(), "3");
+    drop(holder.stdin);
+    assert!(holder.child.wait().expect("it ends").success());
+    insert(store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
+    assert_eq!(count(store, "d"), 3);
+}
+
 #[test]
 fn a_second_writer_is_refused_with_the_holders_pid() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
-    let mut holder = Stream::start(&store, "d", &[]);
-    holder.send(json!({"id": 1, "lon": 1, "lat": 1}));
-    assert_eq!(holder.key(), "1");
+    let holder = holder(&store, &[]);
     let pid = format!("process {}", holder.child.id());
     insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(4).says(&pid);
     import(&store, "e", &sample("cities200.csv"), &[]).exits(4).says(&pid);
@@ -22,12 +39,7 @@ fn a_second_writer_is_refused_with_the_holders_pid() {
     assert_eq!(count(&store, "d"), 1);
     terrane("info", &store, &[]).exits(0);
     terrane("check", &store, &[]).exits(0);
-    holder.send(json!({"id": 3, "lon": 1, "lat": 1}));
-    assert_eq!(holder.key(), "3");
-    drop(holder.stdin);
-    assert!(holder.child.wait().expect("it ends").success());
-    insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
-    assert_eq!(count(&store, "d"), 3);
+    goes_on_and_ends(holder, &store);
 }
 
 /// A lock file is never stale: the lock goes with its process. Who removes it all the same lets nobody in.
@@ -35,19 +47,12 @@ fn a_second_writer_is_refused_with_the_holders_pid() {
 fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
-    let mut holder = Stream::start(&store, "d", &[]);
-    holder.send(json!({"id": 1, "lon": 1, "lat": 1}));
-    assert_eq!(holder.key(), "1");
+    let holder = holder(&store, &[]);
     for _ in 0..2 {
         std::fs::remove_file(store.join("LOCK")).expect("the file is there");
         insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(4).says("another process");
     }
-    holder.send(json!({"id": 3, "lon": 1, "lat": 1}));
-    assert_eq!(holder.key(), "3");
-    drop(holder.stdin);
-    assert!(holder.child.wait().expect("it ends").success());
-    insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
-    assert_eq!(count(&store, "d"), 3);
+    goes_on_and_ends(holder, &store);
 }
 
 /// The names of the files of two stores are the same ones.
@@ -55,9 +60,7 @@ fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
 fn a_writer_changes_nothing_in_a_store_that_has_taken_the_place_of_its_own() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
-    let mut holder = Stream::start(&store, "d", &["--memory-limit", "8MiB"]);
-    holder.send(json!({"id": 1, "lon": 1, "lat": 1}));
-    assert_eq!(holder.key(), "1");
+    let mut holder = holder(&store, &["--memory-limit", "8MiB"]);
     let moved = sandbox.path("moved");
     std::fs::rename(&store, &moved).expect("it is moved");
     import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);

@@ -63,16 +63,7 @@ impl Partition {
             index.building = true;
             Ok(())
         })?;
-        let old = {
-            let _exchange = self.exchange.lock();
-            let mut next = (*self.version()).clone();
-            let index = &mut next.indexes[place];
-            index.presence = Presence::Building;
-            let old = std::mem::take(&mut index.components);
-            self.version.store(Arc::new(next));
-            old
-        };
-        old.iter().for_each(|part| part.file().set_obsolete());
+        self.empty_index(place, Presence::Building);
         Ok(())
     }
 
@@ -113,16 +104,22 @@ impl Partition {
             self.state_mut(manifest)?.indexes.retain(|index| index.id != id);
             Ok(())
         })?;
+        self.empty_index(place, Presence::Dropped);
+        Ok(())
+    }
+
+    /// Takes away all disk components of an index that the manifest no longer names. Their files go with the last
+    /// reader (I6), and not under the lock.
+    fn empty_index(&self, place: usize, presence: Presence) {
         let old = {
             let _exchange = self.exchange.lock();
             let mut next = (*self.version()).clone();
             let index = &mut next.indexes[place];
-            index.presence = Presence::Dropped;
+            index.presence = presence;
             let old = std::mem::take(&mut index.components);
             self.version.store(Arc::new(next));
             old
         };
         old.iter().for_each(|part| part.file().set_obsolete());
-        Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub use generation::Generation;
 pub use snapshot::{PinnedVersion, SnapshotRegistry};
 
 use crate::disk::{ComponentFile, PageCache};
-use crate::index::{DiskPart, Index};
+use crate::index::{DiskPart, Index, downcast_memory};
 use crate::manifest::PartitionState;
 use crate::{Error, Result};
 use terrane_storage::Storage;
@@ -98,8 +98,7 @@ impl Version {
 
     /// The memory components of the index at a place, newest first.
     pub fn memories<T: Any>(&self, place: usize) -> impl Iterator<Item = Result<&T>> {
-        let with_index = self.generations.iter().filter(move |generation| generation.memory(place).is_some());
-        with_index.map(move |generation| generation.memory_of(place))
+        self.generations.iter().filter_map(move |generation| generation.memory(place)).map(downcast_memory)
     }
 
     /// An error if components of the index at `place` are missing or could not be opened, as what they hold
