@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use terrane::{Durability, Finding, Options, Store};
+use terrane::{Durability, Error, Finding, Options, Store};
 
 use crate::args::Common;
 use crate::environment;
@@ -48,7 +48,7 @@ pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Resul
 /// is not durable does.
 pub fn close(store: Store, messages: &Messages) -> Result<(), Failure> {
     match store.close() {
-        Err(kept @ (terrane::Error::Unmerged { .. } | terrane::Error::Unreclaimed { .. })) => messages.warn(kept),
+        Err(kept @ (Error::Unmerged { .. } | Error::Unreclaimed { .. } | Error::Unbuilt { .. })) => messages.warn(kept),
         outcome => outcome?,
     }
     Ok(())

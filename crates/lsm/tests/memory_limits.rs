@@ -47,14 +47,14 @@ fn keys_and_values_of_the_greatest_length_fit_and_longer_ones_are_refused() {
     let (key, value) = (vec![3; KEY_LENGTH_MAX], vec![4; VALUE_LENGTH_MAX]);
     keys.put(&key, &value, 1).expect("greatest length");
     assert_eq!(keys.get_newest(&key).map(|version| version.value), Some(&value[..]));
-    refused(keys.put(&[&key[..], &[0]].concat(), b"", 2), "1025 bytes");
+    refused(keys.put(&[&key[..], &[0]].concat(), b"", 2), &format!("{} bytes", KEY_LENGTH_MAX + 1));
     refused(keys.put(b"k", &[&value[..], &[0]].concat(), 2), "16777217 bytes");
     assert_eq!(keys.get_newest(b"k"), None);
     assert_eq!(keys.len(), 1);
 
     let spatial = MemoryRTree::new(Shapes::Points).expect("memory");
     spatial.insert(5, POINT, &key, 1).expect("greatest length");
-    refused(spatial.insert(5, POINT, &[&key[..], &[0]].concat(), 2), "1025 bytes");
+    refused(spatial.insert(5, POINT, &[&key[..], &[0]].concat(), 2), &format!("{} bytes", KEY_LENGTH_MAX + 1));
     assert_eq!(spatial.len(), 1);
 }
 

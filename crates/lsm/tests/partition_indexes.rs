@@ -249,7 +249,7 @@ fn an_index_that_was_not_complete_is_begun_anew() {
     assert!(!again.partition.version().indexes[place].is_whole());
     again.change(4, None);
     again.flush();
-    again.partition.restart_index(&again.workshop, place).unwrap();
+    again.partition.restart_index(&again.workshop, place, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
     let before = again.model.clone();
     again.change(5, None);
     let meta = again.component(&before);

@@ -1,8 +1,8 @@
 //! Verification of a whole store, in bounded memory.
 //!
 //! Every page of every component is read from its file and verified with the invariants of
-//! its kind. Then each spatial index is compared with the primary: both sides are summed up
-//! as multisets of hashes of (box, key), which do not depend on order, slice by slice of the
+//! its kind. Then each secondary index is compared with the primary: both sides are summed up
+//! as multisets of hashes of entries, which do not depend on order, slice by slice of the
 //! range of the keys' hashes. Only slices whose sums differ are compared entry by entry.
 
 mod compare;
@@ -17,13 +17,16 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use terrane_lsm::disk::ComponentMeta;
+use terrane_lsm::index::Cancellation;
+use terrane_lsm::partition::IndexVersion;
 
 use self::digest::{Slices, key_hash};
 use self::index::IndexReader;
 use crate::dataset::stored_rect;
-use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL, foreign_names};
-use crate::load::SpatialLoader;
+use crate::engine::{DatasetHandle, Engine, foreign_names};
+use crate::load::IndexLoader;
 use crate::record::RecordView;
+use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::words::{counted, first_of};
 use crate::{Error, Result};
@@ -57,7 +60,12 @@ fn unopened_places(dataset: &DatasetHandle) -> impl Iterator<Item = (usize, &Err
 }
 
 fn finding(dataset: &DatasetHandle, place: usize, reason: String) -> Finding {
-    Finding { dataset: dataset.name.clone(), index: dataset.definitions[place].name.clone(), reason, repaired: false }
+    Finding {
+        dataset: dataset.name.clone(),
+        index: dataset.indexes.load().name(place).to_owned(),
+        reason,
+        repaired: false,
+    }
 }
 
 /// What a check looked at and what it found.
@@ -99,8 +107,8 @@ impl CheckReport {
 
     fn dataset(&mut self, engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, repair: bool) -> Result<()> {
         let snapshot = Snapshot::new(engine.clone(), dataset);
-        let mut broken = vec![false; dataset.definitions.len()];
         let version = snapshot.pinned.version_full();
+        let mut broken = vec![false; version.indexes.len()];
         for (place, error) in unopened_places(dataset) {
             broken[place] = true;
             self.find(dataset, place, error);
@@ -125,8 +133,14 @@ impl CheckReport {
             // Nothing can be compared with a damaged primary, nor rebuilt from it.
             return Ok(());
         }
-        let spatial = SPATIAL as usize;
-        let expected = match self.read_primary(&snapshot) {
+        // An index that is not built yet says nothing.
+        let readers: Vec<IndexReader<'_>> = snapshot
+            .indexes
+            .secondaries()
+            .filter(|(place, _)| indexes.get(*place).is_some_and(IndexVersion::is_whole) || broken[*place])
+            .map(|(place, index)| IndexReader::new(&snapshot, place, index.clone()))
+            .collect();
+        let expected = match self.read_primary(&snapshot, &readers) {
             Ok(expected) => expected,
             Err(error) if error.is_damage() => {
                 self.find(dataset, PRIMARY as usize, &error);
@@ -134,30 +148,43 @@ impl CheckReport {
             }
             Err(error) => return Err(error),
         };
-        if !broken[spatial] {
-            let reader = IndexReader::new(&snapshot);
-            let mut found = Slices::new(expected.range());
-            reader.read(&found.range(), &|_| true, &mut |hash, rect, key| {
-                found.add(hash, rect, key);
-                Ok(())
-            })?;
-            if found != expected {
-                broken[spatial] = true;
-                let reasons = compare::differences(&reader, &expected, &found)?;
-                reasons.into_iter().for_each(|reason| self.add_finding(dataset, spatial, reason));
+        for (reader, expected) in readers.iter().zip(&expected) {
+            if !broken[reader.place] && !self.compare(dataset, reader, expected)? {
+                broken[reader.place] = true;
             }
         }
+        let damaged: Vec<usize> = readers.iter().map(|reader| reader.place).filter(|place| broken[*place]).collect();
+        drop(readers);
         drop(snapshot);
-        if repair && broken[spatial] {
-            rebuild(engine, dataset).inspect_err(|error| engine.note_failure(error))?;
-            let name = &dataset.definitions[spatial].name;
+        for place in damaged.into_iter().filter(|_| repair) {
+            rebuild(engine, dataset, place).inspect_err(|error| engine.note_failure(error))?;
+            let name = dataset.indexes.load().name(place).to_owned();
             for finding in
-                self.findings.iter_mut().filter(|finding| finding.dataset == dataset.name && finding.index == *name)
+                self.findings.iter_mut().filter(|finding| finding.dataset == dataset.name && finding.index == name)
             {
                 finding.repaired = true;
             }
         }
         Ok(())
+    }
+
+    /// Whether an index has what the records call for.
+    fn compare(&mut self, dataset: &DatasetHandle, reader: &IndexReader<'_>, expected: &Slices) -> Result<bool> {
+        let mut found = Slices::new(expected.range());
+        let read = reader.read(&found.range(), &|_| true, &mut |hash, entry, key| {
+            found.add(hash, entry, key);
+            Ok(())
+        });
+        match read {
+            Ok(()) if found == *expected => return Ok(true),
+            Ok(()) => {
+                let reasons = compare::differences(reader, expected, &found)?;
+                reasons.into_iter().for_each(|reason| self.add_finding(dataset, reader.place, reason));
+            }
+            Err(error) if error.is_damage() => self.find(dataset, reader.place, &error),
+            Err(error) => return Err(error),
+        }
+        Ok(false)
     }
 
     fn find(&mut self, dataset: &DatasetHandle, place: usize, error: &Error) {
@@ -168,19 +195,22 @@ impl CheckReport {
         self.findings.push(finding(dataset, place, reason));
     }
 
-    /// What the spatial index should hold; parses every record.
-    fn read_primary(&mut self, snapshot: &Snapshot) -> Result<Slices> {
-        let system = snapshot.schema().system;
-        let mut expected = Slices::new(Slices::ALL);
+    /// What each index should hold; parses every record.
+    fn read_primary(&mut self, snapshot: &Snapshot, readers: &[IndexReader<'_>]) -> Result<Vec<Slices>> {
+        let mut expected = vec![Slices::new(Slices::ALL); readers.len()];
         snapshot.visit_records(&mut |key, stored| {
             self.records += 1;
             let record = RecordView::parse(stored, &snapshot.history)?;
             for index in 0..snapshot.history.newest().columns.len() {
                 record.value(index)?;
             }
-            match stored_rect(stored, system)? {
-                Some(rect) => expected.add(key_hash(key), &rect, key),
-                None => self.without_geometry += 1,
+            self.without_geometry += u64::from(stored_rect(stored, snapshot.schema().system)?.is_none());
+            let hash = key_hash(key);
+            for (reader, expected) in readers.iter().zip(&mut expected) {
+                reader.index.content.visit_entries(&snapshot.history, key, stored, &mut |entry| {
+                    expected.add(hash, entry, key);
+                    Ok(())
+                })?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -188,20 +218,23 @@ impl CheckReport {
     }
 }
 
-/// Loads the spatial index anew from the records.
-fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>) -> Result<()> {
+/// Loads an index anew from the records.
+fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, place: usize) -> Result<()> {
+    let _building = dataset.building.lock();
     let _gate = dataset.gate.write();
     engine.seal(dataset)?;
     while engine.flush_oldest(dataset)? {}
     let snapshot = Snapshot::new(engine.clone(), dataset);
-    let schema = snapshot.schema();
-    let mut loader = SpatialLoader::new(&engine.workshop, &schema, engine.shares.work, (0, snapshot.sequence()));
+    // It may have been dropped meanwhile.
+    let Some(index) = snapshot.indexes.get(place) else { return Ok(()) };
+    let sequence = (0, snapshot.sequence());
+    let mut loader = IndexLoader::new(&engine.workshop, index, &snapshot.history, engine.shares.work, sequence);
     snapshot.visit_records(&mut |key, stored| {
-        loader.add(key, stored_rect(stored, schema.system)?)?;
+        loader.add(key, stored)?;
         Ok(ControlFlow::Continue(()))
     })?;
-    let meta: ComponentMeta = loader.finish()?;
-    dataset.partition.replace_index(&engine.workshop, SPATIAL as usize, &meta)?;
+    let meta: ComponentMeta = loader.finish(&Cancellation::default())?;
+    dataset.partition.replace_index(&engine.workshop, place, &meta)?;
     Ok(())
 }
 

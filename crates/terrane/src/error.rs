@@ -125,6 +125,19 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
+    /// Everything that was written is kept, but indexes whose creation was interrupted could not be completed; queries
+    /// go without them.
+    #[error(
+        "everything that was written is kept, but an index of dataset {dataset:?}, whose creation was interrupted, \
+         could not be completed: {cause}; that is tried again when the store is opened to write, or drop the index"
+    )]
+    Unbuilt {
+        /// The dataset, which need not be one that was written to.
+        dataset: String,
+        /// Why it failed.
+        #[source]
+        cause: Box<Error>,
+    },
     /// A file was written by a later version of the program.
     #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
     UnknownVersion {
@@ -231,7 +244,9 @@ impl Error {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => true,
-            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } => cause.is_damage(),
+            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } | Self::Unbuilt { cause, .. } => {
+                cause.is_damage()
+            }
             _ => false,
         }
     }
@@ -259,7 +274,9 @@ impl Error {
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => Self::CORRUPTION,
-            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } => cause.exit_code(),
+            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } | Self::Unbuilt { cause, .. } => {
+                cause.exit_code()
+            }
             Self::UnknownVersion { .. }
             | Self::Storage(_)
             | Self::Full { .. }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use terrane_lsm::partition::Presence;
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
@@ -19,6 +20,8 @@ pub struct IndexInfo {
     pub kind: String,
     /// What it indexes.
     pub columns: Vec<String>,
+    /// Whether records that were there before it are missing yet. Queries do not use it so long.
+    pub is_building: bool,
     /// Disk components.
     pub components: usize,
     /// Live entries in disk components; some may be hidden by newer components.
@@ -117,7 +120,9 @@ impl StoreInfo {
 fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let version = dataset.partition.version();
     let mut bounds: Option<[f64; 4]> = None;
-    let indexes = dataset.definitions.iter().zip(&version.indexes).map(|(definition, index)| {
+    let indexes = dataset.indexes.load_full();
+    let indexes = indexes.iter().filter_map(|(place, index)| Some((&index.definition, version.indexes.get(place)?)));
+    let indexes = indexes.map(|(definition, index)| {
         let parts = &index.components;
         let statistics = || parts.iter().map(|part| &part.file().meta().statistics);
         for [x0, y0, x1, y1] in statistics().filter_map(|statistics| statistics.bounds) {
@@ -128,6 +133,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             name: definition.name.clone(),
             kind: definition.kind.clone(),
             columns: definition.columns.clone(),
+            is_building: matches!(index.presence, Presence::Building),
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
             antimatter: statistics().map(|statistics| statistics.antimatter).sum(),
@@ -186,6 +192,9 @@ impl fmt::Display for StoreInfo {
                     counted(index.entries, "entry", "entries"),
                     counted(index.bytes, "byte", "bytes")
                 )?;
+                if index.is_building {
+                    f.write_str(", being built")?;
+                }
                 if index.antimatter > 0 {
                     write!(f, ", {} anti-matter", index.antimatter)?;
                 }

@@ -44,6 +44,7 @@ mod query;
 pub mod record;
 mod runs;
 pub mod schema;
+mod secondary;
 mod snapshot;
 mod store;
 #[cfg(test)]
@@ -60,6 +61,7 @@ pub use key::Key;
 pub use options::{Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
 pub use query::{Explanation, Filter, Nearest, Query, Rows, Stage};
 pub use record::{Geometry, Record};
+pub use secondary::IndexKind;
 pub use snapshot::{KeyRef, Snapshot};
 pub use store::Store;
 pub use terrane_lsm::log::LogOptions;

@@ -1,18 +1,20 @@
-//! Bulk load of the spatial index from the records of the primary.
+//! Bulk load of an index from the records of the primary.
 
 use std::sync::Arc;
 
 use terrane_lsm::disk::ComponentMeta;
-use terrane_lsm::disk::btree::{BTreeComponent, BTreeCursor};
+use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::disk::rtree::RTreeBuilder;
-use terrane_lsm::index::{Cancellation, DiskPart, Index, RTreeIndex};
+use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, RTreeIndex};
 use terrane_lsm::partition::Workshop;
 use terrane_space::{CoordinateSystem, Rect, hilbert};
 
-use crate::Result;
 use crate::dataset::stored_rect;
-use crate::runs::{UnnamedFiles, reduce};
-use crate::schema::{GeometryColumn, Schema};
+use crate::query::holds_points;
+use crate::runs::{RunBuffer, UnnamedFiles, reduce};
+use crate::schema::{Schema, SchemaHistory};
+use crate::secondary::{Content, DatasetIndex};
+use crate::{Error, Result};
 
 /// Sorts the entries of a spatial index in runs and merges them into one component.
 ///
@@ -35,7 +37,7 @@ pub(crate) struct SpatialLoader<'a> {
 
 impl<'a> SpatialLoader<'a> {
     pub fn new(workshop: &'a Workshop, schema: &Schema, budget: usize, sequence: (u64, u64)) -> Self {
-        let points = matches!(schema.geometry, GeometryColumn::Point { .. });
+        let points = holds_points(schema);
         Self {
             workshop,
             system: schema.system,
@@ -101,45 +103,162 @@ impl<'a> SpatialLoader<'a> {
     }
 
     /// Completes the component.
-    pub fn finish(mut self) -> Result<ComponentMeta> {
+    pub fn finish(mut self, cancellation: &Cancellation) -> Result<ComponentMeta> {
         self.spill()?;
         // The sort buffers make room for the merge.
         self.order = Vec::new();
         self.corners = Vec::new();
         self.keys = Vec::new();
         self.ends = Vec::new();
-        let Self { workshop, system, points, mut runs, mut files, budget, .. } = self;
-        let index = RTreeIndex { system, points };
-        reduce(&mut runs, &mut files, budget, &mut |runs| merge(workshop, &index, runs))?;
-        if let [run] = &runs[..] {
-            files.give_away(std::slice::from_ref(run));
-            return Ok(run.clone());
-        }
-        merge(workshop, &index, &runs)
+        let Self { workshop, system, points, runs, files, budget, .. } = self;
+        merge_to_one(workshop, &RTreeIndex { system, points }, runs, files, budget, cancellation)
     }
 }
 
-/// Merges runs into one.
-fn merge(workshop: &Workshop, index: &RTreeIndex, runs: &[ComponentMeta]) -> Result<ComponentMeta> {
-    let open = |meta| index.open(workshop.file(meta)?);
-    let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-    let merged = index.merge(&parts, workshop.writer()?, true, &Cancellation::default())?;
-    merged.ok_or(crate::Error::Cancelled)
+/// Sorts the entries of an index that is keyed by bytes in runs and merges them into one component.
+///
+/// Dropped unfinished, it removes the runs.
+#[derive(Debug)]
+pub(crate) struct KeyedLoader<'a> {
+    workshop: &'a Workshop,
+    /// Bytes of entries that are sorted in memory at a time.
+    budget: usize,
+    sequence: (u64, u64),
+    buffer: RunBuffer,
+    runs: Vec<ComponentMeta>,
+    files: UnnamedFiles,
 }
 
-/// Loads the spatial index of the records in one primary component.
-pub(crate) fn load_spatial(
+impl<'a> KeyedLoader<'a> {
+    fn new(workshop: &'a Workshop, budget: usize, sequence: (u64, u64)) -> Self {
+        let files = UnnamedFiles::new(workshop.storage.clone());
+        Self { workshop, budget, sequence, buffer: RunBuffer::default(), runs: Vec::new(), files }
+    }
+
+    fn add(&mut self, entry: &[u8]) -> Result<()> {
+        if self.buffer.memory_used() + entry.len() >= self.budget {
+            self.spill()?;
+        }
+        self.buffer.push(entry, &[], 0);
+        Ok(())
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        if self.buffer.is_empty() && !self.runs.is_empty() {
+            return Ok(());
+        }
+        let mut builder = BTreeBuilder::new(self.workshop.writer()?, false);
+        self.buffer.drain_sorted(|key, value, _| Ok(builder.push(key, false, 0, value)?))?;
+        let run = builder.finish(self.sequence)?;
+        self.files.add(&run);
+        self.runs.push(run);
+        Ok(())
+    }
+
+    fn finish(mut self, cancellation: &Cancellation) -> Result<ComponentMeta> {
+        self.spill()?;
+        let Self { workshop, budget, runs, files, .. } = self;
+        merge_to_one(workshop, &BTreeIndex, runs, files, budget, cancellation)
+    }
+}
+
+/// Makes the entries of an index from stored records, and of these its component.
+#[derive(Debug)]
+pub(crate) struct IndexLoader<'a> {
+    index: &'a DatasetIndex,
+    history: &'a SchemaHistory,
+    entries: Loading<'a>,
+}
+
+#[derive(Debug)]
+enum Loading<'a> {
+    Boxes(SpatialLoader<'a>),
+    Keyed(KeyedLoader<'a>),
+}
+
+impl<'a> IndexLoader<'a> {
+    /// A loader that sorts `budget` bytes of entries in memory at a time; `sequence` is the range of the numbers of
+    /// the changes that made the records.
+    pub fn new(
+        workshop: &'a Workshop,
+        index: &'a DatasetIndex,
+        history: &'a SchemaHistory,
+        budget: usize,
+        sequence: (u64, u64),
+    ) -> Self {
+        let entries = match index.content {
+            Content::Boxes => Loading::Boxes(SpatialLoader::new(workshop, history.newest(), budget, sequence)),
+            Content::Records | Content::Attributes(_) => Loading::Keyed(KeyedLoader::new(workshop, budget, sequence)),
+        };
+        Self { index, history, entries }
+    }
+
+    /// Adds the entries of a record.
+    pub fn add(&mut self, key: &[u8], stored: &[u8]) -> Result<()> {
+        match &mut self.entries {
+            Loading::Boxes(loader) => loader.add(key, stored_rect(stored, self.history.newest().system)?),
+            Loading::Keyed(loader) => {
+                self.index.content.visit_entries(self.history, key, stored, &mut |entry| loader.add(entry))
+            }
+        }
+    }
+
+    /// Completes the component.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]; storage. Nothing is left of the component then.
+    pub fn finish(self, cancellation: &Cancellation) -> Result<ComponentMeta> {
+        match self.entries {
+            Loading::Boxes(loader) => loader.finish(cancellation),
+            Loading::Keyed(loader) => loader.finish(cancellation),
+        }
+    }
+}
+
+/// Merges runs into one component; all others of the files are removed.
+fn merge_to_one(
     workshop: &Workshop,
-    schema: &Schema,
+    index: &dyn Index,
+    mut runs: Vec<ComponentMeta>,
+    mut files: UnnamedFiles,
+    budget: usize,
+    cancellation: &Cancellation,
+) -> Result<ComponentMeta> {
+    reduce(&mut runs, &mut files, budget, &mut |runs| merge(workshop, index, runs, cancellation))?;
+    if let [run] = &runs[..] {
+        files.give_away([run]);
+        return Ok(run.clone());
+    }
+    merge(workshop, index, &runs, cancellation)
+}
+
+/// Merges runs into one.
+fn merge(
+    workshop: &Workshop,
+    index: &dyn Index,
+    runs: &[ComponentMeta],
+    cancellation: &Cancellation,
+) -> Result<ComponentMeta> {
+    let open = |meta| index.open(workshop.file(meta)?);
+    let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
+    let merged = index.merge(&parts, workshop.writer()?, true, cancellation)?;
+    merged.ok_or(Error::Cancelled)
+}
+
+/// Loads an index of the records in one primary component.
+pub(crate) fn load_index(
+    workshop: &Workshop,
+    index: &DatasetIndex,
+    history: &SchemaHistory,
     primary: Arc<BTreeComponent>,
     budget: usize,
     sequence: (u64, u64),
 ) -> Result<ComponentMeta> {
-    let mut loader = SpatialLoader::new(workshop, schema, budget, sequence);
+    let mut loader = IndexLoader::new(workshop, index, history, budget, sequence);
     let mut cursor = BTreeCursor::seek(primary, &[])?;
     while let Some(entry) = cursor.entry() {
-        loader.add(&entry.key, stored_rect(entry.value, schema.system)?)?;
+        loader.add(&entry.key, entry.value)?;
         cursor.advance()?;
     }
-    loader.finish()
+    loader.finish(&Cancellation::default())
 }

@@ -1,7 +1,10 @@
 //! Sorted runs: component files on their way to one component, which no manifest names yet.
 
+mod buffer;
+
 use std::sync::Arc;
 
+pub(crate) use buffer::RunBuffer;
 use terrane_lsm::disk::{ComponentMeta, component_name};
 use terrane_lsm::partition::merged_at_once;
 use terrane_storage::Storage;
@@ -36,8 +39,8 @@ impl UnnamedFiles {
     }
 
     /// Leaves files to the store.
-    pub fn give_away(&mut self, metas: &[ComponentMeta]) {
-        self.ids.retain(|id| metas.iter().all(|meta| meta.file_id != *id));
+    pub fn give_away<'m>(&mut self, metas: impl IntoIterator<Item = &'m ComponentMeta> + Clone) {
+        self.ids.retain(|id| metas.clone().into_iter().all(|meta| meta.file_id != *id));
     }
 
     /// Removes files that are not needed any more.

@@ -9,11 +9,12 @@ use terrane_lsm::search::{self, WindowScan, spatial_sources};
 use terrane_space::windows;
 
 use crate::dataset::stored_rect;
-use crate::engine::{DatasetHandle, Engine, PRIMARY, SPATIAL};
+use crate::engine::{DatasetHandle, Engine};
 use crate::key::{Key, KeyError, KeyType};
 use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_fits, holds_points, nearest};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
+use crate::secondary::{Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
 
 /// A dataset as it was at one moment, for any number of queries; later writes, flushes and
@@ -24,6 +25,8 @@ pub struct Snapshot {
     handle: Arc<DatasetHandle>,
     pub(crate) pinned: Arc<PinnedVersion>,
     pub(crate) history: Arc<SchemaHistory>,
+    /// Those that there are; what is built yet, and what was there with the snapshot, says the version.
+    pub(crate) indexes: Arc<Indexes>,
 }
 
 /// Gets the key and the stored form of a record, and tells whether to go on.
@@ -77,7 +80,8 @@ impl Snapshot {
         let pinned = handle.partition.pin(|| engine.visibility.visible());
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
-        Self { engine, handle: handle.clone(), pinned, history }
+        let indexes = handle.indexes.load_full();
+        Self { engine, handle: handle.clone(), pinned, history, indexes }
     }
 
     /// The components, to search the spatial index in.
@@ -108,14 +112,27 @@ impl Snapshot {
 
     /// As [`Self::visit_records`], from a position on, which is moved behind the last record visited.
     pub(crate) fn visit_records_from(&self, position: &mut ScanPosition, visit: &mut RecordVisitor<'_>) -> Result<()> {
+        self.visit_btree(PRIMARY as usize, position, &mut |key, stored| {
+            visit(key, stored).map_err(|error| self.name_record(error, key))
+        })
+    }
+
+    /// Calls `visit` with the key and the value of every entry of the B-tree at a place, in the order of keys, from a
+    /// position on, which is moved behind the last entry visited. Keeps no sealed memory for long.
+    pub(crate) fn visit_btree(
+        &self,
+        place: usize,
+        position: &mut ScanPosition,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<()> {
         while !position.ended {
             let version = self.pinned.version_full();
             let (mut last, mut count) = (Vec::new(), 0);
             let (mut broken, mut failed) = (false, None);
-            let step = &mut |key: &[u8], stored: &[u8]| {
-                match visit(key, stored) {
+            let step = &mut |key: &[u8], value: &[u8]| {
+                match visit(key, value) {
                     Ok(flow) => broken = flow.is_break(),
-                    Err(error) => failed = Some(self.name_record(error, key)),
+                    Err(error) => failed = Some(error),
                 }
                 last.clear();
                 last.extend_from_slice(key);
@@ -124,7 +141,7 @@ impl Snapshot {
                 Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             };
             let after = position.after.as_deref();
-            position.ended = search::scan(&version, PRIMARY as usize, after, self.sequence(), step)?;
+            position.ended = search::scan(&version, place, after, self.sequence(), step)?;
             if let Some(error) = failed {
                 return Err(error);
             }

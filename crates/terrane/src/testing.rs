@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use terrane_lsm::disk::btree::BTreeBuilder;
+use terrane_lsm::index::Cancellation;
 use terrane_space::{CoordinateSystem, Rect};
 use terrane_storage::MemoryStorage;
 
-use crate::engine::{PRIMARY, SPATIAL};
 use crate::load::SpatialLoader;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+use crate::secondary::{PRIMARY, SPATIAL};
 use crate::{Dataset, Key, MEMORY_LIMIT_MIN, MergePolicy, Options, Record, Store};
 
 /// A dataset of points without attributes in a store with the smallest memory limit, of which every
@@ -64,7 +65,7 @@ pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item
     for (key, rect) in entries {
         loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();
     }
-    let meta = loader.finish().unwrap();
+    let meta = loader.finish(&Cancellation::default()).unwrap();
     dataset.handle.partition.replace_index(&engine.workshop, SPATIAL as usize, &meta).unwrap();
 }
 

@@ -16,6 +16,7 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     let has = |wanted: fn(&Step) -> bool| plan.steps.iter().any(wanted);
     assert!(has(|step| matches!(step, Step::Import(_, records) if !records.is_empty())), "the run imports");
     assert!(has(|step| matches!(step, Step::AddColumn(_))), "the run changes the catalog");
+    assert!(has(|step| matches!(step, Step::CreateIndex(..))) && has(|step| matches!(step, Step::DropIndex(_))));
     assert!(has(|step| matches!(step, Step::Batch(_))) && has(|step| matches!(step, Step::Side(_))));
 }
 

@@ -38,6 +38,7 @@ mod record_support;
 mod record_value;
 mod replay;
 mod schema_evolution;
+mod secondary_indexes;
 mod store_model;
 mod strays;
 mod support;

@@ -52,11 +52,19 @@ impl Partition {
     }
 
     /// Begins an index anew that was not complete when the partition was opened: what it has goes, and it takes all
-    /// changes after `cut`. The caller lets no writer in, and has flushed everything.
+    /// changes from now on. `exclude` keeps writers out, flushes everything, and returns what lets them in again, which is
+    /// dropped behind the step and `begun`. It is called when no merge is under way, so that writers do not wait for one.
     ///
     /// What a crash leaves: what it had, or nothing, and in both cases it is to be begun anew.
-    pub fn restart_index(&self, workshop: &Workshop, place: usize) -> Result<()> {
+    pub fn restart_index<G, E: From<Error>>(
+        &self,
+        workshop: &Workshop,
+        place: usize,
+        exclude: impl FnOnce() -> std::result::Result<G, E>,
+        begun: impl FnOnce(),
+    ) -> std::result::Result<(), E> {
         let _merging = self.merging.lock();
+        let _excluded = exclude()?;
         workshop.step(|manifest| {
             let index = self.index_mut(self.state_mut(manifest)?, place)?;
             index.components.clear();
@@ -64,6 +72,7 @@ impl Partition {
             Ok(())
         })?;
         self.empty_index(place, Presence::Building);
+        begun();
         Ok(())
     }
 

@@ -3,11 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use terrane_space::Rect;
-
 use super::digest::{Digest, Slices, key_hash};
 use super::index::IndexReader;
-use crate::dataset::stored_rect;
 use crate::key::Key;
 use crate::{Error, Result};
 
@@ -19,7 +16,7 @@ const GROUP_MAX: usize = 2 * DIFFERENCES_MAX;
 /// An entry of one side.
 struct Entry {
     key: Box<[u8]>,
-    rect: Rect,
+    entry: Box<[u8]>,
 }
 
 /// What the two sides, of which the sums differ, do not have in common; the first reason counts.
@@ -79,9 +76,9 @@ impl Comparison<'_, '_> {
             available_bytes: self.reader.budget as u64,
         })?;
         let (mut expected, mut found) = (Slices::new(range), Slices::new(range));
-        self.read_records(&mut |hash, rect, key| expected.add(hash, rect, key))?;
-        self.reader.read(&range, &|_| true, &mut |hash, rect, key| {
-            found.add(hash, rect, key);
+        self.read_records(&mut |hash, entry, key| expected.add(hash, entry, key))?;
+        self.reader.read(&range, &|_| true, &mut |hash, entry, key| {
+            found.add(hash, entry, key);
             Ok(())
         })?;
         self.slices(&expected, &found)
@@ -91,14 +88,16 @@ impl Comparison<'_, '_> {
     fn entries(&mut self, slices: &Slices, group: &[usize]) -> Result<()> {
         let is_wanted = |hash| slices.slice(hash).is_some_and(|slice| group.binary_search(&slice).is_ok());
         let (mut wanted, mut found) = (Vec::new(), Vec::new());
-        let add = |side: &mut Vec<Entry>, rect: &Rect, key: &[u8]| side.push(Entry { key: key.into(), rect: *rect });
-        self.read_records(&mut |hash, rect, key| {
+        let add = |side: &mut Vec<Entry>, entry: &[u8], key: &[u8]| {
+            side.push(Entry { key: key.into(), entry: entry.into() });
+        };
+        self.read_records(&mut |hash, entry, key| {
             if is_wanted(hash) {
-                add(&mut wanted, rect, key);
+                add(&mut wanted, entry, key);
             }
         })?;
-        self.reader.read(&slices.range(), &is_wanted, &mut |_, rect, key| {
-            add(&mut found, rect, key);
+        self.reader.read(&slices.range(), &is_wanted, &mut |_, entry, key| {
+            add(&mut found, entry, key);
             Ok(())
         })?;
         for side in [&mut wanted, &mut found] {
@@ -112,46 +111,48 @@ impl Comparison<'_, '_> {
                 (Some(one), None) => &one.key,
                 (None, None) => break,
             };
-            let record = split_off(&mut wanted, key).first().map(|entry| entry.rect);
-            self.key(key, record, split_off(&mut found, key));
+            self.key(key, split_off(&mut wanted, key), split_off(&mut found, key));
         }
         Ok(())
     }
 
     /// Names what is wrong with the entries of one key.
-    fn key(&mut self, key: &[u8], record: Option<Rect>, found: &[Entry]) {
+    fn key(&mut self, key: &[u8], wanted: &[Entry], found: &[Entry]) {
         let key_type = self.reader.snapshot.history.newest().key.key_type;
         let name = || Key::decode(key_type, key).map_or_else(|_| format!("{key:02x?}"), |key| key.to_string());
-        let mut right = 0;
-        for entry in found {
-            if Some(entry.rect) == record {
-                right += 1;
-            } else {
-                let what = record.map_or_else(
-                    || "there is no such record with a geometry".to_owned(),
-                    |rect| format!("the record is at {rect:?}"),
-                );
-                self.reasons.push(format!("the index has key {} at {:?}, {what}", name(), entry.rect));
+        let describe = |entry: &Entry| self.reader.index.content.describe(&entry.entry);
+        let count = |entries: &[Entry], of: &Entry| entries.iter().filter(|entry| entry.entry == of.entry).count();
+        let mut reasons = Vec::new();
+        for entry in found.iter().filter(|entry| count(wanted, entry) == 0) {
+            let what = match wanted {
+                [] => "there is no such record with an entry".to_owned(),
+                [only] => format!("the record is {}", describe(only)),
+                _ => "the record is elsewhere".to_owned(),
+            };
+            reasons.push(format!("the index has key {} {}, {what}", name(), describe(entry)));
+        }
+        for entry in wanted {
+            match count(found, entry) {
+                1 => {}
+                0 if found.is_empty() || wanted.len() > 1 => {
+                    reasons.push(format!("the index lacks key {} {}", name(), describe(entry)));
+                }
+                // Named as one that is elsewhere.
+                0 => {}
+                times => reasons.push(format!("the index has key {} {} {times} times", name(), describe(entry))),
             }
         }
-        match (record, right) {
-            (Some(rect), 0) if found.is_empty() => {
-                self.reasons.push(format!("the index lacks key {} at {rect:?}", name()))
-            }
-            (Some(rect), 2..) => {
-                self.reasons.push(format!("the index has key {} at {rect:?} {right} times", name()));
-            }
-            _ => {}
-        }
+        self.reasons.append(&mut reasons);
     }
 
     /// Visits the entries that the records call for.
-    fn read_records(&self, visit: &mut dyn FnMut(u64, &Rect, &[u8])) -> Result<()> {
-        let system = self.reader.snapshot.schema().system;
-        self.reader.snapshot.visit_records(&mut |key, stored| {
-            if let Some(rect) = stored_rect(stored, system)? {
-                visit(key_hash(key), &rect, key);
-            }
+    fn read_records(&self, visit: &mut impl FnMut(u64, &[u8], &[u8])) -> Result<()> {
+        let (snapshot, content) = (self.reader.snapshot, &self.reader.index.content);
+        snapshot.visit_records(&mut |key, stored| {
+            content.visit_entries(&snapshot.history, key, stored, &mut |entry| {
+                visit(key_hash(key), entry, key);
+                Ok(())
+            })?;
             Ok(ControlFlow::Continue(()))
         })
     }
@@ -159,8 +160,8 @@ impl Comparison<'_, '_> {
 
 /// Bytes that the entries of both sides take.
 pub(super) fn bytes_of(digests: &[Digest; 2]) -> u64 {
-    // Of a key at least an allocation of some 16 bytes.
-    digests.iter().map(|digest| digest.entries * (size_of::<Entry>() as u64 * 2 + 16) + digest.key_bytes).sum()
+    // Of an entry at least two allocations of some 16 bytes.
+    digests.iter().map(|digest| digest.entries * (size_of::<Entry>() as u64 * 2 + 32) + digest.bytes).sum()
 }
 
 /// Takes the entries of a key from the front.

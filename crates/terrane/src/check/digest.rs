@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use terrane_space::Rect;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Binary digits of the number of slices.
@@ -17,19 +16,19 @@ pub(super) fn key_hash(key: &[u8]) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Digest {
     pub entries: u64,
-    pub key_bytes: u64,
+    /// Of the entries and the keys of their records.
+    pub bytes: u64,
     sum: u128,
 }
 
 impl Digest {
-    fn add(&mut self, rect: &Rect, key: &[u8]) {
-        // -0.0 and 0.0 are one place.
-        let bits = [rect.x0, rect.y0, rect.x1, rect.y1].map(|value| (value + 0.0).to_bits());
+    fn add(&mut self, entry: &[u8], key: &[u8]) {
         let mut hasher = Xxh3::new();
-        bits.iter().for_each(|bits| hasher.update(&bits.to_le_bytes()));
+        hasher.update(&(entry.len() as u64).to_le_bytes());
+        hasher.update(entry);
         hasher.update(key);
         self.entries += 1;
-        self.key_bytes += key.len() as u64;
+        self.bytes += (entry.len() + key.len()) as u64;
         self.sum = self.sum.wrapping_add(hasher.digest128());
     }
 }
@@ -76,9 +75,9 @@ impl Slices {
     }
 
     /// Adds an entry, if its hash is in the range.
-    pub fn add(&mut self, hash: u64, rect: &Rect, key: &[u8]) {
+    pub fn add(&mut self, hash: u64, entry: &[u8], key: &[u8]) {
         if let Some(slice) = self.range.slice(hash) {
-            self.digests[slice].add(rect, key);
+            self.digests[slice].add(entry, key);
         }
     }
 

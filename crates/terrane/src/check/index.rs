@@ -1,11 +1,12 @@
-//! Reading a whole spatial index in bounded memory, however much is deleted.
+//! Reading a whole index in bounded memory, however much is deleted.
 //!
-//! What newer anti-matter hides is known by key, and these keys may be more than fit in
+//! An index that is keyed by bytes is read in order. In a spatial one, what newer anti-matter hides is known by key, and these keys may be more than fit in
 //! memory. So the index is read in passes: each notes and visits only keys whose hashes lie
 //! in one range, which is halved until what has to be noted fits.
 
 use std::cell::Cell;
 use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
 
 use terrane_lsm::search::{
     Hidden, HoldsSource, OwnedSource, SourceVisitor, SpatialSource, owned_spatial_sources, visit_source,
@@ -13,18 +14,23 @@ use terrane_lsm::search::{
 use terrane_space::Rect;
 
 use super::digest::{HashRange, key_hash};
-use crate::engine::SPATIAL;
-use crate::snapshot::Snapshot;
+use crate::query::holds_points;
+use crate::secondary::{Content, DatasetIndex, box_entry, split_attributes};
+use crate::snapshot::{ScanPosition, Snapshot};
 use crate::{Error, Result};
 
 const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
 
-/// Gets the hash of the key, the box and the key of an entry.
-pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &Rect, &[u8]) -> Result<()> + 'a;
+/// Gets the hash of the record's key, the entry as [`Content::visit_entries`](crate::secondary::Content::visit_entries)
+/// tells it, and the record's key.
+pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<()> + 'a;
 
-/// Reads the entries of a spatial index that a snapshot sees.
+/// Reads the entries of a secondary index that a snapshot sees.
 pub(super) struct IndexReader<'s> {
     pub snapshot: &'s Snapshot,
+    /// Place of the index.
+    pub place: usize,
+    pub index: Arc<DatasetIndex>,
     /// Bytes that may be taken for hidden keys, and as many for entries that are compared.
     pub budget: usize,
     /// Passes over the index so far.
@@ -34,17 +40,36 @@ pub(super) struct IndexReader<'s> {
 }
 
 impl<'s> IndexReader<'s> {
-    pub fn new(snapshot: &'s Snapshot) -> Self {
+    pub fn new(snapshot: &'s Snapshot, place: usize, index: Arc<DatasetIndex>) -> Self {
         let budget = snapshot.engine.shares.work / 4;
-        Self { snapshot, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
+        Self { snapshot, place, index, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
     }
 
     /// Visits the entries in a range of hashes that are wanted by their hash, in no order.
     pub fn read(&self, range: &HashRange, wanted: &dyn Fn(u64) -> bool, visit: &mut EntryVisitor<'_>) -> Result<()> {
+        match &self.index.content {
+            Content::Records => Ok(()),
+            Content::Boxes => self.read_boxes(range, wanted, visit),
+            Content::Attributes(columns) => {
+                let bounds = range.bounds();
+                self.passes.set(self.passes.get() + 1);
+                self.snapshot.visit_btree(self.place, &mut ScanPosition::default(), &mut |entry, _| {
+                    let (_, key) = split_attributes(entry, columns.len())?;
+                    let hash = key_hash(key);
+                    if bounds.contains(&hash) && wanted(hash) {
+                        visit(hash, entry, key)?;
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })
+            }
+        }
+    }
+
+    fn read_boxes(&self, range: &HashRange, wanted: &dyn Fn(u64) -> bool, visit: &mut EntryVisitor<'_>) -> Result<()> {
         let mut ranges = vec![range.bounds()];
         while let Some(range) = ranges.pop() {
             let version = self.snapshot.pinned.version_full();
-            let sources = owned_spatial_sources(&version, SPATIAL as usize);
+            let sources = owned_spatial_sources(&version, self.place);
             drop(version);
             let concerns = |hash| range.contains(&hash) && wanted(hash);
             match self.hidden(&sources, &concerns)? {
@@ -86,6 +111,7 @@ impl<'s> IndexReader<'s> {
         visit: &mut EntryVisitor<'_>,
     ) -> Result<()> {
         self.passes.set(self.passes.get() + 1);
+        let points = holds_points(self.snapshot.history.newest());
         // Each is let go of when it has been read.
         for (number, source) in sources.into_iter().enumerate() {
             let mut failed = None;
@@ -94,7 +120,7 @@ impl<'s> IndexReader<'s> {
                 if antimatter || !concerns(hash) || hidden.hides(key, number) {
                     return ControlFlow::Continue(());
                 }
-                match visit(hash, rect, key) {
+                match visit(hash, &box_entry(rect, points), key) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(error) => {
                         failed = Some(error);

@@ -7,6 +7,8 @@ use super::compare::{bytes_of, differences};
 use super::digest::{Slices, key_hash};
 use super::index::IndexReader;
 use crate::schema::KeyType;
+use crate::secondary::{SPATIAL, box_entry};
+use crate::snapshot::Snapshot;
 use crate::testing::{delete, points, put, replace_spatial};
 use crate::{Dataset, Key};
 
@@ -18,12 +20,17 @@ fn put_numbers(dataset: &Dataset, numbers: impl Iterator<Item = i64>) {
     put(dataset, numbers.map(|number| (Key::Int(number), place(number).x0, place(number).y0)));
 }
 
+fn reader_of(snapshot: &Snapshot) -> IndexReader<'_> {
+    let place = SPATIAL as usize;
+    IndexReader::new(snapshot, place, snapshot.indexes.get(place).unwrap().clone())
+}
+
 /// What the index holds, as the reader sees it.
 fn slices_of(reader: &IndexReader<'_>) -> Slices {
     let mut found = Slices::new(Slices::ALL);
     reader
-        .read(&Slices::ALL, &|_| true, &mut |hash, rect, key| {
-            found.add(hash, rect, key);
+        .read(&Slices::ALL, &|_| true, &mut |hash, entry, key| {
+            found.add(hash, entry, key);
             Ok(())
         })
         .unwrap();
@@ -43,7 +50,7 @@ fn what_is_deleted_is_noted_within_the_limit_however_much_it_is() {
     put(&dataset, (2..COUNT).step_by(100).map(|number| (Key::Int(number), 5.5, 7.5)));
     delete(&dataset, (10..COUNT).step_by(100).map(Key::Int));
     let snapshot = dataset.snapshot();
-    let reader = IndexReader::new(&snapshot);
+    let reader = reader_of(&snapshot);
     let found = slices_of(&reader);
     assert!(reader.passes.get() > 1, "the deleted keys fit at once, so nothing is tested");
     let largest = reader.hidden_bytes_max.get();
@@ -100,11 +107,11 @@ fn slices_that_do_not_fit_are_sliced_in_turn() {
     let (_store, dataset) = wrong(COUNT);
     let snapshot = dataset.snapshot();
     // The entries of one key fit, those of a slice of all keys do not.
-    let reader = IndexReader { budget: BUDGET, ..IndexReader::new(&snapshot) };
+    let reader = IndexReader { budget: BUDGET, ..reader_of(&snapshot) };
     let mut expected = Slices::new(Slices::ALL);
     for number in 0..COUNT {
         let key = Key::Int(number).to_encoded().unwrap();
-        expected.add(key_hash(&key), &place(number), &key);
+        expected.add(key_hash(&key), &box_entry(&place(number), true), &key);
     }
     let found = slices_of(&reader);
     assert!(expected.different(&found).all(|(_, digests)| bytes_of(&digests) > BUDGET as u64));

@@ -7,10 +7,11 @@ use terrane_space::Rect;
 use super::Dataset;
 use super::write::Change;
 use crate::batch::BatchRecords;
-use crate::engine::{Committed, Engine, PRIMARY};
+use crate::engine::{Committed, Engine};
 use crate::key::{Key, check_length};
 use crate::locks::{Acquire, Frame};
 use crate::schema::KeyType;
+use crate::secondary::PRIMARY;
 use crate::{Error, Result};
 
 /// What to do with a record whose key is there already.

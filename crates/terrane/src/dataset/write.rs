@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use terrane_lsm::index::encode_rect;
 use terrane_lsm::operation::{EntryHeader, EntryKind, Operation, encode_header, encode_operation};
 use terrane_lsm::search;
 use terrane_space::Rect;
 
 use super::Dataset;
-use crate::engine::{Committed, PARTITION, PRIMARY, SPATIAL};
+use crate::engine::{Committed, PARTITION};
 use crate::key::{EncodedKey, Key};
 use crate::locks::lock_hash;
 use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
-use crate::schema::GeometryColumn;
+use crate::secondary::{PRIMARY, Side, add_operations};
 use crate::words::counted;
 use crate::{Error, Result};
 
@@ -138,23 +137,15 @@ impl Dataset {
             (Some(stored), _) => self.stored_rect(stored)?,
             (None, _) => None,
         };
-        match change {
-            Change::Insert(value) | Change::Upsert(value) => {
-                encode_operation(&Operation { index: PRIMARY, delete: false, key, value }, entry)
-            }
-            Change::Delete => encode_operation(&Operation { index: PRIMARY, delete: true, key, value: &[] }, entry),
-        }
-        // An entry that stays what it is needs no anti-matter and no copy.
-        if old_rect != rect {
-            let points = matches!(self.schema().geometry, GeometryColumn::Point { .. });
-            for (rect, delete) in [(old_rect, true), (rect, false)] {
-                if let Some(rect) = rect {
-                    let mut place = Vec::with_capacity(32);
-                    encode_rect(&rect, points, &mut place);
-                    encode_operation(&Operation { index: SPATIAL, delete, key: &place, value: key }, entry);
-                }
-            }
-        }
+        let new = match change {
+            Change::Insert(value) | Change::Upsert(value) => Some(value),
+            Change::Delete => None,
+        };
+        let value = new.unwrap_or(&[]);
+        encode_operation(&Operation { index: PRIMARY, delete: new.is_none(), key, value }, entry);
+        let old = Side { stored: old.as_deref(), rect: old_rect };
+        let (indexes, history) = (self.handle.indexes.load(), self.handle.history.load());
+        add_operations(&indexes, &history, key, old, Side { stored: new, rect }, entry)?;
         Ok(true)
     }
 

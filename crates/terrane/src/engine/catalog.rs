@@ -5,36 +5,19 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use terrane_lsm::disk::PageCache;
-use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
-use terrane_lsm::partition::{NumberedIndex, Partition};
+use terrane_lsm::partition::Partition;
 use terrane_storage::Storage;
-use terrane_storage::sync::{AtomicUsize, Mutex, Ordering, RwLock};
+use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
 use super::row_numbers::RowNumbers;
-use crate::schema::{GeometryColumn, Schema, SchemaHistory};
+use crate::schema::{Schema, SchemaHistory};
+use crate::secondary::{IndexDefinition, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
 
-/// Number of the primary index in every dataset, and its place among the indexes.
-pub(crate) const PRIMARY: u32 = 0;
-/// Number of the spatial index that every dataset has, and its place.
-pub(crate) const SPATIAL: u32 = 1;
 /// Number of the only partition.
 pub(crate) const PARTITION: u32 = 0;
-
-/// An index of a dataset, as the catalog describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct IndexDefinition {
-    /// Number within the dataset.
-    pub id: u32,
-    /// Name.
-    pub name: String,
-    /// `btree`, `rtree`, …
-    pub kind: String,
-    /// What it indexes.
-    pub columns: Vec<String>,
-}
 
 /// What the manifest keeps of a dataset for the database.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,6 +26,9 @@ pub(crate) struct Catalog {
     pub history: SchemaHistory,
     /// The indexes, in the order of the partition's components.
     pub indexes: Vec<IndexDefinition>,
+    /// Every index had a lower number, also those that are gone.
+    #[serde(default)]
+    pub next_index: u32,
 }
 
 impl Catalog {
@@ -56,27 +42,11 @@ impl Catalog {
             columns: vec![schema.key.name.clone()],
         };
         let spatial = IndexDefinition { id: SPATIAL, name: "geometry".into(), kind: "rtree".into(), columns };
-        Ok(Self { history: SchemaHistory::new(schema)?, indexes: vec![primary, spatial] })
+        Ok(Self { history: SchemaHistory::new(schema)?, indexes: vec![primary, spatial], next_index: SPATIAL + 1 })
     }
 
-    /// The index objects that the definitions describe.
-    fn indexes(&self) -> Result<Vec<NumberedIndex>> {
-        let schema = self.history.newest();
-        let points = matches!(schema.geometry, GeometryColumn::Point { .. });
-        let make = |definition: &IndexDefinition| {
-            let index: Arc<dyn Index> = match definition.kind.as_str() {
-                "btree" => Arc::new(BTreeIndex),
-                "rtree" => Arc::new(RTreeIndex { system: schema.system, points }),
-                kind => {
-                    return Err(Error::Unsupported {
-                        what: format!("an index of kind {kind:?}"),
-                        instead: "a newer version made it; open the store with that",
-                    });
-                }
-            };
-            Ok(NumberedIndex { id: definition.id, index })
-        };
-        self.indexes.iter().map(make).collect()
+    fn to_json(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))
     }
 }
 
@@ -87,7 +57,11 @@ pub(crate) struct DatasetHandle {
     pub name: String,
     pub partition: Partition,
     pub history: ArcSwap<SchemaHistory>,
-    pub definitions: Vec<IndexDefinition>,
+    pub indexes: ArcSwap<Indexes>,
+    /// Every index had a lower number. Changes with `catalog_changes` held.
+    pub next_index: AtomicU32,
+    /// Held while an index is built.
+    pub building: Mutex<()>,
     /// Writers hold it shared; an import installs its records holding it alone.
     pub gate: RwLock<()>,
     /// Bytes of its memory components that the engine counts. Changes under `memory_noting`.
@@ -117,21 +91,26 @@ impl DatasetHandle {
                 instead: "a newer version made it; open the store with that",
             });
         };
+        let schema = catalog.history.newest();
+        let after_last = catalog.indexes.iter().map(|definition| definition.id + 1).max().unwrap_or(0);
+        let indexes = Indexes::open(catalog.indexes, schema)?;
+        let numbered = indexes.iter().map(|(_, index)| index.numbered(schema)).collect();
         let mut damage = Vec::new();
-        let partition =
-            Partition::open(storage, cache, state.id, partition, catalog.indexes()?, &mut |place, error| {
-                if !lenient {
-                    return Err(error);
-                }
-                damage.push((place, error.into()));
-                Ok(())
-            })?;
+        let partition = Partition::open(storage, cache, state.id, partition, numbered, &mut |place, error| {
+            if !lenient {
+                return Err(error);
+            }
+            damage.push((place, error.into()));
+            Ok(())
+        })?;
         Ok(Self {
             id: state.id,
             name: state.name.clone(),
             partition,
             history: ArcSwap::from_pointee(catalog.history),
-            definitions: catalog.indexes,
+            indexes: ArcSwap::from_pointee(indexes),
+            next_index: AtomicU32::new(catalog.next_index.max(after_last)),
+            building: Mutex::new(()),
             gate: RwLock::new(()),
             memory_noted: AtomicUsize::new(0),
             memory_noting: Mutex::new(()),
@@ -145,15 +124,15 @@ impl DatasetHandle {
         let damage = self.damage.iter().find(|(damaged, _)| *damaged == place);
         Error::DamagedIndex {
             dataset: self.name.clone(),
-            index: self.definitions[place].name.clone(),
+            index: self.indexes.load().name(place).to_owned(),
             reason: damage.map_or_else(|| "a component is missing".into(), |(_, error)| error.finding()),
         }
     }
 
-    /// What the manifest says of the dataset when it has a history.
-    pub fn catalog(&self, history: &SchemaHistory) -> Result<serde_json::Value> {
-        let catalog = Catalog { history: history.clone(), indexes: self.definitions.clone() };
-        serde_json::to_value(&catalog).map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))
+    /// What the manifest says of the dataset when it has a history and indexes.
+    pub fn catalog(&self, history: &SchemaHistory, indexes: &Indexes) -> Result<serde_json::Value> {
+        let next_index = self.next_index.load(Ordering::Relaxed);
+        Catalog { history: history.clone(), indexes: indexes.definitions(), next_index }.to_json()
     }
 
     /// The newest schema.
@@ -165,14 +144,13 @@ impl DatasetHandle {
 impl Engine {
     /// Describes a dataset that does not exist yet.
     pub fn new_dataset(&self, name: &str, schema: Schema) -> Result<DatasetState> {
-        check_name(name)?;
+        check_name("a dataset", name)?;
         if self.datasets.load().contains_key(name) {
             return Err(Error::usage(format!("dataset {name:?} exists already")));
         }
         let catalog = Catalog::new(schema)?;
         let indexes = catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
-        let catalog = serde_json::to_value(&catalog)
-            .map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))?;
+        let catalog = catalog.to_json()?;
         let partition = PartitionState { id: PARTITION, flushed_sequence: 0, loads: 0, indexes };
         let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
         Ok(DatasetState { id, name: name.into(), catalog, partitions: vec![partition] })
@@ -209,7 +187,7 @@ impl Engine {
         self.check_writable()?;
         let _changes = self.catalog_changes.lock();
         let history = change(&dataset.history.load())?;
-        let catalog = dataset.catalog(&history)?;
+        let catalog = dataset.catalog(&history, &dataset.indexes.load())?;
         self.step(|manifest| {
             manifest.dataset_mut(dataset.id)?.catalog = catalog;
             Ok(())
@@ -220,7 +198,7 @@ impl Engine {
 }
 
 /// Names are shown in messages and written on command lines: no control characters, no slash.
-fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     let fits = !name.is_empty()
         && name.len() <= 255
         && !name.chars().any(|c| c.is_control() || c == '/')
@@ -229,7 +207,7 @@ fn check_name(name: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Error::usage(format!(
-            "{name:?} is no name for a dataset: 1 to 255 bytes without control characters and slashes, not starting with a hyphen"
+            "{name:?} is no name for {what}: 1 to 255 bytes without control characters and slashes, not starting with a hyphen"
         )))
     }
 }

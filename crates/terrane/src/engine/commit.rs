@@ -131,6 +131,11 @@ impl Engine {
         Ok(dataset.partition.seal(latch.next_sequence - 1)?)
     }
 
+    /// The last number that was given out.
+    pub fn last_sequence(&self) -> u64 {
+        self.latch.lock().next_sequence - 1
+    }
+
     /// Runs `work` with a sequence number of its own, which no log entry has. All commits before it
     /// are durable and visible then, and so nothing can fail after `work`: when it has succeeded,
     /// its number is visible. Later commits go on, and become visible after it.

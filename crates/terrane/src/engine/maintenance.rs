@@ -13,6 +13,7 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, 
 
 use super::commit::Abandoned;
 use super::{DatasetHandle, Engine};
+use crate::secondary::has_unbuilt;
 use crate::{Error, Result};
 
 mod admission;
@@ -57,6 +58,8 @@ struct State {
     merge_failed: Option<Error>,
     /// Why the log could not give up what a flush freed, until that is told in the same way.
     reclaiming_failed: Option<Error>,
+    /// Why an index could not be completed that an earlier session began, likewise.
+    building_failed: Option<Error>,
     /// Counts the rounds of flushing, so that waiters see whether one passed since.
     rounds: u64,
 }
@@ -67,6 +70,8 @@ pub(crate) struct Maintenance {
     state: Mutex<State>,
     changed: Condvar,
     cancellation: Cancellation,
+    /// Of indexes that are being built, which are cancelled whenever the store is closed.
+    builds: Cancellation,
     /// End of the log when it was last looked at who keeps how much of it.
     log_looked_at: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -97,6 +102,11 @@ impl Maintenance {
             stalls: load(&self.stalls),
             slowed: load(&self.slowed),
         }
+    }
+
+    /// By which building an index is asked to stop.
+    pub fn builds(&self) -> &Cancellation {
+        &self.builds
     }
 
     fn count_flush(&self, outcome: &FlushOutcome) {
@@ -150,10 +160,11 @@ impl Engine {
     }
 
     /// Returns why a merge failed, if none of its kind has succeeded since, or else why the log could
-    /// not give up what a flush freed. Tells of each once.
+    /// not give up what a flush freed, or why an index was not completed. Tells of each once.
     pub fn tell_failed_aftermath(&self) -> Result<()> {
         let mut state = self.maintenance.state.lock();
         let failed = state.merge_failed.take().or_else(|| state.reclaiming_failed.take());
+        let failed = failed.or_else(|| state.building_failed.take());
         failed.map_or(Ok(()), Err)
     }
 
@@ -172,7 +183,11 @@ impl Engine {
         if !self.writable || !self.options.background {
             return Ok(());
         }
-        for (name, work) in [("terrane-flush", flush_loop as fn(&Weak<Engine>)), ("terrane-merge", merge_loop)] {
+        let mut threads = vec![("terrane-flush", flush_loop as fn(&Weak<Engine>)), ("terrane-merge", merge_loop)];
+        if !self.options.lenient && self.datasets.load().values().any(|dataset| has_unbuilt(dataset)) {
+            threads.push(("terrane-index", build_unbuilt));
+        }
+        for (name, work) in threads {
             let engine = Arc::downgrade(self);
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&engine));
             match thread {
@@ -191,6 +206,7 @@ impl Engine {
     /// that was not enough, and there are several times as many as the policy wants, long ones
     /// are waited for.
     pub fn stop_maintenance(&self) {
+        self.maintenance.builds.cancel();
         let is_behind = self.is_behind(TIMES_WAITED_FOR);
         let mut state = self.maintenance.state.lock();
         if !is_behind && !state.catching_up {
@@ -497,6 +513,28 @@ fn merge_loop(engine: &Weak<Engine>) {
             state.merge_wanted = false;
         }
         engine.merge_and_note();
+    }
+}
+
+/// Completes the indexes that earlier sessions began. Those that this one begins are built by who asked for them.
+fn build_unbuilt(engine: &Weak<Engine>) {
+    let Some(engine) = engine.upgrade() else { return };
+    let datasets: Vec<_> = engine.datasets.load().values().cloned().collect();
+    for dataset in datasets.into_iter().filter(|dataset| has_unbuilt(dataset)) {
+        let build = || {
+            let _building = dataset.building.lock();
+            engine.restart_indexes(&dataset)
+        };
+        let built = catch_unwind(AssertUnwindSafe(build))
+            .unwrap_or_else(|panic| Err(Error::Failed(format!("building panicked{}", reason_of(&*panic)))));
+        match built {
+            Ok(()) => {}
+            Err(Error::Cancelled) => return,
+            Err(cause) => {
+                let error = Error::Unbuilt { dataset: dataset.name.clone(), cause: Box::new(cause) };
+                engine.maintenance.state.lock().building_failed = Some(error);
+            }
+        }
     }
 }
 

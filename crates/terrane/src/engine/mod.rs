@@ -1,6 +1,6 @@
 //! The engine under a store: one log, one order of commits, the datasets, the background work.
 //!
-//! Order in which locks are taken, outermost first: catalog changes · import gate of a dataset ·
+//! Order in which locks are taken, outermost first: the building of a dataset's indexes · catalog changes · import gate of a dataset ·
 //! key locks · the turn to wait for memory · the flush and merge locks of a partition · manifest · commit latch · the rest
 //! inside `terrane-lsm`. (A flush asks for the low-water mark inside its manifest step, so
 //! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
@@ -28,7 +28,7 @@ use terrane_lsm::partition::Workshop;
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
-pub(crate) use catalog::{DatasetHandle, PARTITION, PRIMARY, SPATIAL};
+pub(crate) use catalog::{DatasetHandle, PARTITION, check_name};
 pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
 pub(crate) use maintenance::{Admitted, Maintenance};

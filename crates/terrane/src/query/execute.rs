@@ -19,8 +19,8 @@ use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
 use super::{Query, check_origin, holds_points, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
-use crate::engine::PRIMARY;
 use crate::record::RecordView;
+use crate::secondary::PRIMARY;
 use crate::snapshot::{ScanPosition, Snapshot};
 use crate::{Error, Result};
 

@@ -15,8 +15,8 @@ use terrane_space::Rect;
 
 use super::explain::Explanation;
 use crate::Result;
-use crate::engine::SPATIAL;
 use crate::key::KeyType;
+use crate::secondary::SPATIAL;
 use crate::snapshot::Snapshot;
 
 /// A search with several windows.

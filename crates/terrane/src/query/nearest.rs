@@ -20,10 +20,10 @@ use super::keys::Keys;
 use super::metric::{PlanarMetric, SphereMetric};
 use super::nearest_scan;
 use super::{Nearest, check_place};
-use crate::engine::SPATIAL;
 use crate::key::EncodedKey;
 use crate::record::{GeometryRef, RecordView};
 use crate::schema::GeometryColumn;
+use crate::secondary::SPATIAL;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 

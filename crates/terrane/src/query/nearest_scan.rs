@@ -7,8 +7,8 @@ use super::explain::Explanation;
 use super::filter::Filters;
 use super::keys::Keys;
 use super::nearest::{Exact, Found};
-use crate::engine::PRIMARY;
 use crate::record::RecordView;
+use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 

@@ -11,8 +11,8 @@ use terrane_space::{CoordinateSystem, Point, Rect};
 
 use super::metric::PlanarMetric;
 use super::{Query, antimatter_fits};
-use crate::engine::SPATIAL;
 use crate::schema::KeyType;
+use crate::secondary::SPATIAL;
 use crate::snapshot::RECORDS_STEP;
 use crate::testing::{delete, points, points_within, put, replace_primary, replace_spatial};
 use crate::{Dataset, Error, Key, KeyRef};

@@ -102,6 +102,12 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
         if !columns.contains(&found.map(|held| held.columns)) {
             return Some(format!("{name} has columns {:?} instead of {columns:?}", found.map(|held| held.columns)));
         }
+        let indexes =
+            (acknowledged..=last).map(|number| plan.states[number].get(name).map(|held| held.indexes.clone()));
+        let indexes: Vec<_> = indexes.collect();
+        if !indexes.contains(&found.map(|held| held.indexes.clone())) {
+            return Some(format!("{name} has indexes {:?} instead of {indexes:?}", found.map(|held| &held.indexes)));
+        }
         let records = |held: Option<&Held>| held.map(|held| held.records.clone());
         if !allowed.clone().any(|number| records(plan.states[number].get(name)) == records(found)) {
             let wanted = plan.states[acknowledged].get(name);
@@ -128,8 +134,11 @@ pub fn recover(
     };
     let found = state_of(&store);
     check_state(image, plan, durability, acknowledged, &found);
-    let report = store.check(false).unwrap();
-    check("check", report.findings.is_empty(), &|| report.to_string());
+    let check_all = |store: &Store| {
+        let report = store.check(false).unwrap();
+        check("check", report.findings.is_empty(), &|| report.to_string());
+    };
+    check_all(&store);
     let named: u64 = store
         .info()
         .unwrap()
@@ -148,6 +157,12 @@ pub fn recover(
         dataset.insert(&record).unwrap();
         assert!(matches!(dataset.insert(&record), Err(Error::DuplicateKey { .. })));
         dataset.flush().unwrap();
+        // What the crash interrupted can be completed.
+        dataset.build_indexes().unwrap();
+        let info = store.info().unwrap();
+        let unbuilt = info.datasets.iter().flat_map(|dataset| &dataset.indexes).any(|index| index.is_building);
+        check("indexes are built", !unbuilt, &|| info.to_string());
+        check_all(&store);
         drop(dataset);
         store.close().unwrap();
         let store = Store::open_on(storage, options(durability)).unwrap();

@@ -1,7 +1,7 @@
 //! A planned run of a store and its model: the same operations on any storage, and what
 //! the store should hold after each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::batch::BatchBuilder;
 use terrane::schema::{Column, ColumnType, KeyType, Schema, SchemaHistory};
-use terrane::{CoordinateSystem, Durability, Key, LogOptions, Options, Query, Record, Result, Store, Value};
+use terrane::{CoordinateSystem, Durability, IndexKind, Key, LogOptions, Options, Query, Record, Result, Store, Value};
 use terrane_storage::Storage;
 
 use super::{keys_of, record, schema, small_options};
@@ -40,6 +40,9 @@ pub enum Step {
     /// All or nothing; creates the dataset if need be.
     Import(String, Vec<Record>),
     AddColumn(String),
+    /// Of the main dataset, on these attributes.
+    CreateIndex(String, Vec<&'static str>),
+    DropIndex(String),
     Reopen,
 }
 
@@ -48,6 +51,8 @@ pub enum Step {
 pub struct Held {
     /// Number of attributes.
     pub columns: usize,
+    /// Indexes that it was given, built or not.
+    pub indexes: BTreeSet<String>,
     /// Records by key, without the nulls at the end of their attributes.
     pub records: BTreeMap<i64, Record>,
 }
@@ -134,6 +139,12 @@ impl Plan {
             let step = match place % 40 {
                 17 => Step::Flush,
                 22 if place > 40 => Step::AddColumn(format!("added{place}")),
+                // Two live with the two that are always there, from the second round on one goes and one comes.
+                8 if place < 40 => Step::CreateIndex("by-size".into(), vec!["size"]),
+                8 => Step::DropIndex(if place % 80 > 40 { "by-size" } else { "by-both" }.into()),
+                12 if place < 40 => Step::CreateIndex("by-both".into(), vec!["name", "size"]),
+                12 if place % 80 > 40 => Step::CreateIndex("by-size".into(), vec!["size"]),
+                12 => Step::CreateIndex("by-both".into(), vec!["size", "name"]),
                 29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 0..12, true)),
                 33 if place > 80 => Step::Compact,
                 36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, 0..12, false)),
@@ -181,12 +192,19 @@ impl Plan {
             let put = record(&mut rng, Key::Int(round), true);
             plan.push(Step::Batch(vec![(Key::Int(0), None), (Key::Int(round + 10), Some(put))]));
             match round {
+                0 => plan.push(Step::CreateIndex("by-size".into(), vec!["size"])),
                 1 => plan.push(Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 3..4, true))),
-                2 => plan.push(Step::AddColumn("added".into())),
+                2 => {
+                    plan.push(Step::AddColumn("added".into()));
+                    plan.push(Step::CreateIndex("by-name".into(), vec!["name"]));
+                }
                 3 => plan.push(Step::Import(format!("{LOADED}{round}"), imports(&mut rng, &mut imported, 3..4, false))),
                 _ => {}
             }
             plan.push(if round == 4 { Step::Compact } else { Step::Flush });
+            if round == 3 {
+                plan.push(Step::DropIndex("by-size".into()));
+            }
         }
         plan
     }
@@ -223,6 +241,8 @@ impl Plan {
                 }
             }
             Step::AddColumn(_) => state.get_mut(MAIN).unwrap().columns += 1,
+            Step::CreateIndex(name, _) => assert!(state.get_mut(MAIN).unwrap().indexes.insert(name.clone())),
+            Step::DropIndex(name) => assert!(state.get_mut(MAIN).unwrap().indexes.remove(name)),
             Step::Flush | Step::Compact | Step::Reopen => {}
         }
         self.steps.push(step);
@@ -311,6 +331,8 @@ impl Runner {
             Step::Flush => dataset.flush(),
             Step::Compact => dataset.compact(),
             Step::AddColumn(name) => dataset.add_column(Column::new(name.as_str(), ColumnType::Float64)),
+            Step::CreateIndex(name, columns) => dataset.create_index(name, IndexKind::BTree, columns),
+            Step::DropIndex(name) => dataset.drop_index(name),
             Step::Import(..) | Step::Side(_) | Step::Reopen => unreachable!("handled above"),
         }
     }
@@ -327,7 +349,12 @@ pub fn state_of(store: &Store) -> State {
             let record = snapshot.get(&key).unwrap().expect("a scan found the key");
             (number(&key), trimmed(record))
         });
-        state.insert(name, Held { columns, records: records.collect() });
+        let records = records.collect();
+        let info = store.info().unwrap();
+        let indexes = info.datasets.iter().filter(|dataset| dataset.name == name).flat_map(|dataset| &dataset.indexes);
+        // The first two are in every dataset.
+        let indexes = indexes.skip(2).map(|index| index.name.clone()).collect();
+        state.insert(name, Held { columns, indexes, records });
     }
     state
 }

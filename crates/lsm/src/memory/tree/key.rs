@@ -5,7 +5,7 @@ use crate::{Error, Result};
 use std::ptr::NonNull;
 
 /// Longest key in bytes.
-pub const KEY_LENGTH_MAX: usize = 1024;
+pub const KEY_LENGTH_MAX: usize = 2048;
 const INLINE: usize = 8;
 
 /// The place of an entry in a tree: by head, then key bytes, then tie.

@@ -19,15 +19,16 @@ use terrane_lsm::manifest::{DatasetState, Manifest};
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 
-use self::runs::{RowRanges, RunBuffer, row_of_sequence, visit_runs};
+use self::runs::{RowRanges, row_of_sequence, visit_runs};
 use super::widen::not_exact;
 use super::{Dataset, RefusedRow};
 use crate::batch::BatchRecords;
-use crate::engine::{DatasetHandle, Engine, PRIMARY};
+use crate::engine::{DatasetHandle, Engine};
 use crate::key::{Key, check_length};
-use crate::load::load_spatial;
-use crate::runs::{UnnamedFiles, reduce};
+use crate::load::load_index;
+use crate::runs::{RunBuffer, UnnamedFiles, reduce};
 use crate::schema::{Schema, SchemaHistory};
+use crate::secondary::{Indexes, PRIMARY};
 use crate::snapshot::RECORDS_STEP;
 use crate::{Error, Result};
 
@@ -207,7 +208,7 @@ impl Importer {
     }
 
     fn spill(&mut self) -> Result<()> {
-        if let Some(run) = self.buffer.spill(&self.engine.workshop)? {
+        if let Some(run) = runs::spill(&mut self.buffer, &self.engine.workshop)? {
             self.files.add(&run);
             self.spilled.push(run);
         }
@@ -255,17 +256,37 @@ impl Importer {
         let primary = self.merge_runs(on_refused)?;
         let engine = self.engine.clone();
         let component = Arc::new(BTreeComponent::open(engine.workshop.file(&primary)?)?);
-        let spatial =
-            load_spatial(&engine.workshop, &self.schema, component.clone(), engine.shares.work, Statistics::LOADED)?;
-        self.files.add(&spatial);
+        let mut loaded = Loaded { metas: vec![(PRIMARY as usize, primary.clone())] };
+        self.load_indexes(&component, &mut loaded)?;
         let report = ImportReport {
             records: primary.statistics.entries,
             refused: self.refused,
-            bytes: primary.file_len + spatial.file_len,
+            bytes: loaded.metas.iter().map(|(_, meta)| meta.file_len).sum(),
         };
         before_commit(&report)?;
-        self.install(&[primary, spatial], &component)?;
+        self.install(loaded, &component)?;
         Ok(report)
+    }
+
+    /// Loads the components of the secondary indexes that there are now and that have none yet.
+    fn load_indexes(&mut self, primary: &Arc<BTreeComponent>, loaded: &mut Loaded) -> Result<()> {
+        let engine = self.engine.clone();
+        for (place, index) in self.handle.indexes.load().secondaries() {
+            if loaded.has(place) {
+                continue;
+            }
+            let meta = load_index(
+                &engine.workshop,
+                index,
+                &self.history,
+                primary.clone(),
+                engine.shares.work,
+                Statistics::LOADED,
+            )?;
+            self.files.add(&meta);
+            loaded.metas.push((place, meta));
+        }
+        Ok(())
     }
 
     /// One primary component of all rows that are taken.
@@ -344,7 +365,7 @@ impl Importer {
         Ok(false)
     }
 
-    fn install(&mut self, metas: &[ComponentMeta], primary: &Arc<BTreeComponent>) -> Result<()> {
+    fn install(&mut self, mut loaded: Loaded, primary: &Arc<BTreeComponent>) -> Result<()> {
         let engine = self.engine.clone();
         let handle = self.handle.clone();
         let _changes = engine.catalog_changes.lock();
@@ -360,7 +381,11 @@ impl Importer {
         if let Some((_, largest)) = primary.key_range() {
             handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
         }
-        let catalog = widened.as_ref().map(|history| handle.catalog(history)).transpose()?;
+        // Indexes that came meanwhile, while writers wait; and what was loaded of those that went stays behind.
+        self.load_indexes(primary, &mut loaded)?;
+        let indexes = handle.indexes.load_full();
+        let metas = loaded.by_place(&indexes);
+        let catalog = widened.as_ref().map(|history| handle.catalog(history, &indexes)).transpose()?;
         let created = self.created.take();
         let files = &mut self.files;
         engine.with_sequence(|sequence| {
@@ -380,12 +405,11 @@ impl Importer {
                     handle.history.store(history);
                 }
             };
-            let loaded: Vec<_> = metas.iter().cloned().map(Some).collect();
-            let installed = handle.partition.install_loaded(&engine.workshop, &loaded, sequence, change, show_schema);
+            let installed = handle.partition.install_loaded(&engine.workshop, &metas, sequence, change, show_schema);
             // The files are the store's from the step on. Where it stayed open whether the step
             // reached the disk, they may be.
             if installed.is_ok() || engine.workshop.manifest.has_failed() {
-                files.give_away(metas);
+                files.give_away(metas.iter().flatten());
             }
             installed?;
             if !engine.datasets.load().contains_key(&handle.name) {
@@ -431,6 +455,27 @@ impl Importer {
             }
         }
         Ok(())
+    }
+}
+
+/// The components that an import has loaded, with the places of their indexes.
+struct Loaded {
+    metas: Vec<(usize, ComponentMeta)>,
+}
+
+impl Loaded {
+    fn has(&self, place: usize) -> bool {
+        self.metas.iter().any(|(loaded, _)| *loaded == place)
+    }
+
+    /// The component of each place; none where there is no index any more.
+    fn by_place(&self, indexes: &Indexes) -> Vec<Option<ComponentMeta>> {
+        let mut places = Vec::new();
+        for (place, meta) in &self.metas {
+            places.resize(places.len().max(place + 1), None);
+            places[*place] = indexes.get(*place).map(|_| meta.clone());
+        }
+        places
     }
 }
 

@@ -7,73 +7,16 @@ use terrane_lsm::disk::{ComponentMeta, Statistics};
 use terrane_lsm::partition::Workshop;
 
 use crate::Result;
+use crate::runs::RunBuffer;
 
-/// Records on their way to a sorted run.
-#[derive(Debug, Default)]
-pub(super) struct RunBuffer {
-    bytes: Vec<u8>,
-    entries: Vec<BufferedRecord>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct BufferedRecord {
-    /// The first eight bytes of the key, as a number that sorts like them.
-    prefix: u64,
-    start: usize,
-    key_len: u32,
-    value_len: u32,
-    row: u64,
-}
-
-impl RunBuffer {
-    pub fn memory_used(&self) -> usize {
-        self.bytes.len() + self.entries.len() * size_of::<BufferedRecord>()
+/// Writes the records of a buffer to a run, if there are any, and forgets them.
+pub(super) fn spill(buffer: &mut RunBuffer, workshop: &Workshop) -> Result<Option<ComponentMeta>> {
+    if buffer.is_empty() {
+        return Ok(None);
     }
-
-    pub fn push(&mut self, key: &[u8], value: &[u8], row: u64) {
-        let mut prefix = [0; 8];
-        let length = key.len().min(8);
-        prefix[..length].copy_from_slice(&key[..length]);
-        let record = BufferedRecord {
-            prefix: u64::from_be_bytes(prefix),
-            start: self.bytes.len(),
-            key_len: key.len() as u32,
-            value_len: value.len() as u32,
-            row,
-        };
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.entries.push(record);
-    }
-
-    fn key(&self, record: &BufferedRecord) -> &[u8] {
-        &self.bytes[record.start..record.start + record.key_len as usize]
-    }
-
-    fn value(&self, record: &BufferedRecord) -> &[u8] {
-        let start = record.start + record.key_len as usize;
-        &self.bytes[start..start + record.value_len as usize]
-    }
-
-    /// Writes the records to a run, if there are any, and forgets them.
-    pub fn spill(&mut self, workshop: &Workshop) -> Result<Option<ComponentMeta>> {
-        if self.entries.is_empty() {
-            return Ok(None);
-        }
-        let mut entries = std::mem::take(&mut self.entries);
-        entries.sort_unstable_by(|a, b| {
-            a.prefix.cmp(&b.prefix).then_with(|| self.key(a).cmp(self.key(b))).then(a.row.cmp(&b.row))
-        });
-        let mut builder = BTreeBuilder::new(workshop.writer()?, true);
-        for record in &entries {
-            builder.push(self.key(record), false, sequence_of_row(record.row), self.value(record))?;
-        }
-        let run = builder.finish(Statistics::LOADED)?;
-        entries.clear();
-        self.entries = entries;
-        self.bytes.clear();
-        Ok(Some(run))
-    }
+    let mut builder = BTreeBuilder::new(workshop.writer()?, true);
+    buffer.drain_sorted(|key, value, row| Ok(builder.push(key, false, sequence_of_row(row), value)?))?;
+    Ok(Some(builder.finish(Statistics::LOADED)?))
 }
 
 /// In runs, rows take the place of sequence numbers: of equal keys the first row comes first.

@@ -1,0 +1,142 @@
+//! Entries are ordered as their values are, and can be taken apart again.
+
+use std::cmp::Ordering;
+
+use proptest::prelude::*;
+
+use super::{BYTES_MAX, describe, encode, split};
+use crate::Value;
+
+fn encoded(values: &[Value], key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    values.iter().for_each(|value| encode(value.as_ref(), values.len(), &mut out));
+    out.extend_from_slice(key);
+    out
+}
+
+/// Compares two numbers without rounding.
+fn compare_numbers(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Int(one), Value::Int(other)) => one.cmp(other),
+        (Value::Float(one), Value::Float(other)) => match (one.is_nan(), other.is_nan()) {
+            (false, false) => one.partial_cmp(other).unwrap(),
+            (one, other) => one.cmp(&other),
+        },
+        (Value::Int(one), Value::Float(other)) => {
+            if other.is_nan() || *other >= 9_223_372_036_854_775_808.0 {
+                Ordering::Less
+            } else if *other < -9_223_372_036_854_775_808.0 {
+                Ordering::Greater
+            } else {
+                // What is behind the point decides only between equal integers.
+                let whole = other.trunc() as i64;
+                one.cmp(&whole).then_with(|| 0.0.partial_cmp(&other.fract()).unwrap())
+            }
+        }
+        _ => compare_numbers(other, one).reverse(),
+    }
+}
+
+fn compare(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Null, Value::Null) => Ordering::Equal,
+        (Value::Null, _) => Ordering::Less,
+        (_, Value::Null) => Ordering::Greater,
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::Utf8(one), Value::Utf8(other)) => one.as_bytes().cmp(other.as_bytes()),
+        (Value::Binary(one), Value::Binary(other)) => one.cmp(other),
+        (Value::Date(one), Value::Date(other)) => one.cmp(other),
+        (Value::Timestamp(one), Value::Timestamp(other)) => one.cmp(other),
+        _ => compare_numbers(one, other),
+    }
+}
+
+fn any_number() -> impl Strategy<Value = Value> {
+    let near = prop::sample::select(vec![0.0, -0.0, 1.0, 9_007_199_254_740_992.0, 9_223_372_036_854_775_808.0, -1e300]);
+    prop_oneof![
+        any::<i64>().prop_map(Value::Int),
+        (-3_i64..4).prop_map(Value::Int),
+        (-3_i64..4).prop_map(|near| Value::Int(i64::MAX - 3 - near)),
+        (-3_i64..4).prop_map(|near| Value::Int(9_007_199_254_740_992 + near)),
+        any::<f64>().prop_map(Value::Float),
+        near.prop_map(Value::Float),
+        prop::sample::select(vec![f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY]).prop_map(Value::Float),
+    ]
+}
+
+/// Two values of one column.
+fn any_two() -> impl Strategy<Value = (Value, Value)> {
+    fn two(values: impl Strategy<Value = Value> + Clone + 'static) -> BoxedStrategy<(Value, Value)> {
+        let values = prop_oneof![1 => Just(Value::Null), 9 => values].boxed();
+        (values.clone(), values).boxed()
+    }
+    let bytes = || prop::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(255), any::<u8>()], 0..6);
+    prop_oneof![
+        two(any::<bool>().prop_map(Value::Bool).boxed()),
+        two(any_number().boxed()),
+        two(any::<i32>().prop_map(Value::Date).boxed()),
+        two(any::<i64>().prop_map(Value::Timestamp).boxed()),
+        two(bytes().prop_map(Value::Binary).boxed()),
+        two("[a\u{0}\u{1}é]{0,5}".prop_map(Value::Utf8).boxed()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn entries_are_ordered_as_their_values(pairs in prop::collection::vec(any_two(), 1..4), keys in any::<[[u8; 2]; 2]>()) {
+        let (ones, others): (Vec<Value>, Vec<Value>) = pairs.iter().cloned().unzip();
+        let by_values = ones.iter().zip(&others).map(|(one, other)| compare(one, other));
+        let wanted = by_values.fold(Ordering::Equal, Ordering::then).then(keys[0].cmp(&keys[1]));
+        let (one, other) = (encoded(&ones, &keys[0]), encoded(&others, &keys[1]));
+        prop_assert_eq!(one.cmp(&other), wanted);
+        for (entry, key) in [(&one, &keys[0]), (&other, &keys[1])] {
+            prop_assert_eq!(split(entry, ones.len()).unwrap().1, key);
+            // Of values alone, the key is what is left: nothing.
+            let values = &entry[..entry.len() - 2];
+            prop_assert!(split(values, ones.len()).unwrap().1.is_empty());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_taken_apart_or_refused(entry in prop::collection::vec(0_u8..7, 0..40), columns in 1_usize..5) {
+        if let Ok((values, key)) = split(&entry, columns) {
+            prop_assert_eq!(values.len() + key.len(), entry.len());
+        }
+        describe(&entry, columns);
+    }
+}
+
+#[test]
+fn long_values_are_cut_and_stay_in_order() {
+    let text = |length: usize, last: &str| Value::Utf8(format!("{}{last}", "x".repeat(length)));
+    for columns in [1, 2, 8] {
+        let values = |value: Value| std::iter::repeat_n(value, columns).collect::<Vec<_>>();
+        let room = BYTES_MAX / columns - 3;
+        let complete = encoded(&values(text(room, "")), b"k");
+        let cut = encoded(&values(text(room, "a")), b"k");
+        let cut_too = encoded(&values(text(room, "b")), b"k");
+        assert_eq!(cut, cut_too, "{columns} columns");
+        assert!(complete < cut && cut < encoded(&values(text(room - 1, "y")), b"k"), "{columns} columns");
+        assert!(cut.len() <= BYTES_MAX + 1, "{} bytes of {columns} columns", cut.len());
+        assert_eq!(split(&cut, columns).unwrap().1, b"k");
+        let zeros = encoded(&values(Value::Binary(vec![0; BYTES_MAX])), b"k");
+        assert!(zeros.len() <= BYTES_MAX + 1 && split(&zeros, columns).unwrap().1 == b"k");
+    }
+}
+
+#[test]
+fn entries_are_described_by_their_values() {
+    let values = [
+        Value::Null,
+        Value::Bool(true),
+        Value::Int(i64::MAX),
+        Value::Float(-1.5),
+        Value::Date(1),
+        Value::Timestamp(0),
+        Value::Utf8("a\"b".into()),
+        Value::Utf8("x".repeat(2000)),
+    ];
+    let text = describe(&encoded(&values, b"key"), values.len());
+    let start = "(null, true, 9223372036854775807, -1.5, 1970-01-02, 1970-01-01T00:00:00, \"a\\\"b\", \"xxx";
+    assert!(text.starts_with(start) && text.ends_with("x\"…)"), "{text}");
+}

@@ -1,0 +1,217 @@
+//! Creating and dropping indexes while the dataset is in use.
+//!
+//! A new index takes all changes from a cut on; what was there at the cut is loaded from a snapshot beside the writers, and
+//! queries use the index when it has that too. Writers wait while the cut is made, not for the load. What a crash
+//! interrupts is begun anew by the next session, from a cut of its own.
+//!
+//! B1 Who builds, completes or repairs indexes of a dataset holds `building`. It is taken before all other locks.
+//! B2 An index is in `indexes`, from which writers make their operations, exactly while the generation that takes writes
+//!    has a memory component of it: both change with the gate held alone.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use terrane_lsm::manifest::Manifest;
+use terrane_lsm::partition::Presence;
+use terrane_storage::sync::Ordering;
+
+use super::{DatasetIndex, IndexDefinition, IndexKind, PRIMARY, SPATIAL};
+use crate::dataset::Dataset;
+use crate::engine::{DatasetHandle, Engine};
+use crate::load::IndexLoader;
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+
+/// Records between two looks at whether a build is still wanted.
+const WANTED_STEP: u64 = 4096;
+
+impl Dataset {
+    /// Creates an index and builds it from the records, while others read and write. Queries use it when this returns. An
+    /// index of this name whose creation was interrupted is completed.
+    ///
+    /// # Errors
+    /// A name that is taken; columns that the kind cannot index; no space or other failures of storage, after which the
+    /// index is gone again; [`Error::Cancelled`] if the store is closed meanwhile, after which the next session goes on.
+    pub fn create_index(&self, name: &str, kind: IndexKind, columns: &[&str]) -> Result<()> {
+        let columns: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
+        self.engine.create_index(&self.handle, name, kind, &columns)
+    }
+
+    /// Removes an index. Snapshots that there are can search it as long as they live.
+    ///
+    /// # Errors
+    /// A name that no index has, or one of the two that every dataset has; storage.
+    pub fn drop_index(&self, name: &str) -> Result<()> {
+        self.engine.drop_index(&self.handle, name)
+    }
+
+    /// Completes indexes whose creation was interrupted. With background threads, a store that is opened does so on its
+    /// own.
+    ///
+    /// # Errors
+    /// Storage; [`Error::Cancelled`] if the store is closed meanwhile.
+    pub fn build_indexes(&self) -> Result<()> {
+        self.engine.check_writable()?;
+        let _building = self.handle.building.lock();
+        self.engine.restart_indexes(&self.handle)
+    }
+}
+
+impl Engine {
+    fn create_index(
+        self: &Arc<Self>,
+        dataset: &Arc<DatasetHandle>,
+        name: &str,
+        kind: IndexKind,
+        columns: &[String],
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _building = dataset.building.lock();
+        let begun = {
+            let _changes = self.catalog_changes.lock();
+            let id = dataset.next_index.load(Ordering::Relaxed);
+            let definition = IndexDefinition::new(id, name, kind, columns, &dataset.schema())?;
+            match dataset.indexes.load().find(name) {
+                None => Some(self.begin_index(dataset, definition)?),
+                // Under B1 nobody is at work on it.
+                Some((place, index)) if is_building(dataset, place) && index.definition.is_like(&definition) => None,
+                Some((_, index)) => {
+                    let (kind, columns) = (&index.definition.kind, index.definition.columns.join(", "));
+                    return Err(Error::usage(format!(
+                        "dataset {:?} has an index {name:?} already, of kind {kind} on {columns}; \
+                         choose another name, or drop it first",
+                        dataset.name
+                    )));
+                }
+            }
+        };
+        let Some((place, snapshot)) = begun else { return self.restart_indexes(dataset) };
+        let built = self.load_index(dataset, place, &snapshot);
+        drop(snapshot);
+        match built {
+            Ok(()) | Err(Error::Cancelled) => built,
+            Err(error) => {
+                self.note_failure(&error);
+                // Where this fails too, as it may on a full disk, the next session completes the index.
+                let _ = self.drop_index(dataset, name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a cut from which on the index takes all changes; tells its place, and a snapshot of what was there. To be
+    /// called with `catalog_changes` held.
+    fn begin_index(
+        self: &Arc<Self>,
+        dataset: &Arc<DatasetHandle>,
+        definition: IndexDefinition,
+    ) -> Result<(usize, Snapshot)> {
+        let schema = dataset.schema();
+        let id = definition.id;
+        let index = Arc::new(DatasetIndex::open(definition, &schema)?);
+        let indexes = dataset.indexes.load().with(index.clone());
+        dataset.next_index.store(id + 1, Ordering::Relaxed);
+        let catalog = dataset.catalog(&dataset.history.load(), &indexes)?;
+        let _gate = dataset.gate.write();
+        self.seal(dataset)?;
+        let cut = self.last_sequence();
+        let begun = dataset.partition.begin_index(&self.workshop, index.numbered(&schema), cut, |manifest| {
+            set_catalog(manifest, dataset, catalog)?;
+            // Numbers up to the cut are not given out again, whatever of them is left.
+            manifest.last_sequence = manifest.last_sequence.max(cut);
+            Ok(())
+        });
+        let place = begun.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
+        dataset.indexes.store(Arc::new(indexes));
+        Ok((place, Snapshot::new(self.clone(), dataset)))
+    }
+
+    /// Builds the indexes anew that were not complete when the store was opened. To be called with `building` held.
+    pub fn restart_indexes(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
+        let places: Vec<usize> = dataset.indexes.load().iter().map(|(place, _)| place).collect();
+        for place in places {
+            if !is_building(dataset, place) {
+                continue;
+            }
+            let mut snapshot = None;
+            let exclude = || {
+                let gate = dataset.gate.write();
+                self.seal(dataset)?;
+                while self.flush_oldest(dataset)? {}
+                Ok::<_, Error>(gate)
+            };
+            let pin = || snapshot = Some(Snapshot::new(self.clone(), dataset));
+            let restarted = dataset.partition.restart_index(&self.workshop, place, exclude, pin);
+            restarted.inspect_err(|error| self.note_failure(error))?;
+            if let Some(snapshot) = snapshot {
+                self.load_index(dataset, place, &snapshot).inspect_err(|error| self.note_failure(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads what a snapshot has into an index, and completes it.
+    fn load_index(&self, dataset: &DatasetHandle, place: usize, snapshot: &Snapshot) -> Result<()> {
+        let dropped = || Error::usage("the index was dropped while it was built");
+        let Some(index) = snapshot.indexes.get(place) else { return Err(dropped()) };
+        let sequence = (0, snapshot.sequence());
+        let mut loader = IndexLoader::new(&self.workshop, index, &snapshot.history, self.shares.work, sequence);
+        let mut records = 0;
+        snapshot.visit_records(&mut |key, stored| {
+            records += 1;
+            if records % WANTED_STEP == 0 {
+                if self.maintenance.builds().is_cancelled() {
+                    return Err(Error::Cancelled);
+                }
+                if !is_building(dataset, place) {
+                    return Err(dropped());
+                }
+            }
+            loader.add(key, stored)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        // Without a log, a manifest must not have entries of records that are in memory only.
+        while self.flush_oldest(dataset)? {}
+        let meta = loader.finish(self.maintenance.builds())?;
+        dataset.partition.complete_index(&self.workshop, place, &meta)?;
+        if is_building(dataset, place) { Err(dropped()) } else { Ok(()) }
+    }
+
+    fn drop_index(&self, dataset: &DatasetHandle, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let _changes = self.catalog_changes.lock();
+        let indexes = dataset.indexes.load_full();
+        let (place, index) = indexes.find(name).ok_or_else(|| indexes.unknown(&dataset.name, name))?;
+        if matches!(index.definition.id, PRIMARY | SPATIAL) {
+            return Err(Error::usage(format!("the index {name:?} is a part of every dataset and cannot be dropped")));
+        }
+        let left = indexes.without(place);
+        let catalog = dataset.catalog(&dataset.history.load(), &left)?;
+        let _gate = dataset.gate.write();
+        let change = |manifest: &mut Manifest| set_catalog(manifest, dataset, catalog);
+        let dropped = dataset.partition.drop_index(&self.workshop, place, change);
+        dropped.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
+        dataset.indexes.store(Arc::new(left));
+        Ok(())
+    }
+}
+
+fn set_catalog(
+    manifest: &mut Manifest,
+    dataset: &DatasetHandle,
+    catalog: serde_json::Value,
+) -> terrane_lsm::Result<()> {
+    manifest.dataset_mut(dataset.id)?.catalog = catalog;
+    Ok(())
+}
+
+/// Whether a dataset has indexes that are not complete.
+pub(crate) fn has_unbuilt(dataset: &DatasetHandle) -> bool {
+    dataset.indexes.load().iter().any(|(place, _)| is_building(dataset, place))
+}
+
+/// Whether what was there before the index is missing yet.
+fn is_building(dataset: &DatasetHandle, place: usize) -> bool {
+    let version = dataset.partition.version();
+    version.indexes.get(place).is_some_and(|index| matches!(index.presence, Presence::Building))
+}

@@ -1,0 +1,127 @@
+//! What the catalog says of an index.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::check_name;
+use crate::schema::Schema;
+use crate::{Error, Result};
+
+/// Number of the primary index in every dataset, and its place among the indexes.
+pub(crate) const PRIMARY: u32 = 0;
+/// Number of the spatial index that every dataset has, and its place.
+pub(crate) const SPATIAL: u32 = 1;
+
+/// Most columns of an index.
+const COLUMNS_MAX: usize = 8;
+
+/// A kind of index that can be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexKind {
+    /// The values of one or several attributes, in order.
+    BTree,
+    /// The boxes of the geometries.
+    RTree,
+}
+
+impl IndexKind {
+    const ALL: [Self; 2] = [Self::BTree, Self::RTree];
+
+    /// Its name on the command line and in the catalog.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BTree => "btree",
+            Self::RTree => "rtree",
+        }
+    }
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for IndexKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            Error::usage(format!("{text:?} is no kind of index; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// An index of a dataset, as the catalog describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IndexDefinition {
+    /// Number within the dataset, which no other index gets, also when this one is gone.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// `btree`, `rtree`, …
+    pub kind: String,
+    /// What it indexes.
+    pub columns: Vec<String>,
+}
+
+impl IndexDefinition {
+    /// Describes an index that is to be created.
+    pub fn new(id: u32, name: &str, kind: IndexKind, columns: &[String], schema: &Schema) -> Result<Self> {
+        check_name("an index", name)?;
+        let columns = match kind {
+            IndexKind::BTree => attributes(columns, schema)?,
+            IndexKind::RTree => geometry(columns, schema)?,
+        };
+        Ok(Self { id, name: name.to_owned(), kind: kind.name().to_owned(), columns })
+    }
+
+    /// Whether an index that is to be created would be the same.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.kind, &self.columns) == (&other.kind, &other.columns)
+    }
+}
+
+/// The attributes that an index is asked for.
+fn attributes(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
+    if columns.is_empty() || columns.len() > COLUMNS_MAX {
+        return Err(Error::usage(format!(
+            "an index of kind btree is on 1 to {COLUMNS_MAX} attributes, not on {}",
+            columns.len()
+        )));
+    }
+    for (place, name) in columns.iter().enumerate() {
+        if *name == schema.key.name {
+            return Err(Error::usage(format!("{name:?} is the key, by which the primary index finds records already")));
+        }
+        if schema.geometry.names().any(|column| column == name) {
+            return Err(Error::usage(format!(
+                "{name:?} is the geometry; spatial kinds of index, such as rtree, hold it"
+            )));
+        }
+        if schema.column_index(name).is_none() {
+            return Err(schema.unknown_column(name).into());
+        }
+        if columns[..place].contains(name) {
+            return Err(Error::usage(format!("the index is on {name:?} twice")));
+        }
+    }
+    Ok(columns.to_vec())
+}
+
+/// The geometry's columns, which need not be named.
+fn geometry(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
+    let own: Vec<String> = schema.geometry.names().map(str::to_owned).collect();
+    if columns.is_empty() || columns == own {
+        return Ok(own);
+    }
+    Err(Error::usage(format!(
+        "a spatial index is on the geometry, which is {}; not on {}",
+        own.join(", "),
+        columns.join(", ")
+    )))
+}

@@ -1,0 +1,146 @@
+//! The entries that a record has in an index.
+
+use terrane_lsm::index::{decode_rect, encode_rect};
+use terrane_lsm::operation::{Operation, encode_operation};
+use terrane_space::Rect;
+
+use super::attributes;
+use super::{IndexDefinition, Indexes};
+use crate::dataset::stored_rect;
+use crate::query::holds_points;
+use crate::record::RecordView;
+use crate::schema::{Schema, SchemaHistory};
+use crate::{Error, Result};
+
+/// What an index holds of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Its stored form, under its key.
+    Records,
+    /// The box of its geometry, if it has one, with its key.
+    Boxes,
+    /// The values of these attributes, followed by its key.
+    Attributes(Vec<usize>),
+}
+
+impl Content {
+    /// What a definition asks for.
+    pub fn of(definition: &IndexDefinition, schema: &Schema) -> Result<Self> {
+        let column = |name: &String| schema.column_index(name).ok_or_else(|| schema.unknown_column(name).into());
+        match definition.kind.as_str() {
+            "btree" if definition.id == super::PRIMARY => Ok(Self::Records),
+            "btree" => definition.columns.iter().map(column).collect::<Result<_>>().map(Self::Attributes),
+            "rtree" => Ok(Self::Boxes),
+            kind => Err(Error::Unsupported {
+                what: format!("an index of kind {kind:?}"),
+                instead: "a newer version made it; open the store with that",
+            }),
+        }
+    }
+
+    /// Calls `visit` with the key of each entry, in operations and in the index, that a stored record has.
+    pub fn visit_entries(
+        &self,
+        history: &SchemaHistory,
+        key: &[u8],
+        stored: &[u8],
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let schema = history.newest();
+        match self {
+            Self::Records => Ok(()),
+            Self::Boxes => match stored_rect(stored, schema.system)? {
+                None => Ok(()),
+                Some(rect) => visit(&box_entry(&rect, holds_points(schema))),
+            },
+            Self::Attributes(columns) => {
+                let record = RecordView::parse(stored, history)?;
+                let mut entry = Vec::with_capacity(64);
+                for &column in columns {
+                    attributes::encode(record.value(column)?, columns.len(), &mut entry);
+                }
+                entry.extend_from_slice(key);
+                visit(&entry)
+            }
+        }
+    }
+
+    /// Where an entry is, for messages.
+    pub fn describe(&self, entry: &[u8]) -> String {
+        match self {
+            Self::Boxes => decode_rect(entry).map_or_else(|| format!("at {entry:02x?}"), |rect| format!("at {rect:?}")),
+            Self::Attributes(columns) => format!("under {}", attributes::describe(entry, columns.len())),
+            Self::Records => format!("under {entry:02x?}"),
+        }
+    }
+
+    /// The value of an entry: the record's key, where the entry's own does not have it.
+    fn value<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        match self {
+            Self::Boxes => key,
+            Self::Records | Self::Attributes(_) => &[],
+        }
+    }
+
+    /// The entries of a stored record; none of no record.
+    fn entries(&self, history: &SchemaHistory, key: &[u8], stored: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
+        let mut entries = Vec::new();
+        if let Some(stored) = stored {
+            self.visit_entries(history, key, stored, &mut |entry| {
+                entries.push(entry.to_vec());
+                Ok(())
+            })?;
+        }
+        Ok(entries)
+    }
+}
+
+/// The entry of a box. Both zeros are one place.
+pub(crate) fn box_entry(rect: &Rect, points: bool) -> Vec<u8> {
+    let Rect { x0, y0, x1, y1 } = *rect;
+    let mut entry = Vec::with_capacity(32);
+    encode_rect(&Rect { x0: x0 + 0.0, y0: y0 + 0.0, x1: x1 + 0.0, y1: y1 + 0.0 }, points, &mut entry);
+    entry
+}
+
+/// A record before or after a change: its stored form and its box, which the writer knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Side<'a> {
+    pub stored: Option<&'a [u8]>,
+    pub rect: Option<Rect>,
+}
+
+/// Appends the operations of all secondary indexes to a log entry that changes a record. An entry that stays what it is
+/// needs no anti-matter and no copy.
+pub(crate) fn add_operations(
+    indexes: &Indexes,
+    history: &SchemaHistory,
+    key: &[u8],
+    old: Side<'_>,
+    new: Side<'_>,
+    entry: &mut Vec<u8>,
+) -> Result<()> {
+    let points = holds_points(history.newest());
+    for (_, index) in indexes.secondaries() {
+        let (id, content) = (index.definition.id, &index.content);
+        let mut add = |delete: bool, entry_key: &[u8]| {
+            encode_operation(&Operation { index: id, delete, key: entry_key, value: content.value(key) }, entry);
+        };
+        if *content == Content::Boxes {
+            if old.rect != new.rect {
+                for (rect, delete) in [(old.rect, true), (new.rect, false)] {
+                    if let Some(rect) = rect {
+                        let mut place = Vec::with_capacity(32);
+                        encode_rect(&rect, points, &mut place);
+                        add(delete, &place);
+                    }
+                }
+            }
+            continue;
+        }
+        let (before, after) = (content.entries(history, key, old.stored)?, content.entries(history, key, new.stored)?);
+        before.iter().filter(|entry| !after.contains(entry)).for_each(|entry| add(true, entry));
+        after.iter().filter(|entry| !before.contains(entry)).for_each(|entry| add(false, entry));
+    }
+    Ok(())
+}

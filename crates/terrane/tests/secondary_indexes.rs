@@ -1,0 +1,270 @@
+//! Indexes come and go while the dataset is in use, and always hold what the records call for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::workload::batch;
+use crate::support::{key, record, schema, seeded, small_options};
+use rand::Rng;
+use terrane::schema::{Column, ColumnType, KeyType};
+use terrane::{CoordinateSystem, Dataset, Error, IndexKind, Key, OnConflict, Options, Record, Store, Value};
+use terrane_storage::{MemoryStorage, Storage};
+
+fn open(storage: &Arc<MemoryStorage>) -> Store {
+    open_with(storage, small_options())
+}
+
+fn open_with(storage: &Arc<MemoryStorage>, options: Options) -> Store {
+    Store::open_on(storage.clone(), options).unwrap()
+}
+
+/// A store with a dataset of points.
+fn created(key_type: KeyType) -> (Arc<MemoryStorage>, Store, Dataset) {
+    let storage = Arc::new(MemoryStorage::new());
+    let store = open(&storage);
+    let dataset = store.create_dataset("d", schema(key_type, true, CoordinateSystem::Planar)).unwrap();
+    (storage, store, dataset)
+}
+
+fn assert_agrees(store: &Store) {
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{report}");
+}
+
+/// The entries of an index in disk components, when all is merged.
+fn entries(store: &Store, name: &str) -> u64 {
+    store.compact().unwrap();
+    let info = store.info().unwrap();
+    let index = info.datasets[0].indexes.iter().find(|index| index.name == name).unwrap();
+    assert!(!index.is_building && index.antimatter == 0, "{index:?}");
+    index.entries
+}
+
+#[test]
+fn indexes_hold_what_was_there_and_what_comes() {
+    let (mut rng, _) = seeded(91);
+    for key_type in [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary] {
+        let (storage, store, dataset) = created(key_type);
+        let mut change = |dataset: &Dataset, count: usize| {
+            for _ in 0..count {
+                let key = key(&mut rng, key_type, 60);
+                match rng.random_range(0..4) {
+                    0 => drop(dataset.delete(&key).unwrap()),
+                    _ => dataset.upsert(&record(&mut rng, key, true)).unwrap(),
+                }
+            }
+        };
+        change(&dataset, 100);
+        dataset.flush().unwrap();
+        change(&dataset, 100);
+        dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+        assert_agrees(&store);
+        change(&dataset, 100);
+        dataset.create_index("names", IndexKind::BTree, &["name", "size"]).unwrap();
+        dataset.create_index("places", IndexKind::RTree, &[]).unwrap();
+        change(&dataset, 100);
+        assert_agrees(&store);
+        dataset.flush().unwrap();
+        change(&dataset, 50);
+        dataset.drop_index("sizes").unwrap();
+        change(&dataset, 50);
+        dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+        change(&dataset, 50);
+        assert_agrees(&store);
+        drop(dataset);
+        store.close().unwrap();
+        let store = open(&storage);
+        assert_agrees(&store);
+        let dataset = store.dataset("d").unwrap();
+        change(&dataset, 50);
+        assert_agrees(&store);
+        let records = dataset.snapshot().count(&terrane::Query::new()).unwrap();
+        for name in ["sizes", "names"] {
+            assert_eq!(entries(&store, name), records, "{name} of {key_type}");
+        }
+        assert_eq!(entries(&store, "places"), entries(&store, "geometry"), "{key_type}");
+        assert_agrees(&store);
+    }
+}
+
+#[test]
+fn an_entry_that_stays_what_it_is_is_not_written_again() {
+    let (_storage, store, dataset) = created(KeyType::Int64);
+    dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    let with_name = |name: &str| Record::at(1, 1.0, 2.0, vec![Value::Utf8(name.into()), Value::Int(5)]);
+    for name in ["a", "b", "c"] {
+        dataset.upsert(&with_name(name)).unwrap();
+    }
+    dataset.flush().unwrap();
+    let info = store.info().unwrap();
+    let counts: Vec<(u64, u64)> =
+        info.datasets[0].indexes.iter().map(|index| (index.entries, index.antimatter)).collect();
+    assert_eq!(counts, [(1, 0); 3]);
+}
+
+#[test]
+fn imports_and_batches_reach_every_index() {
+    let (mut rng, _) = seeded(92);
+    let (_storage, store, dataset) = created(KeyType::Int64);
+    dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    let mut records = |range: std::ops::Range<i64>| -> Vec<Record> {
+        range.map(|number| record(&mut rng, Key::Int(number), true)).collect()
+    };
+    let schema = dataset.schema();
+    let mut importer = store.importer("d", (*schema).clone()).unwrap();
+    assert!(importer.push(&batch(&schema, &records(0..300))).unwrap().is_empty());
+    // It is loaded into this one as well, which comes while the rows are read.
+    dataset.create_index("names", IndexKind::BTree, &["name"]).unwrap();
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    assert_agrees(&store);
+    dataset.write_batch(&batch(&schema, &records(200..400)), OnConflict::Replace).unwrap();
+    let mut atomic = dataset.atomic_batch();
+    records(390..420).iter().for_each(|record| atomic.upsert(record).unwrap());
+    (0..100).for_each(|number| atomic.delete(&Key::Int(number)).unwrap());
+    atomic.commit().unwrap();
+    assert_agrees(&store);
+    assert_eq!((entries(&store, "sizes"), entries(&store, "names")), (320, 320));
+    // Of an index that goes while the rows are read, nothing is installed, and no file is left.
+    let mut importer = store.importer("d", (*schema).clone()).unwrap();
+    assert!(importer.push(&batch(&schema, &records(500..600))).unwrap().is_empty());
+    dataset.drop_index("sizes").unwrap();
+    importer.finish(&mut |row| Err(row.error)).unwrap();
+    assert_agrees(&store);
+    assert_eq!(entries(&store, "names"), 420);
+}
+
+#[test]
+fn columns_that_are_widened_or_added_need_no_other_index() {
+    let (_storage, store, dataset) = created(KeyType::Int64);
+    let put = |key: i64, values: Vec<Value>| dataset.upsert(&Record::at(key, 0.0, 0.0, values)).unwrap();
+    dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    put(1, vec![Value::Null, Value::Int(7)]);
+    dataset.flush().unwrap();
+    dataset.widen_column("size").unwrap();
+    put(2, vec![Value::Null, Value::Float(7.5)]);
+    assert_agrees(&store);
+    dataset.add_column(Column::new("more", ColumnType::Bool)).unwrap();
+    dataset.create_index("mores", IndexKind::BTree, &["more", "size"]).unwrap();
+    put(1, vec![Value::Null, Value::Float(1.0), Value::Bool(true)]);
+    assert_agrees(&store);
+    assert_eq!((entries(&store, "sizes"), entries(&store, "mores")), (2, 2));
+}
+
+#[test]
+fn what_an_index_cannot_hold_is_refused_with_a_reason() {
+    let (_storage, store, dataset) = created(KeyType::Int64);
+    let refused = |name: &str, kind: IndexKind, columns: &[&str], reason: &str| {
+        let error = dataset.create_index(name, kind, columns).unwrap_err();
+        assert!(matches!(&error, Error::Usage(_)) || error.exit_code() == 2, "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    refused("i", IndexKind::BTree, &["id"], "is the key");
+    refused("i", IndexKind::BTree, &["x"], "spatial kinds of index");
+    refused("i", IndexKind::BTree, &["sise"], "size");
+    refused("i", IndexKind::BTree, &[], "1 to 8 attributes, not on 0");
+    refused("i", IndexKind::BTree, &["size", "name", "size"], "on \"size\" twice");
+    refused("i", IndexKind::RTree, &["size"], "which is x, y; not on size");
+    refused("a/b", IndexKind::BTree, &["size"], "no name for an index");
+    refused("geometry", IndexKind::BTree, &["size"], "already, of kind rtree on x, y");
+    assert!("hash".parse::<IndexKind>().unwrap_err().to_string().contains("btree, rtree"));
+    dataset.create_index("i", IndexKind::BTree, &["size"]).unwrap();
+    refused("i", IndexKind::BTree, &["size"], "has an index \"i\" already");
+    let undropped = |name: &str, reason: &str| {
+        let error = dataset.drop_index(name).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    undropped("primary", "part of every dataset");
+    undropped("geometry", "part of every dataset");
+    undropped("j", "has no index \"j\"; it has primary, geometry, i");
+    dataset.drop_index("i").unwrap();
+    undropped("i", "has no index");
+    assert_agrees(&store);
+}
+
+#[test]
+fn damaged_indexes_are_found_and_repaired_each_by_itself() {
+    let (mut rng, _) = seeded(93);
+    let (storage, store, dataset) = created(KeyType::Utf8);
+    dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    dataset.create_index("names", IndexKind::BTree, &["name"]).unwrap();
+    for _ in 0..300 {
+        let key = key(&mut rng, KeyType::Utf8, 1000);
+        dataset.upsert(&record(&mut rng, key, true)).unwrap();
+    }
+    drop(dataset);
+    store.compact().unwrap();
+    store.close().unwrap();
+    // One byte of each component of one index after the other.
+    for name in ["sizes", "names"] {
+        let store = open(&storage);
+        let index = |store: &Store| {
+            let info = store.info().unwrap();
+            info.datasets[0].indexes.iter().find(|index| index.name == name).unwrap().clone()
+        };
+        let bytes = index(&store).bytes;
+        store.close().unwrap();
+        let file =
+            storage.list("components").unwrap().into_iter().map(|name| format!("components/{name}")).find(|file| {
+                let file = storage.open(file, terrane_storage::OpenMode::Read).unwrap();
+                file.len().unwrap() == bytes
+            });
+        let file = storage.open(&file.unwrap(), terrane_storage::OpenMode::Write).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, bytes / 3).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], bytes / 3).unwrap();
+        let store = open(&storage);
+        let report = store.check(false).unwrap();
+        assert!(!report.findings.is_empty() && report.findings.iter().all(|finding| finding.index == name), "{report}");
+        let report = store.check(true).unwrap();
+        assert!(report.is_clean() && !report.findings.is_empty(), "{report}");
+        assert_agrees(&store);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn indexes_are_created_beside_writers_and_merges() {
+    let (_, seed) = seeded(94);
+    let storage = Arc::new(MemoryStorage::new());
+    let store = open_with(&storage, Options { background: true, ..small_options() });
+    let dataset = store.create_dataset("d", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..3 {
+            let (dataset, stop) = (dataset.clone(), &stop);
+            scope.spawn(move || {
+                let mut rng = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(seed + writer);
+                while !stop.load(Ordering::Relaxed) {
+                    let key = key(&mut rng, KeyType::Int64, 500);
+                    match rng.random_range(0..4) {
+                        0 => drop(dataset.delete(&key).unwrap()),
+                        _ => dataset.upsert(&record(&mut rng, key, true)).unwrap(),
+                    }
+                }
+            });
+        }
+        for round in 0..12 {
+            let name = format!("sizes{}", round % 3);
+            dataset.create_index(&name, IndexKind::BTree, &["size", "name"]).unwrap();
+            dataset.create_index("places", IndexKind::RTree, &[]).unwrap();
+            if round % 3 == 0 {
+                store.flush().unwrap();
+            }
+            let report = store.check(false).unwrap();
+            assert!(report.findings.is_empty(), "round {round}: {report}");
+            dataset.drop_index("places").unwrap();
+            if round % 3 == 2 {
+                (0..3).for_each(|number| dataset.drop_index(&format!("sizes{number}")).unwrap());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    drop(dataset);
+    assert_agrees(&store);
+    store.close().unwrap();
+    let store = open(&storage);
+    assert_agrees(&store);
+    let named: usize = store.info().unwrap().datasets[0].indexes.iter().map(|index| index.components).sum();
+    assert_eq!(storage.list("components").unwrap().len(), named, "no file is left of indexes that went");
+}
