@@ -21,12 +21,13 @@ use crate::{Error, Result};
 /// merges do not change what it sees. While it lives, files that it reads are kept.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    pub(crate) engine: Arc<Engine>,
     handle: Arc<DatasetHandle>,
     pub(crate) pinned: Arc<PinnedVersion>,
     pub(crate) history: Arc<SchemaHistory>,
     /// Those that there are; what is built yet, and what was there with the snapshot, says the version.
     pub(crate) indexes: Arc<Indexes>,
+    /// Dropped last, as it may be what keeps others out: files that were merged away go with the versions.
+    pub(crate) engine: Arc<Engine>,
 }
 
 /// Gets the key and the stored form of a record, and tells whether to go on.
@@ -81,7 +82,7 @@ impl Snapshot {
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
         let indexes = handle.indexes.load_full();
-        Self { engine, handle: handle.clone(), pinned, history, indexes }
+        Self { handle: handle.clone(), pinned, history, indexes, engine }
     }
 
     /// The components, to search the spatial index in.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::support::files::{Files, files_of, spatial_file, storage_of};
+use crate::support::hook::HookedStorage;
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Durability, Error, LogOptions, Options, Query, Record, Store, Value};
+use terrane::{CoordinateSystem, Durability, Error, LogOptions, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{Manifest, NAME};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
@@ -129,4 +130,61 @@ fn strays_that_fill_the_disk_do_not_keep_a_store_closed() {
     let store = Store::open_on(storage.clone(), options).unwrap();
     assert_eq!(count(&store), KEYS as u64);
     assert!(!storage.exists(&component_name(STRAY)).unwrap());
+}
+
+/// What a merge has replaced goes with the last snapshot that reads it, and the store is locked until it has gone.
+#[test]
+fn files_of_the_last_snapshot_are_removed_under_the_lock() {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: 0, components_max: usize::MAX };
+    let options = Options { merge_policy, ..small_options() };
+    session(&disk, &options, 0..1, false);
+    session(&disk, &options, 1..2, false);
+    let query = || Query::new().window(-1e3, -1e3, 1e3, 1e3);
+    for by_rows in [false, true] {
+        let hooked = Arc::new(HookedStorage::new(disk.clone()));
+        let store = Store::open_on(hooked.clone(), options.clone()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        dataset.upsert(&Record::at(1, 5.0, 1.0, vec![Value::Null, Value::Null])).unwrap();
+        dataset.flush().unwrap();
+        let snapshot = dataset.snapshot();
+        let rows = by_rows.then(|| snapshot.query(&query()).unwrap());
+        let snapshot = (!by_rows).then_some(snapshot);
+        store.compact().unwrap();
+        drop(dataset);
+        store.close().unwrap();
+        let before = components(&*disk).len();
+        let (locked, disk_too) = (Arc::new(std::sync::Mutex::new(Vec::new())), disk.clone());
+        hooked.on_remove({
+            let locked = locked.clone();
+            move |_| {
+                let opened = Store::open_on(disk_too.clone(), Options::default());
+                locked.lock().unwrap().push(matches!(opened, Err(Error::Locked { .. })));
+            }
+        });
+        drop((snapshot, rows));
+        let locked = locked.lock().unwrap();
+        assert!(locked.len() > 2 && locked.iter().all(|locked| *locked), "{locked:?}");
+        assert_eq!(components(&*disk).len(), before - locked.len());
+        assert_eq!(count(&Store::open_on(disk.clone(), small_options()).unwrap()), 2);
+    }
+}
+
+#[test]
+fn a_stray_that_is_gone_already_is_no_failure() {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    session(&disk, &small_options(), 0..KEYS, false);
+    put(&*disk, &component_name(STRAY), b"stray");
+    let hooked = Arc::new(HookedStorage::new(disk.clone()));
+    hooked.on_remove({
+        let disk = disk.clone();
+        move |name| {
+            if name == component_name(STRAY) {
+                disk.remove(name).unwrap()
+            }
+        }
+    });
+    let store = Store::open_on(hooked, small_options()).unwrap();
+    assert_eq!(count(&store), KEYS as u64);
+    assert!(!disk.exists(&component_name(STRAY)).unwrap());
 }

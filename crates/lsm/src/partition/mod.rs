@@ -236,9 +236,18 @@ impl Partition {
         Ok(true)
     }
 
-    /// Bytes of all memory components.
+    /// Bytes of all memory components, at one moment: one that was flushed while they were summed up does not count
+    /// beside what came after it.
     pub fn memory_used(&self) -> usize {
-        self.version.load().generations.iter().map(|generation| generation.memory_used()).sum()
+        let mut version = self.version.load();
+        loop {
+            let used = version.generations.iter().map(|generation| generation.memory_used()).sum();
+            let now = self.version.load();
+            if Arc::ptr_eq(&version, &now) {
+                return used;
+            }
+            version = now;
+        }
     }
 
     /// Bytes of the memory components that take writes.

@@ -1,4 +1,4 @@
-//! Storage in which a test has something happen at the moment a file is created or opened, or while it is used.
+//! Storage in which a test has something happen at the moment a file is created opened or removed, or while it is used.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,13 @@ use terrane_storage::{File, OpenMode, Result, Storage};
 type Hook = Box<dyn FnMut(&str) + Send>;
 type Wrap = Box<dyn Fn(Arc<dyn File>) -> Arc<dyn File> + Send + Sync>;
 
-/// Passes all calls on, and calls a hook before a file is created, and another one after a file was opened or
-/// created; not inside of the hook.
+/// Passes all calls on, and calls a hook before a file is created, another one after a file was opened or
+/// created, and a third before one is removed; not inside of the hook.
 pub struct HookedStorage {
     inner: Arc<dyn Storage>,
     hook: Mutex<Option<Hook>>,
     opened: Mutex<Option<Hook>>,
+    removed: Mutex<Option<Hook>>,
     wrap: Option<Wrap>,
 }
 
@@ -25,7 +26,7 @@ impl fmt::Debug for HookedStorage {
 
 impl HookedStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        Self { inner, hook: Mutex::new(None), opened: Mutex::new(None), wrap: None }
+        Self { inner, hook: Mutex::new(None), opened: Mutex::new(None), removed: Mutex::new(None), wrap: None }
     }
 
     /// With files that `wrap` makes of those of `inner`.
@@ -46,8 +47,14 @@ impl HookedStorage {
         *self.opened.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Calls `hook` with the name of every file before it is removed from now on.
+    pub fn on_remove(&self, hook: impl FnMut(&str) + Send + 'static) {
+        *self.removed.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// Calls no hook any more.
     pub fn unhook(&self) {
+        *self.removed.lock().unwrap() = None;
         *self.hook.lock().unwrap() = None;
         *self.opened.lock().unwrap() = None;
     }
@@ -83,6 +90,7 @@ impl Storage for HookedStorage {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
+        call(&self.removed, name);
         self.inner.remove(name)
     }
 

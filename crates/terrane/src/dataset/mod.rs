@@ -22,8 +22,9 @@ use crate::snapshot::Snapshot;
 /// A named collection of records with one schema. Cheap to clone; usable from many threads.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    pub(crate) engine: Arc<Engine>,
     pub(crate) handle: Arc<DatasetHandle>,
+    /// Dropped last, as it may be what keeps others out of the store.
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Dataset {

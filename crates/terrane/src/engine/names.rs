@@ -132,7 +132,13 @@ pub(super) fn strays(storage: &dyn Storage, manifest: &Manifest) -> Result<Vec<S
 
 /// Removes strays, and a manifest that was never put in force.
 pub(super) fn remove_strays(storage: &dyn Storage, strays: &[String]) -> Result<()> {
-    strays.iter().try_for_each(|name| storage.remove(name))?;
+    for name in strays {
+        match storage.remove(name) {
+            // A reader that was the last to need it has removed it itself.
+            Err(error) if error.is_not_found() => {}
+            removed => removed?,
+        }
+    }
     if storage.exists(NEW_MANIFEST_NAME)? {
         storage.remove(NEW_MANIFEST_NAME)?;
     }

@@ -33,7 +33,6 @@ const LOOKUP_BYTES: usize = 128 << 10;
 
 /// The rows of an answer, batch by batch.
 pub struct Rows {
-    snapshot: Snapshot,
     filters: Filters,
     columns: Option<Vec<String>>,
     schema: SchemaRef,
@@ -44,6 +43,8 @@ pub struct Rows {
     left: u64,
     failed: bool,
     explanation: Explanation,
+    /// Dropped last, behind the components that are read.
+    snapshot: Snapshot,
 }
 
 /// Where candidates come from.

@@ -46,7 +46,6 @@ pub struct ImportReport {
 /// An import under way. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Importer {
-    engine: Arc<Engine>,
     handle: Arc<DatasetHandle>,
     schema: Arc<Schema>,
     /// All versions of the dataset's schema, the last of which is the rows' own.
@@ -74,6 +73,8 @@ pub struct Importer {
     look: Look,
     /// Columns that had been widened when the import was begun.
     widenings: usize,
+    /// Dropped last, as it may be what keeps others out: files that came to nothing are removed before.
+    engine: Arc<Engine>,
 }
 
 impl Importer {
