@@ -64,6 +64,8 @@ pub enum Command {
     Delete(DeleteArguments),
     /// Print the records that meet all conditions.
     Query(QueryArguments),
+    /// Create or drop an index of a dataset.
+    Index(IndexArguments),
     /// Print what a store holds.
     Info(ReportArguments),
     /// Verify every page, every invariant, and that every index agrees with the records.
@@ -205,6 +207,45 @@ pub enum QueryFormat {
     Arrow,
     /// Parquet, GeoParquet where there is a geometry column.
     Parquet,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Kinds: btree on one or several attributes; rtree on the geometry. An index takes nothing from an
+answer and adds nothing to it; queries use it where it makes them cheaper. Creating one again that
+was interrupted completes it.
+
+Examples:
+  terrane index s.terrane rides create by_time --using btree --on pickup_time
+  terrane index s.terrane rides drop by_time")]
+pub struct IndexArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Dataset of the index.
+    pub dataset: String,
+    #[command(subcommand)]
+    pub action: IndexAction,
+}
+
+/// What becomes of an index.
+#[derive(Debug, Subcommand)]
+pub enum IndexAction {
+    /// Create an index and build it from the records there are.
+    Create {
+        /// Its name.
+        name: String,
+        /// Its kind: btree, rtree.
+        #[arg(long, value_name = "KIND")]
+        using: terrane::IndexKind,
+        /// Columns that it is on, in order; of a spatial kind they need not be given.
+        #[arg(long, value_name = "COLUMN", num_args = 1..)]
+        on: Vec<String>,
+    },
+    /// Drop an index. The records stay what they are.
+    Drop {
+        /// Its name.
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod environment;
 mod failure;
 mod file_size;
 mod import;
+mod index;
 mod info;
 mod insert;
 mod lab;
@@ -68,6 +69,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Insert(arguments) => insert::run(arguments, common, messages),
         Command::Delete(arguments) => delete::run(arguments, common, messages),
         Command::Query(arguments) => query::run(arguments, common, messages),
+        Command::Index(arguments) => index::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),
         Command::Compact(arguments) => compact::run(arguments, common, messages),
