@@ -140,7 +140,14 @@ impl GeometryReader {
         };
         match self.takes(&declared) {
             true => Ok(()),
-            false => Err(format!("the geometry is in EPSG:{srid}, the file's other geometries are not")),
+            false => Err(format!(
+                "the geometry names EPSG:{srid}, and the file is read as {}; bring its coordinates into that system, or keep \
+                 them as they are in a planar dataset",
+                match &self.declared {
+                    DeclaredCrs::Epsg(code) => format!("EPSG:{code}"),
+                    _ => "longitude and latitude of WGS 84".to_owned(),
+                }
+            )),
         }
     }
 
