@@ -19,6 +19,32 @@ pub enum MergePolicy {
         /// As many components are merged, however small they are.
         components_max: usize,
     },
+    /// As soon as there are so many components, all are merged into one: reads meet few, and everything is written again
+    /// and again.
+    Constant {
+        /// So many are merged; at least 2.
+        components_max: usize,
+    },
+    /// Neighbours of about one size are merged when there are enough of them, so that each record is written about once
+    /// for every factor of `components_min` by which the index grows: reads meet more components, and little is written.
+    SizeTiered {
+        /// So many neighbours of about one size are merged; at least 2.
+        components_min: usize,
+        /// Neighbours are of about one size if the largest is at most so many times the smallest; at least 1.
+        size_ratio: u64,
+        /// Smaller components count as this large: what little memory holds is merged with its like.
+        bytes_min: u64,
+    },
+}
+
+/// Why a policy cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the merge policy {policy:?} is not possible: {reason}")]
+pub struct PolicyError {
+    /// The policy.
+    pub policy: MergePolicy,
+    /// What does not fit.
+    pub reason: &'static str,
 }
 
 impl Default for MergePolicy {
@@ -28,15 +54,33 @@ impl Default for MergePolicy {
 }
 
 impl MergePolicy {
+    /// Size-tiered merging as it is usual: four neighbours, none more than four times as large as another.
+    pub const SIZE_TIERED: Self = Self::SizeTiered { components_min: 4, size_ratio: 4, bytes_min: 1 << 20 };
+
+    /// Refuses a policy under which components would be merged alone or never fit.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        let reason = match *self {
+            Self::Constant { components_max: 0 | 1 } => "it merges at least 2 components",
+            Self::SizeTiered { components_min: 0 | 1, .. } => "it merges at least 2 components",
+            Self::SizeTiered { size_ratio: 0, .. } => "no component is smaller than itself; the ratio is at least 1",
+            _ => return Ok(()),
+        };
+        Err(PolicyError { policy: *self, reason })
+    }
+
     /// Whether there are more than `times` as many components as the policy wants. `sizes` are the
     /// components' bytes, newest first.
     pub fn is_behind(&self, sizes: &[u64], times: usize) -> bool {
-        match *self {
+        let (count, wanted) = match *self {
             Self::Prefix { mergeable_bytes_max, components_max } => {
-                let mergeable = sizes.iter().take_while(|size| **size <= mergeable_bytes_max).count();
-                mergeable > components_max.max(2).saturating_mul(times)
+                (sizes.iter().take_while(|size| **size <= mergeable_bytes_max).count(), components_max)
             }
-        }
+            Self::Constant { components_max } => (sizes.len(), components_max),
+            Self::SizeTiered { components_min, .. } => {
+                (self.choose(sizes).map_or(0, |range| range.len()), components_min)
+            }
+        };
+        count > wanted.max(2).saturating_mul(times)
     }
 
     /// Chooses what to merge. `sizes` are the components' bytes, newest first, and so is the
@@ -60,6 +104,20 @@ impl MergePolicy {
                     }
                 }
                 None
+            }
+            Self::Constant { components_max } => (sizes.len() >= components_max.max(2)).then_some(0..sizes.len()),
+            Self::SizeTiered { components_min, size_ratio, bytes_min } => {
+                // The oldest first; all of one size that came meanwhile are merged along.
+                (0..sizes.len()).rev().find_map(|oldest| {
+                    let (mut smallest, mut largest) = (u64::MAX, 0);
+                    let alike = sizes[..=oldest].iter().rev().take_while(|size| {
+                        let size = (**size).max(bytes_min);
+                        (smallest, largest) = (size.min(smallest), size.max(largest));
+                        largest <= smallest.saturating_mul(size_ratio)
+                    });
+                    let count = alike.count();
+                    (count >= components_min.max(2)).then(|| oldest + 1 - count..oldest + 1)
+                })
             }
         }
     }
@@ -98,6 +156,85 @@ mod tests {
         assert_eq!(prefix(&[1, 10, 10, 10]), Some(0..4));
         assert_eq!(prefix(&[9, 30, 30, 20, 20]), Some(1..5), "as many as make no more than the limit");
         assert_eq!(prefix(&[1, 80, 10, 10, 10]), Some(2..5));
+    }
+
+    #[test]
+    fn constant_merges_all_of_them() {
+        let policy = MergePolicy::Constant { components_max: 3 };
+        assert_eq!(policy.choose(&[1, 900]), None);
+        assert_eq!(policy.choose(&[1, 2, 900]), Some(0..3));
+        assert_eq!(policy.choose(&[1, 2, 3, 4, 5]), Some(0..5));
+        assert!(!policy.is_behind(&[1; 12], 4) && policy.is_behind(&[1; 13], 4));
+    }
+
+    #[test]
+    fn size_tiered_merges_neighbours_of_about_one_size() {
+        let policy = MergePolicy::SizeTiered { components_min: 3, size_ratio: 4, bytes_min: 10 };
+        assert_eq!(policy.choose(&[10, 10]), None);
+        assert_eq!(policy.choose(&[10, 10, 41, 10]), None, "they are not neighbours");
+        assert_eq!(policy.choose(&[1, 5, 10]), Some(0..3), "small ones count as one size");
+        assert_eq!(policy.choose(&[10, 10, 100, 200, 400]), Some(2..5), "the oldest first");
+        assert_eq!(policy.choose(&[10, 10, 10, 100, 401]), Some(0..3));
+        assert_eq!(policy.choose(&[20, 20, 20, 20, 20, 900]), Some(0..5), "all that there are");
+        assert!(!policy.is_behind(&[20; 12], 4) && policy.is_behind(&[20; 13], 4));
+        assert!(!policy.is_behind(&[20, 900, 20, 900, 20, 900, 20, 900, 20, 900, 20, 900, 20, 900], 4));
+    }
+
+    /// Without more flushes, merges come to an end, and what is left is not to be merged; what is merged is what was
+    /// there.
+    #[test]
+    fn every_policy_comes_to_an_end() {
+        let policies = [
+            MergePolicy::default(),
+            MergePolicy::SIZE_TIERED,
+            MergePolicy::Constant { components_max: 4 },
+            MergePolicy::SizeTiered { components_min: 2, size_ratio: 2, bytes_min: 0 },
+        ];
+        for policy in policies {
+            policy.validate().unwrap();
+            let mut sizes: Vec<u64> = Vec::new();
+            let mut written = 0;
+            for flush in 0..1000_u64 {
+                sizes.insert(0, (5 << 20) + flush * 977);
+                let mut merges = 0;
+                while let Some(range) = policy.choose(&sizes) {
+                    assert!(range.len() >= 2, "{policy:?} merges {range:?} of {sizes:?}");
+                    let sum = sizes[range.clone()].iter().sum();
+                    sizes.splice(range, [sum]);
+                    written += sum;
+                    merges += 1;
+                    assert!(merges < 100, "{policy:?} goes on and on");
+                }
+            }
+            let total: u64 = (0..1000).map(|flush| (5 << 20) + flush * 977).sum();
+            assert_eq!(sizes.iter().sum::<u64>(), total, "{policy:?}");
+            assert!(written >= total / 2, "{policy:?}");
+        }
+    }
+
+    /// Of flushes of one size, each record is written once for every power of the number that is merged.
+    #[test]
+    fn size_tiered_writes_a_record_once_a_tier() {
+        let policy = MergePolicy::SizeTiered { components_min: 4, size_ratio: 2, bytes_min: 0 };
+        let (mut sizes, mut written) = (Vec::new(), 0);
+        for _ in 0..256 {
+            sizes.insert(0, 1 << 20);
+            while let Some(range) = policy.choose(&sizes) {
+                let sum = sizes[range.clone()].iter().sum();
+                sizes.splice(range, [sum]);
+                written += sum;
+            }
+        }
+        assert_eq!((sizes, written), (vec![256 << 20], 4 * (256 << 20)));
+    }
+
+    #[test]
+    fn policies_that_merge_nothing_are_refused() {
+        let refused = |policy: MergePolicy| policy.validate().unwrap_err().to_string();
+        assert!(refused(MergePolicy::Constant { components_max: 1 }).contains("at least 2"));
+        let tiers = |components_min, size_ratio| MergePolicy::SizeTiered { components_min, size_ratio, bytes_min: 0 };
+        assert!(refused(tiers(1, 4)).contains("at least 2"));
+        assert!(refused(tiers(4, 0)).contains("at least 1"));
     }
 
     /// An hour of flushes while a merge takes its time: components stay as many as come during a merge.

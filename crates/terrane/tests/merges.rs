@@ -256,3 +256,90 @@ fn a_long_compaction_of_one_dataset_does_not_stop_the_merges_of_others() {
     compacting.join().unwrap().unwrap();
     flushing.join().unwrap();
 }
+
+/// What is written by flushes and merges is what the policy's arithmetic makes of the sizes of the flushes, to a tenth.
+#[test]
+fn merges_write_what_their_policy_predicts() {
+    const FLUSHES: i64 = 40;
+    const RECORDS: i64 = 120;
+    let policies = [
+        MergePolicy::Prefix { mergeable_bytes_max: 200 << 10, components_max: 4 },
+        MergePolicy::Constant { components_max: 3 },
+        MergePolicy::SizeTiered { components_min: 3, size_ratio: 3, bytes_min: 0 },
+    ];
+    // Sizes of all flushes of each index, oldest first.
+    let mut flushed: Vec<Vec<u64>> = Vec::new();
+    let run = |policy: MergePolicy| {
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options(usize::MAX, false)).unwrap();
+        let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+        dataset.set_merge_policy(Some(policy)).unwrap();
+        for flush in 0..FLUSHES {
+            for key in flush * RECORDS..(flush + 1) * RECORDS {
+                let text = Value::Utf8("t".repeat(60 + key as usize % 40));
+                dataset
+                    .upsert(&Record::at(key * 7919 % 100_003, key as f64, 1.0, vec![text, Value::Int(key)]))
+                    .unwrap();
+            }
+            dataset.flush().unwrap();
+        }
+        drop(dataset);
+        store
+    };
+    let never = run(MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX });
+    for index in &never.info().unwrap().datasets[0].indexes {
+        assert_eq!(index.components as i64, FLUSHES);
+        // Flushes of as many records are of one size.
+        flushed.push(vec![index.bytes / FLUSHES as u64; FLUSHES as usize]);
+    }
+    assert_eq!(never.maintenance().merges, 0);
+    for policy in policies {
+        let mut predicted = 0;
+        for index in &flushed {
+            let mut sizes = Vec::new();
+            for flush in index {
+                sizes.insert(0, *flush);
+                while let Some(range) = policy.choose(&sizes) {
+                    let sum = sizes[range.clone()].iter().sum();
+                    sizes.splice(range, [sum]);
+                    predicted += sum;
+                }
+            }
+        }
+        let store = run(policy);
+        let counters = store.maintenance();
+        let flushed: u64 = flushed.iter().flatten().sum();
+        let amplification = |merged: u64| 1.0 + merged as f64 / flushed as f64;
+        let (found, wanted) = (amplification(counters.merge_written_bytes), amplification(predicted));
+        println!("{policy:?}: write amplification {found:.2}, predicted {wanted:.2}");
+        assert!((found / wanted - 1.0).abs() <= 0.1, "{policy:?}: {found} instead of {wanted}");
+        assert!(store.check(false).unwrap().findings.is_empty());
+    }
+}
+
+#[test]
+fn a_dataset_keeps_its_policy() {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let open = || Store::open_on(disk.clone(), options(usize::MAX, false)).unwrap();
+    let store = open();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let refused = dataset.set_merge_policy(Some(MergePolicy::Constant { components_max: 1 })).unwrap_err();
+    assert!(matches!(&refused, Error::Usage(reason) if reason.contains("at least 2")), "{refused}");
+    let policy = MergePolicy::Constant { components_max: 2 };
+    dataset.set_merge_policy(Some(policy)).unwrap();
+    // A change of something else keeps it.
+    dataset.create_index("sizes", terrane::IndexKind::BTree, &["size"]).unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    let store = open();
+    let dataset = store.dataset(MAIN).unwrap();
+    assert_eq!(dataset.merge_policy(), policy);
+    for key in 0..3 {
+        dataset.insert(&at(key)).unwrap();
+        dataset.flush().unwrap();
+        assert!(store.info().unwrap().datasets[0].indexes.iter().all(|index| index.components == 1));
+    }
+    dataset.set_merge_policy(None).unwrap();
+    dataset.insert(&at(3)).unwrap();
+    dataset.flush().unwrap();
+    assert!(store.info().unwrap().datasets[0].indexes.iter().all(|index| index.components == 2));
+}

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportReport, Importer};
+use terrane_lsm::policy::MergePolicy;
 pub use write::AtomicBatch;
 pub(crate) use write::stored_rect;
 
@@ -57,6 +58,20 @@ impl Dataset {
     /// A name that is taken; storage.
     pub fn add_column(&self, column: Column) -> Result<()> {
         self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
+    }
+
+    /// When its components are merged: by a policy of its own, or as the store was opened.
+    pub fn merge_policy(&self) -> MergePolicy {
+        self.handle.merge_policy(&self.engine.options)
+    }
+
+    /// Has its components merged by a policy of its own from now on, in later sessions too; with `None`, as the store is
+    /// opened.
+    ///
+    /// # Errors
+    /// A policy that cannot be; storage.
+    pub fn set_merge_policy(&self, policy: Option<MergePolicy>) -> Result<()> {
+        self.engine.set_merge_policy(&self.handle, policy)
     }
 
     /// Merges the components that every index has at this moment into one. What is written

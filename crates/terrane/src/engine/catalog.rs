@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::{Deserialize, Serialize};
 use terrane_lsm::disk::PageCache;
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::Partition;
+use terrane_lsm::policy::MergePolicy;
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
 use super::row_numbers::RowNumbers;
+use crate::options::Options;
 use crate::schema::{Schema, SchemaHistory};
 use crate::secondary::{IndexDefinition, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
@@ -29,6 +31,9 @@ pub(crate) struct Catalog {
     /// Every index had a lower number, also those that are gone.
     #[serde(default)]
     pub next_index: u32,
+    /// When components are merged, if it is not as the store is opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_policy: Option<MergePolicy>,
 }
 
 impl Catalog {
@@ -42,7 +47,8 @@ impl Catalog {
             columns: vec![schema.key.name.clone()],
         };
         let spatial = IndexDefinition { id: SPATIAL, name: "geometry".into(), kind: "rtree".into(), columns };
-        Ok(Self { history: SchemaHistory::new(schema)?, indexes: vec![primary, spatial], next_index: SPATIAL + 1 })
+        let (history, indexes) = (SchemaHistory::new(schema)?, vec![primary, spatial]);
+        Ok(Self { history, indexes, next_index: SPATIAL + 1, merge_policy: None })
     }
 
     fn to_json(&self) -> Result<serde_json::Value> {
@@ -62,6 +68,8 @@ pub(crate) struct DatasetHandle {
     pub next_index: AtomicU32,
     /// Held while an index is built.
     pub building: Mutex<()>,
+    /// When its components are merged, if it is not as the store is opened. Changes with `catalog_changes` held.
+    merge_policy: ArcSwapOption<MergePolicy>,
     /// Writers hold it shared; an import installs its records holding it alone.
     pub gate: RwLock<()>,
     /// Bytes of its memory components that the engine counts. Changes under `memory_noting`.
@@ -111,6 +119,7 @@ impl DatasetHandle {
             indexes: ArcSwap::from_pointee(indexes),
             next_index: AtomicU32::new(catalog.next_index.max(after_last)),
             building: Mutex::new(()),
+            merge_policy: ArcSwapOption::from_pointee(catalog.merge_policy),
             gate: RwLock::new(()),
             memory_noted: AtomicUsize::new(0),
             memory_noting: Mutex::new(()),
@@ -132,7 +141,13 @@ impl DatasetHandle {
     /// What the manifest says of the dataset when it has a history and indexes.
     pub fn catalog(&self, history: &SchemaHistory, indexes: &Indexes) -> Result<serde_json::Value> {
         let next_index = self.next_index.load(Ordering::Relaxed);
-        Catalog { history: history.clone(), indexes: indexes.definitions(), next_index }.to_json()
+        let merge_policy = self.merge_policy.load().as_deref().copied();
+        Catalog { history: history.clone(), indexes: indexes.definitions(), next_index, merge_policy }.to_json()
+    }
+
+    /// When its components are merged.
+    pub fn merge_policy(&self, options: &Options) -> MergePolicy {
+        self.merge_policy.load().as_deref().copied().unwrap_or(options.merge_policy)
     }
 
     /// The newest schema.
@@ -193,6 +208,30 @@ impl Engine {
             Ok(())
         })?;
         dataset.history.store(Arc::new(history));
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Has the components of a dataset merged by a policy of its own, durably, or by the store's again.
+    pub fn set_merge_policy(&self, dataset: &DatasetHandle, policy: Option<MergePolicy>) -> Result<()> {
+        self.check_writable()?;
+        if let Some(policy) = &policy {
+            policy.validate().map_err(|error| Error::usage(error.to_string()))?;
+        }
+        let _changes = self.catalog_changes.lock();
+        let before = dataset.merge_policy.swap(policy.map(Arc::new));
+        let stored = dataset.catalog(&dataset.history.load(), &dataset.indexes.load()).and_then(|catalog| {
+            self.step(|manifest| {
+                manifest.dataset_mut(dataset.id)?.catalog = catalog;
+                Ok(())
+            })
+        });
+        if stored.is_err() {
+            dataset.merge_policy.store(before);
+        }
+        stored?;
+        self.after_flush();
         Ok(())
     }
 }

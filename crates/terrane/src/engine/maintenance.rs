@@ -227,8 +227,9 @@ impl Engine {
     /// Whether an index has more than so many times the components that the merge policy wants. A store
     /// that was opened leniently merges only after its own flushes, so nobody is slowed there.
     fn is_behind(&self, times: usize) -> bool {
-        let policy = &self.options.merge_policy;
-        !self.options.lenient && self.datasets.load().values().any(|dataset| dataset.partition.is_behind(policy, times))
+        let is_behind =
+            |dataset: &DatasetHandle| dataset.partition.is_behind(&dataset.merge_policy(&self.options), times);
+        !self.options.lenient && self.datasets.load().values().any(|dataset| is_behind(dataset))
     }
 
     /// To be called when components have come or gone: notes whether writes are to be slowed.
@@ -413,8 +414,8 @@ impl Engine {
     /// give up.
     fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
-        let (policy, bytes_max) = (&self.options.merge_policy, self.shares.work as u64);
-        let outcome = dataset.partition.merge(&self.workshop, policy, bytes_max, cancellation)?;
+        let (policy, bytes_max) = (dataset.merge_policy(&self.options), self.shares.work as u64);
+        let outcome = dataset.partition.merge(&self.workshop, &policy, bytes_max, cancellation)?;
         if let Some(outcome) = &outcome {
             self.maintenance.count_merge(outcome);
         }
