@@ -5,6 +5,7 @@ use std::sync::Arc;
 use terrane_storage::StorageError;
 
 use crate::batch::BatchError;
+use crate::condition::ConditionError;
 use crate::key::{Key, KeyError};
 use crate::record::{DamagedRecord, RowError};
 use crate::schema::SchemaError;
@@ -384,6 +385,13 @@ impl From<SchemaError> for Error {
             SchemaError::UnknownColumn { .. } => Self::Usage(error.to_string()),
             _ => Self::refused(error.to_string()),
         }
+    }
+}
+
+/// A condition is a part of the call.
+impl From<ConditionError> for Error {
+    fn from(error: ConditionError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

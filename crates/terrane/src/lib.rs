@@ -30,8 +30,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+// Tests share files with those in `tests`, which know the crate by its name.
+#[cfg(test)]
+extern crate self as terrane;
+
 pub mod batch;
 mod check;
+pub mod condition;
 mod dataset;
 mod engine;
 mod error;
@@ -53,13 +58,14 @@ pub mod value;
 mod words;
 
 pub use check::{CheckReport, Finding};
+pub use condition::{Condition, ConditionError};
 pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};
 pub use engine::MaintenanceCounters;
 pub use error::{Error, Result};
 pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use key::Key;
 pub use options::{Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
-pub use query::{Explanation, Filter, Nearest, Query, Rows, Stage};
+pub use query::{ConditionPlan, Explanation, Filter, Nearest, Query, Rows, Stage};
 pub use record::{Geometry, Record};
 pub use secondary::IndexKind;
 pub use snapshot::{KeyRef, Snapshot};

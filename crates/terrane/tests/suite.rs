@@ -5,6 +5,7 @@
 mod atomic_batch;
 mod closing;
 mod concurrency;
+mod conditions;
 mod crash_directed;
 mod crash_everywhere;
 mod damage;

@@ -13,7 +13,9 @@ use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 use terrane_space::Point;
 
-use super::explain::{CONDITIONS, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PLANNING, PRIMARY_LOOKUPS, PRIMARY_SCAN};
+use super::explain::{
+    CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PLANNING, PRIMARY_LOOKUPS, PRIMARY_SCAN,
+};
 use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
@@ -81,7 +83,10 @@ impl Rows {
             taken: 0,
             left: query.limit.unwrap_or(u64::MAX),
             failed: false,
-            explanation: Explanation::default(),
+            explanation: Explanation {
+                condition: query.condition.as_ref().map(ConditionPlan::on_records),
+                ..Explanation::default()
+            },
             snapshot,
         };
         if query.nearest.is_none() {
@@ -316,7 +321,7 @@ impl Rows {
                 let Some(key) = self.chunk.get(self.taken) else { break };
                 let mut append = || -> Result<bool> {
                     let matches =
-                        sure || self.filters.matches_record(&RecordView::parse(&record, &snapshot.history)?)?;
+                        sure || self.filters.matches_record(key, &RecordView::parse(&record, &snapshot.history)?)?;
                     if matches {
                         builder.append(key, &record, self.distance())?;
                     }
@@ -356,7 +361,7 @@ impl Rows {
         snapshot.visit_records_from(position, &mut |key, stored| {
             explanation.entries += 1;
             explanation.candidates += 1;
-            if !filters.is_empty() && !filters.matches_record(&RecordView::parse(stored, &snapshot.history)?)? {
+            if !filters.is_empty() && !filters.matches_record(key, &RecordView::parse(stored, &snapshot.history)?)? {
                 return Ok(ControlFlow::Continue(()));
             }
             builder.append(key, stored, None)?;

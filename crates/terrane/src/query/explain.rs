@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::condition::Condition;
+
 /// Checking the query and choosing how to answer it.
 pub(super) const PLANNING: &str = "planning";
 /// Candidates from the spatial index; of points, their exact conditions too.
@@ -27,12 +29,29 @@ pub struct Stage {
     pub time_ns: u64,
 }
 
+/// How the condition on attributes was evaluated.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConditionPlan {
+    /// The condition, in its own language.
+    pub text: String,
+    /// `records`: on each record that the plan came to and that met the other conditions.
+    pub evaluated_on: &'static str,
+}
+
+impl ConditionPlan {
+    pub(super) fn on_records(condition: &Condition) -> Self {
+        Self { text: condition.to_string(), evaluated_on: "records" }
+    }
+}
+
 /// What a query did to find its answer. Complete when the last row has been taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
     /// `spatial index`, `spatial index only`, `primary scan`, `nearest`, or `nearest by primary scan`
     /// where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
+    /// The condition on attributes, if there is one.
+    pub condition: Option<ConditionPlan>,
     /// Windows that the spatial index was searched with.
     pub windows: usize,
     /// Components of the driving index that were searched.
@@ -68,6 +87,9 @@ impl Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan        {}", self.plan)?;
+        if let Some(ConditionPlan { text, evaluated_on }) = &self.condition {
+            writeln!(f, "condition   {text} (evaluated on {evaluated_on})")?;
+        }
         if self.windows > 0 {
             writeln!(f, "windows     {}", self.windows)?;
         }

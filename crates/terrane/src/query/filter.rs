@@ -6,6 +6,7 @@ use terrane_space::sphere::cap_windows;
 use terrane_space::{CoordinateSystem, EXACT_COORDINATE_MAX, Point, Rect, windows};
 
 use super::{Filter, Predicate, Query, check_origin, holds_points};
+use crate::condition::BoundCondition;
 use crate::record::{GeometryRef, RecordView};
 use crate::schema::Schema;
 use crate::{Error, Result};
@@ -21,6 +22,7 @@ enum Prepared {
 pub(crate) struct Filters {
     system: CoordinateSystem,
     prepared: Vec<Prepared>,
+    condition: Option<BoundCondition>,
     predicate: Option<Predicate>,
     /// What the index is searched with.
     windows: Option<Vec<Rect>>,
@@ -50,7 +52,8 @@ impl Filters {
             };
             each.iter().min_by(smaller).cloned()
         };
-        Ok(Self { system: schema.system, prepared, predicate: query.predicate.clone(), windows, each })
+        let condition = query.condition.as_ref().map(|condition| condition.bind(schema)).transpose()?;
+        Ok(Self { system: schema.system, prepared, condition, predicate: query.predicate.clone(), windows, each })
     }
 
     /// Windows one of which every match meets; `None` when there is no spatial condition.
@@ -63,14 +66,14 @@ impl Filters {
         self.each.len() < 2 || self.each.iter().all(|windows| windows.iter().any(|window| window.intersects(rect)))
     }
 
-    /// Whether points alone decide.
+    /// Whether more decides than the geometry.
     pub fn needs_record(&self) -> bool {
-        self.predicate.is_some()
+        self.condition.is_some() || self.predicate.is_some()
     }
 
     /// Whether every record matches.
     pub fn is_empty(&self) -> bool {
-        self.prepared.is_empty() && self.predicate.is_none()
+        self.prepared.is_empty() && !self.needs_record()
     }
 
     /// Whether a point meets all spatial conditions.
@@ -116,9 +119,14 @@ impl Filters {
         Ok(true)
     }
 
-    /// Whether a record meets all conditions.
-    pub fn matches_record(&self, record: &RecordView<'_>) -> Result<bool> {
+    /// Whether a record meets all conditions, which is read under the schema that they were made for.
+    pub fn matches_record(&self, key: &[u8], record: &RecordView<'_>) -> Result<bool> {
         if !self.matches_geometry(record.geometry())? {
+            return Ok(false);
+        }
+        if let Some(condition) = &self.condition
+            && !condition.matches(key, record)?
+        {
             return Ok(false);
         }
         self.predicate.as_ref().map_or(Ok(true), |predicate| predicate(record))

@@ -15,11 +15,12 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use execute::Rows;
-pub use explain::{Explanation, Stage};
+pub use explain::{ConditionPlan, Explanation, Stage};
 pub(crate) use filter::Filters;
 pub(crate) use index::antimatter_fits;
 use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};
 
+use crate::condition::Condition;
 use crate::record::RecordView;
 use crate::schema::{GeometryColumn, Schema};
 use crate::{Error, Result};
@@ -66,13 +67,14 @@ pub struct Nearest {
     pub k: usize,
 }
 
-/// A condition on whole records.
+/// A condition on whole records, in code.
 pub type Predicate = Arc<dyn Fn(&RecordView<'_>) -> Result<bool> + Send + Sync>;
 
 /// A query over one dataset: records that meet all filters, or the nearest of them.
 #[derive(Clone, Default)]
 pub struct Query {
     pub(crate) filters: Vec<Filter>,
+    pub(crate) condition: Option<Condition>,
     pub(crate) predicate: Option<Predicate>,
     pub(crate) nearest: Option<Nearest>,
     pub(crate) limit: Option<u64>,
@@ -101,7 +103,17 @@ impl Query {
         self.filter(Filter::Circle { x, y, radius })
     }
 
-    /// Sets a condition on whole records, evaluated last.
+    /// Adds a condition on the attributes and the key; all have to be met. Whether it fits the
+    /// dataset's schema is found when the query is run.
+    pub fn condition(mut self, condition: Condition) -> Self {
+        self.condition = Some(match self.condition.take() {
+            Some(others) => others.and(condition),
+            None => condition,
+        });
+        self
+    }
+
+    /// Sets a condition on whole records in code, evaluated last.
     pub fn predicate(mut self, predicate: impl Fn(&RecordView<'_>) -> Result<bool> + Send + Sync + 'static) -> Self {
         self.predicate = Some(Arc::new(predicate));
         self
@@ -131,6 +143,7 @@ impl fmt::Debug for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Query")
             .field("filters", &self.filters)
+            .field("condition", &self.condition.as_ref().map(ToString::to_string))
             .field("has_predicate", &self.predicate.is_some())
             .field("nearest", &self.nearest)
             .field("limit", &self.limit)

@@ -196,9 +196,9 @@ fn run<M: Metric>(
         } else {
             explanation.lookups += 1;
             let stored = lookup(snapshot, &version, &key)?;
-            let distance = RecordView::parse(&stored, &snapshot.history)
-                .map_err(Error::from)
-                .and_then(|record| if filters.matches_record(&record)? { exact.to_record(&record) } else { Ok(None) });
+            let distance = RecordView::parse(&stored, &snapshot.history).map_err(Error::from).and_then(|record| {
+                if filters.matches_record(&key, &record)? { exact.to_record(&record) } else { Ok(None) }
+            });
             distance.map_err(|error| snapshot.name_record(error, &key))?
         };
         if let Some(distance) = found_distance {

@@ -116,7 +116,7 @@ pub(super) fn search(
         explanation.entries += 1;
         explanation.candidates += 1;
         let record = RecordView::parse(stored, &snapshot.history)?;
-        if filters.matches_record(&record)?
+        if filters.matches_record(key, &record)?
             && let Some(distance) = exact.to_record(&record)?
         {
             nearest.add(key, distance)?;

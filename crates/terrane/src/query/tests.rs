@@ -15,7 +15,7 @@ use crate::schema::KeyType;
 use crate::secondary::SPATIAL;
 use crate::snapshot::RECORDS_STEP;
 use crate::testing::{delete, points, points_within, put, replace_primary, replace_spatial};
-use crate::{Dataset, Error, Key, KeyRef};
+use crate::{Condition, Dataset, Error, Key, KeyRef};
 
 #[test]
 fn a_slow_reader_keeps_no_sealed_memory_of_any_window() {
@@ -215,6 +215,26 @@ fn where_too_much_is_deleted_the_records_tell_the_nearest() {
                 assert_eq!(rows.explanation().plan, plan, "{what}");
             }
         }
+    }
+}
+
+/// Conditions are evaluated on the records of every plan.
+#[test]
+fn where_too_much_is_deleted_conditions_hold_too() {
+    let (_store, dataset) = mostly_deleted(60_000, KeyType::UInt64, Key::UInt);
+    let snapshot = dataset.snapshot();
+    let query = Query::new().condition(Condition::parse("id < 20000 and id != 10000").unwrap()).columns(["id"]);
+    let cases = [
+        (query.clone().nearest(0.0, 1.0, 5000), "nearest by primary scan", 1999),
+        (query.clone().nearest(0.0, 1.0, 5), "nearest", 5),
+        (query.clone().window(-1.0, 0.0, 50.0, 2.0), "primary scan", 1199),
+        (query, "primary scan", 1999),
+    ];
+    for (query, plan, wanted) in cases {
+        let mut rows = snapshot.query(&query).unwrap();
+        let found: usize = rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!((rows.explanation().plan, found), (plan, wanted), "{query:?}");
+        assert_eq!(snapshot.count(&query).unwrap(), wanted as u64, "{query:?}");
     }
 }
 

@@ -1,0 +1,153 @@
+//! Sets of values of one column: what comparisons let through.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use crate::value::{Value, ValueRef};
+
+/// Values that are bounds: of one type, without null and NaN, so that any two have an order.
+pub(crate) trait Ordered {
+    fn order(&self, other: &Self) -> Ordering;
+}
+
+/// Encoded keys.
+impl Ordered for Vec<u8> {
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+impl Ordered for Value {
+    fn order(&self, other: &Self) -> Ordering {
+        compare(self.as_ref(), other.as_ref()).unwrap_or(Ordering::Equal)
+    }
+}
+
+/// How two values of one type lie to each other; `None` for null, NaN and values of two types. Floats are compared
+/// as numbers, so the two zeros are one.
+pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
+    match (a, b) {
+        (ValueRef::Bool(a), ValueRef::Bool(b)) => Some(a.cmp(&b)),
+        (ValueRef::Int(a), ValueRef::Int(b)) | (ValueRef::Timestamp(a), ValueRef::Timestamp(b)) => Some(a.cmp(&b)),
+        (ValueRef::Date(a), ValueRef::Date(b)) => Some(a.cmp(&b)),
+        (ValueRef::Float(a), ValueRef::Float(b)) => a.partial_cmp(&b),
+        (ValueRef::Utf8(a), ValueRef::Utf8(b)) => Some(a.cmp(b)),
+        (ValueRef::Binary(a), ValueRef::Binary(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
+
+/// A set of values. Null and NaN are in none.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Domain<T> {
+    /// These, ascending, each once; none where nothing can be in the set.
+    OneOf(Vec<T>),
+    /// All from one end to the other, which is greater.
+    Interval {
+        /// The lower end.
+        low: Bound<T>,
+        /// The upper end.
+        high: Bound<T>,
+    },
+}
+
+impl<T> Domain<T> {
+    /// The set without values.
+    pub fn nothing() -> Self {
+        Self::OneOf(Vec::new())
+    }
+
+    /// Whether no value is in it.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::OneOf(values) if values.is_empty())
+    }
+
+    /// Whether a value is in the set, by how it lies to each bound; `None` where it has no order.
+    pub fn contains(&self, order: impl Fn(&T) -> Option<Ordering>) -> bool {
+        match self {
+            // What has no order is passed on the same side by all, and so is not found.
+            Self::OneOf(values) => {
+                values.binary_search_by(|value| order(value).map_or(Ordering::Less, Ordering::reverse)).is_ok()
+            }
+            Self::Interval { low, high } => {
+                let above = match low {
+                    Bound::Unbounded => true,
+                    Bound::Included(low) => order(low).is_some_and(Ordering::is_ge),
+                    Bound::Excluded(low) => order(low).is_some_and(Ordering::is_gt),
+                };
+                above
+                    && match high {
+                        Bound::Unbounded => true,
+                        Bound::Included(high) => order(high).is_some_and(Ordering::is_le),
+                        Bound::Excluded(high) => order(high).is_some_and(Ordering::is_lt),
+                    }
+            }
+        }
+    }
+
+    /// The set in another form of its values, which keeps their order.
+    pub fn map<U>(self, mut form: impl FnMut(T) -> U) -> Domain<U> {
+        match self {
+            Self::OneOf(values) => Domain::OneOf(values.into_iter().map(form).collect()),
+            Self::Interval { low, high } => Domain::Interval { low: low.map(&mut form), high: high.map(form) },
+        }
+    }
+}
+
+impl<T: Ordered> Domain<T> {
+    /// All between two ends.
+    pub fn between(low: Bound<T>, high: Bound<T>) -> Self {
+        if let (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) =
+            (&low, &high)
+        {
+            let closed = matches!((&low, &high), (Bound::Included(_), Bound::Included(_)));
+            match from.order(to) {
+                Ordering::Less => {}
+                Ordering::Equal if closed => return Self::OneOf(value_of(low).into_iter().collect()),
+                Ordering::Equal | Ordering::Greater => return Self::nothing(),
+            }
+        }
+        Self::Interval { low, high }
+    }
+
+    /// The values, in any order.
+    pub fn one_of(mut values: Vec<T>) -> Self {
+        values.sort_by(T::order);
+        values.dedup_by(|a, b| a.order(b).is_eq());
+        Self::OneOf(values)
+    }
+
+    /// What is in both sets.
+    pub fn intersection(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::OneOf(mut values), other) | (other, Self::OneOf(mut values)) => {
+                values.retain(|value| other.contains(|bound| Some(value.order(bound))));
+                Self::OneOf(values)
+            }
+            (Self::Interval { low: a, high: b }, Self::Interval { low: c, high: d }) => {
+                Self::between(tighter(a, c, Ordering::Greater), tighter(b, d, Ordering::Less))
+            }
+        }
+    }
+}
+
+fn value_of<T>(bound: Bound<T>) -> Option<T> {
+    match bound {
+        Bound::Included(value) | Bound::Excluded(value) => Some(value),
+        Bound::Unbounded => None,
+    }
+}
+
+/// Of two bounds, the one whose value lies to the other's as `wanted`; of one value, the one that leaves it out.
+fn tighter<T: Ordered>(a: Bound<T>, b: Bound<T>, wanted: Ordering) -> Bound<T> {
+    let order = match (&a, &b) {
+        (Bound::Unbounded, _) => return b,
+        (_, Bound::Unbounded) => return a,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a.order(b),
+    };
+    let takes_first = match order {
+        Ordering::Equal => matches!(a, Bound::Excluded(_)),
+        order => order == wanted,
+    };
+    if takes_first { a } else { b }
+}

@@ -1,0 +1,264 @@
+//! Conditions on the attributes and the key of a record.
+//!
+//! A [`Condition`] is read from text ([`Condition::parse`]) or made by constructors, without a
+//! schema. Bound to a schema (`bind.rs`), it is evaluated on records (`bound.rs`) with the three truth
+//! values of SQL: a comparison with null is neither true nor false, and a record meets a condition if it is
+//! true. `implied.rs` tells what a condition demands of single columns, for who chooses an access path.
+//! The language is described in `docs/conditions.md`.
+
+mod bind;
+mod bound;
+mod display;
+mod domain;
+mod error;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the choice of access paths"))]
+mod implied;
+mod lexer;
+mod literal;
+mod number;
+mod parse;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bound::BoundCondition;
+pub use error::ConditionError;
+pub use literal::Literal;
+
+/// Longest text of a condition, in bytes.
+pub const CONDITION_BYTES_MAX: usize = 1 << 20;
+/// How deeply a condition may be nested: parentheses and `not`s in each other, or `and` and `or` in turn.
+pub const CONDITION_DEPTH_MAX: usize = 100;
+/// Most literals of one `in`.
+pub const IN_ITEMS_MAX: usize = 10_000;
+
+/// A condition on the attributes and the key of a record.
+///
+/// ```
+/// use terrane::Condition;
+///
+/// # fn main() -> Result<(), terrane::ConditionError> {
+/// let read = Condition::parse("size >= 3 and name match 'north station'")?;
+/// let made = Condition::on("size").at_least(3).and(Condition::on("name").matches("north station"));
+/// assert_eq!(read, made);
+/// assert_eq!(made.to_string(), "size >= 3 and name match 'north station'");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// As in SQL, what is compared with null is unknown, `not` of unknown is unknown, and only records of which the
+/// condition is true meet it. So of `p`, `not p` and "`p` is unknown", each record meets exactly one. Of a
+/// float64 that is NaN, every comparison is false but `!=`, which is true. Integers and floats are compared by
+/// their exact values; texts and binary data by their bytes.
+///
+/// Constructors never fail: a condition that is nested too deeply, or does not fit the dataset's schema,
+/// is refused by the query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    node: Node,
+    /// How many nodes are in each other.
+    depth: usize,
+}
+
+/// A condition's syntax tree. Trees are made by the constructors of [`Condition`] alone, so equal texts have equal
+/// trees.
+#[derive(Clone, Debug, PartialEq)]
+enum Node {
+    /// At least two, none of them an `And`.
+    And(Vec<Node>),
+    /// At least two, none of them an `Or`.
+    Or(Vec<Node>),
+    Not(Box<Node>),
+    Compare {
+        column: String,
+        operator: Operator,
+        literal: Literal,
+    },
+    /// Both ends belong to it.
+    Between {
+        column: String,
+        low: Literal,
+        high: Literal,
+    },
+    In {
+        column: String,
+        items: Vec<Literal>,
+    },
+    IsNull(String),
+    /// A boolean column by itself.
+    Flag(String),
+    /// Every word occurs in the column, or, without one, in some column of texts.
+    Match {
+        column: Option<String>,
+        text: String,
+    },
+    /// Stands for what was nested deeper than [`CONDITION_DEPTH_MAX`], so that no tree exhausts the stack.
+    TooDeep,
+}
+
+/// How a column is compared with a literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// A column of which a condition is being made: see [`Condition::on`].
+#[derive(Clone, Debug)]
+#[must_use = "say what is demanded of the column"]
+pub struct ConditionColumn(String);
+
+impl Condition {
+    /// Reads a condition.
+    ///
+    /// # Errors
+    /// [`ConditionError::Syntax`] with the place; a text that is too long.
+    pub fn parse(text: &str) -> Result<Self, ConditionError> {
+        parse::parse(text)
+    }
+
+    /// Begins a condition on a column, which is the key's or an attribute's.
+    pub fn on(column: impl Into<String>) -> ConditionColumn {
+        ConditionColumn(column.into())
+    }
+
+    /// Every word of the text occurs in some column of texts, not all of them in the same.
+    pub fn matches_anywhere(text: impl Into<String>) -> Self {
+        Self::leaf(Node::Match { column: None, text: text.into() })
+    }
+
+    /// Both conditions.
+    pub fn and(self, other: Self) -> Self {
+        self.joined(other, Node::And, |node| match node {
+            Node::And(parts) => Ok(parts),
+            other => Err(other),
+        })
+    }
+
+    /// One of the two conditions, or both.
+    pub fn or(self, other: Self) -> Self {
+        self.joined(other, Node::Or, |node| match node {
+            Node::Or(parts) => Ok(parts),
+            other => Err(other),
+        })
+    }
+
+    /// Joins two conditions, of which the parts are joined where they are of the same kind.
+    fn joined(self, other: Self, join: fn(Vec<Node>) -> Node, parts: fn(Node) -> Result<Vec<Node>, Node>) -> Self {
+        let mut depth = 0;
+        let mut take = |condition: Self| match parts(condition.node) {
+            Ok(parts) => {
+                depth = depth.max(condition.depth);
+                parts
+            }
+            Err(node) => {
+                depth = depth.max(condition.depth + 1);
+                vec![node]
+            }
+        };
+        let mut joined = take(self);
+        joined.append(&mut take(other));
+        Self::of(join(joined), depth)
+    }
+
+    fn leaf(node: Node) -> Self {
+        Self { node, depth: 1 }
+    }
+
+    fn of(node: Node, depth: usize) -> Self {
+        match depth > CONDITION_DEPTH_MAX {
+            true => Self { node: Node::TooDeep, depth },
+            false => Self { node, depth },
+        }
+    }
+}
+
+/// What the condition is not: unknown stays unknown.
+impl std::ops::Not for Condition {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        Self::of(Node::Not(Box::new(self.node)), self.depth + 1)
+    }
+}
+
+impl std::str::FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        Self::parse(text)
+    }
+}
+
+impl ConditionColumn {
+    fn compare(self, operator: Operator, literal: impl Into<Literal>) -> Condition {
+        Condition::leaf(Node::Compare { column: self.0, operator, literal: literal.into() })
+    }
+
+    /// The column equals the literal.
+    pub fn equals(self, literal: impl Into<Literal>) -> Condition {
+        self.compare(Operator::Equal, literal)
+    }
+
+    /// The column does not equal the literal.
+    pub fn differs_from(self, literal: impl Into<Literal>) -> Condition {
+        self.compare(Operator::NotEqual, literal)
+    }
+
+    /// The column is less than the literal.
+    pub fn less_than(self, literal: impl Into<Literal>) -> Condition {
+        self.compare(Operator::Less, literal)
+    }
+
+    /// The column is less than the literal or equals it.
+    pub fn at_most(self, literal: impl Into<Literal>) -> Condition {
+        self.compare(Operator::LessOrEqual, literal)
+    }
+
+    /// The column is greater than the literal.
+    pub fn greater_than(self, literal: impl Into<Literal>) -> Condition {
+        self.compare(Operator::Greater, literal)
+    }
+
+    /// The column is greater than the literal or equals it.
+    pub fn at_least(self, literal: impl Into<Literal>) -> Condition {
+        self.compare(Operator::GreaterOrEqual, literal)
+    }
+
+    /// The column lies between two literals, or equals one of them.
+    pub fn between(self, low: impl Into<Literal>, high: impl Into<Literal>) -> Condition {
+        Condition::leaf(Node::Between { column: self.0, low: low.into(), high: high.into() })
+    }
+
+    /// The column equals one of the literals, of which there are at most [`IN_ITEMS_MAX`].
+    pub fn one_of(self, literals: impl IntoIterator<Item = impl Into<Literal>>) -> Condition {
+        let items = literals.into_iter().map(Into::into).collect();
+        Condition::leaf(Node::In { column: self.0, items })
+    }
+
+    /// The column has no value.
+    pub fn is_null(self) -> Condition {
+        Condition::leaf(Node::IsNull(self.0))
+    }
+
+    /// The column has a value.
+    pub fn is_not_null(self) -> Condition {
+        !self.is_null()
+    }
+
+    /// The boolean column is true.
+    pub fn is_true(self) -> Condition {
+        Condition::leaf(Node::Flag(self.0))
+    }
+
+    /// Every word of the text occurs in the column of texts: words as Unicode finds them (UAX 29), in
+    /// lower case, in any order.
+    pub fn matches(self, text: impl Into<String>) -> Condition {
+        Condition::leaf(Node::Match { column: Some(self.0), text: text.into() })
+    }
+}

@@ -1,0 +1,63 @@
+//! The words of texts.
+
+use std::borrow::Cow;
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// The words of a text as Unicode finds them (UAX 29, those with a letter or a number), in lower case. Letters
+/// are taken as they are composed: no normal form is made.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    text.unicode_words().map(|word| {
+        let is_lower = word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+        if is_lower { Cow::Borrowed(word) } else { Cow::Owned(word.to_lowercase()) }
+    })
+}
+
+/// Words that a record has to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequiredWords {
+    /// Ascending, without repetitions.
+    words: Vec<String>,
+}
+
+impl RequiredWords {
+    /// The words of a text.
+    pub fn of(text: &str) -> Self {
+        let mut words: Vec<String> = words(text).map(Cow::into_owned).collect();
+        words.sort_unstable();
+        words.dedup();
+        Self { words }
+    }
+
+    /// The words, ascending, without repetitions.
+    pub fn as_slice(&self) -> &[String] {
+        &self.words
+    }
+
+    /// Starts to look for them.
+    pub fn search(&self) -> WordSearch<'_> {
+        WordSearch { words: &self.words, found: vec![false; self.words.len()], missing: self.words.len() }
+    }
+}
+
+/// Which of the words have been found in the texts so far.
+pub(crate) struct WordSearch<'w> {
+    words: &'w [String],
+    found: Vec<bool>,
+    missing: usize,
+}
+
+impl WordSearch<'_> {
+    /// Looks for the missing words in a text; true when none is missing any more.
+    pub fn look_into(&mut self, text: &str) -> bool {
+        let mut words = words(text);
+        while self.missing > 0
+            && let Some(word) = words.next()
+        {
+            if let Ok(place) = self.words.binary_search_by(|wanted| wanted.as_str().cmp(&word)) {
+                self.missing -= usize::from(!std::mem::replace(&mut self.found[place], true));
+            }
+        }
+        self.missing == 0
+    }
+}

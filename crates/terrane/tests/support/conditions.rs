@@ -1,0 +1,445 @@
+//! Conditions judged by a plain evaluation, and random ones: over few values, so that they meet, and over those where
+//! numbers are difficult.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::cmp::Ordering;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use terrane::condition::{Condition, Literal};
+use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
+use terrane::{CoordinateSystem, Key, Record, Value};
+
+/// Attributes of every type; the names need quotes in part.
+pub const COLUMNS: [(&str, ColumnType); 9] = [
+    ("flag", ColumnType::Bool),
+    ("count", ColumnType::Int64),
+    ("ratio", ColumnType::Float64),
+    ("name", ColumnType::Utf8),
+    ("Not \"e\"", ColumnType::Utf8),
+    ("data", ColumnType::Binary),
+    ("in", ColumnType::Date),
+    ("time_1", ColumnType::Timestamp { utc: false }),
+    ("größe", ColumnType::Timestamp { utc: true }),
+];
+
+/// The name of the key.
+pub const KEY: &str = "id";
+
+/// A schema with these attributes.
+pub fn schema(key_type: KeyType, geometry: GeometryColumn) -> Schema {
+    let columns = COLUMNS.map(|(name, column_type)| Column::new(name, column_type)).to_vec();
+    let key = KeyColumn { name: KEY.into(), key_type, generated: false };
+    Schema::new(key, geometry, CoordinateSystem::Planar, columns).unwrap()
+}
+
+pub fn points() -> GeometryColumn {
+    GeometryColumn::Point { x: "x".into(), y: "y".into() }
+}
+
+/// A column of a condition: the key, or an attribute by its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place {
+    Key(KeyType),
+    Attribute(usize),
+}
+
+impl Place {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Key(_) => KEY,
+            Self::Attribute(place) => COLUMNS[place].0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Sign {
+    Equal,
+    Differs,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+const SIGNS: [Sign; 6] = [Sign::Equal, Sign::Differs, Sign::Less, Sign::AtMost, Sign::Greater, Sign::AtLeast];
+
+/// A condition as the plain evaluation takes it.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    And(Vec<Plan>),
+    Or(Vec<Plan>),
+    Not(Box<Plan>),
+    Compare(Place, Sign, Literal),
+    Between(Place, Literal, Literal),
+    In(Place, Vec<Literal>),
+    IsNull(Place),
+    Flag(Place),
+    /// In one column, or in any of texts.
+    Match(Option<Place>, Vec<&'static str>),
+}
+
+impl Plan {
+    /// The condition, by its constructors.
+    pub fn condition(&self) -> Condition {
+        let joined = |parts: &[Plan], join: fn(Condition, Condition) -> Condition| {
+            parts.iter().map(Plan::condition).reduce(join).unwrap()
+        };
+        match self {
+            Self::And(parts) => joined(parts, Condition::and),
+            Self::Or(parts) => joined(parts, Condition::or),
+            Self::Not(inner) => !inner.condition(),
+            Self::Compare(place, sign, literal) => {
+                let (column, literal) = (Condition::on(place.name()), literal.clone());
+                match sign {
+                    Sign::Equal => column.equals(literal),
+                    Sign::Differs => column.differs_from(literal),
+                    Sign::Less => column.less_than(literal),
+                    Sign::AtMost => column.at_most(literal),
+                    Sign::Greater => column.greater_than(literal),
+                    Sign::AtLeast => column.at_least(literal),
+                }
+            }
+            Self::Between(place, low, high) => Condition::on(place.name()).between(low.clone(), high.clone()),
+            Self::In(place, items) => Condition::on(place.name()).one_of(items.clone()),
+            Self::IsNull(place) => Condition::on(place.name()).is_null(),
+            Self::Flag(place) => Condition::on(place.name()).is_true(),
+            Self::Match(Some(place), words) => Condition::on(place.name()).matches(words.join(", ")),
+            Self::Match(None, words) => Condition::matches_anywhere(words.join(" ")),
+        }
+    }
+
+    /// Whether a record meets it; `None` where that is unknown.
+    pub fn truth(&self, record: &Record) -> Option<bool> {
+        let compared = |place: Place, literal: &Literal, holds: &dyn Fn(Option<Ordering>) -> bool| {
+            let value = datum(place, record)?;
+            let order = value.zip(literal_datum(place, literal)).map(|(value, literal)| value.cmp(&literal));
+            Some(holds(order))
+        };
+        let equals = |place, literal: &Literal| compared(place, literal, &|order| order == Some(Ordering::Equal));
+        match self {
+            Self::And(parts) => both(parts.iter().map(|part| part.truth(record))),
+            Self::Or(parts) => either(parts.iter().map(|part| part.truth(record))),
+            Self::Not(inner) => inner.truth(record).map(|truth| !truth),
+            Self::Compare(place, sign, literal) => compared(*place, literal, &|order| match sign {
+                Sign::Equal => order == Some(Ordering::Equal),
+                Sign::Differs => order != Some(Ordering::Equal),
+                Sign::Less => order == Some(Ordering::Less),
+                Sign::AtMost => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+                Sign::Greater => order == Some(Ordering::Greater),
+                Sign::AtLeast => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+            }),
+            Self::Between(place, low, high) => both([
+                compared(*place, low, &|order| matches!(order, Some(Ordering::Greater | Ordering::Equal))),
+                compared(*place, high, &|order| matches!(order, Some(Ordering::Less | Ordering::Equal))),
+            ]),
+            Self::In(place, items) => match datum(*place, record) {
+                None => None,
+                Some(_) => either(items.iter().map(|item| equals(*place, item))),
+            },
+            Self::IsNull(place) => Some(datum(*place, record).is_none()),
+            Self::Flag(place) => equals(*place, &Literal::Bool(true)),
+            Self::Match(place, words) => both(words.iter().map(|word| {
+                let places = match place {
+                    Some(place) => vec![*place],
+                    None => text_places(record),
+                };
+                either(places.into_iter().map(|place| occurs(word, place, record)))
+            })),
+        }
+    }
+}
+
+/// True if all are, else false if one is.
+fn both(truths: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let truths: Vec<Option<bool>> = truths.into_iter().collect();
+    match truths.contains(&Some(false)) {
+        true => Some(false),
+        false if truths.contains(&None) => None,
+        false => Some(true),
+    }
+}
+
+fn either(truths: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    both(truths.into_iter().map(|truth| truth.map(|truth| !truth))).map(|truth| !truth)
+}
+
+fn text_places(record: &Record) -> Vec<Place> {
+    let key = matches!(record.key, Key::Utf8(_)).then_some(Place::Key(KeyType::Utf8));
+    let attributes = (0..COLUMNS.len()).filter(|place| COLUMNS[*place].1 == ColumnType::Utf8).map(Place::Attribute);
+    key.into_iter().chain(attributes).collect()
+}
+
+fn occurs(word: &str, place: Place, record: &Record) -> Option<bool> {
+    match datum(place, record)?? {
+        Datum::Text(text) => {
+            let word = word.to_lowercase();
+            Some(text.split(|c: char| !c.is_alphanumeric()).any(|found| found.to_lowercase() == word))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A value with an order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Datum {
+    Bool(bool),
+    Number(Decimal),
+    Text(String),
+    Bytes(Vec<u8>),
+    Time(i64),
+}
+
+/// All digits of a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Decimal {
+    is_negative: bool,
+    digits: String,
+}
+
+/// Digits of the largest float, and one more.
+const WHOLE: usize = 310;
+/// Digits of the least float behind the point.
+const FRACTION: usize = 1074;
+
+impl Decimal {
+    fn new(is_negative: bool, whole: &str, fraction: &str) -> Self {
+        let digits = format!("{whole:0>WHOLE$}{fraction:0<FRACTION$}");
+        Self { is_negative: is_negative && digits.bytes().any(|digit| digit != b'0'), digits }
+    }
+
+    fn integer(integer: i128) -> Self {
+        Self::new(integer < 0, &integer.unsigned_abs().to_string(), "")
+    }
+
+    /// NaN is none.
+    fn float(float: f64) -> Option<Self> {
+        if float.is_infinite() {
+            return Some(Self::new(float < 0.0, &"9".repeat(WHOLE), ""));
+        }
+        let text = format!("{:.FRACTION$}", float.abs());
+        text.split_once('.').map(|(whole, fraction)| Self::new(float < 0.0, whole, fraction))
+    }
+}
+
+impl Ord for Decimal {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self.is_negative, other.is_negative) {
+            (false, false) => self.digits.cmp(&other.digits),
+            (true, true) => other.digits.cmp(&self.digits),
+            (first, _) => {
+                if first {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+        }
+    }
+}
+
+impl PartialOrd for Decimal {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A value of a record: `None` if it is null, `Some(None)` if it is NaN.
+fn datum(place: Place, record: &Record) -> Option<Option<Datum>> {
+    let value = match place {
+        Place::Attribute(place) => record.values[place].clone(),
+        Place::Key(_) => {
+            return Some(Some(match &record.key {
+                Key::Int(key) => Datum::Number(Decimal::integer((*key).into())),
+                Key::UInt(key) => Datum::Number(Decimal::integer((*key).into())),
+                Key::Utf8(key) => Datum::Text(key.clone()),
+                Key::Binary(key) => Datum::Bytes(key.clone()),
+            }));
+        }
+    };
+    value_datum(value)
+}
+
+fn value_datum(value: Value) -> Option<Option<Datum>> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(value) => Some(Datum::Bool(value)),
+        Value::Int(value) => Some(Datum::Number(Decimal::integer(value.into()))),
+        Value::Float(value) => Decimal::float(value).map(Datum::Number),
+        Value::Utf8(value) => Some(Datum::Text(value)),
+        Value::Binary(value) => Some(Datum::Bytes(value)),
+        Value::Date(value) => Some(Datum::Time(value.into())),
+        Value::Timestamp(value) => Some(Datum::Time(value)),
+    })
+}
+
+/// A literal as a value of the column; `None` if it is NaN.
+fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
+    let column_type = match place {
+        Place::Attribute(place) => COLUMNS[place].1,
+        Place::Key(KeyType::Binary) => ColumnType::Binary,
+        Place::Key(_) => ColumnType::Utf8,
+    };
+    match literal {
+        Literal::Bool(value) => Some(Datum::Bool(*value)),
+        Literal::Int(value) => Some(Datum::Number(Decimal::integer(*value))),
+        Literal::Float(value) => Decimal::float(*value).map(Datum::Number),
+        Literal::Text(text) => value_datum(Value::parse(text, column_type).unwrap()).unwrap(),
+    }
+}
+
+const INTEGERS: [i64; 10] = [-2, -1, 0, 1, 2, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, i64::MIN, i64::MAX];
+const FLOATS: [f64; 17] = [
+    -2.0,
+    -0.5,
+    -0.0,
+    0.0,
+    f64::MIN_POSITIVE,
+    0.5,
+    1.0,
+    2.0,
+    9_007_199_254_740_992.0,
+    9_007_199_254_740_994.0,
+    9_223_372_036_854_775_808.0,
+    -9_223_372_036_854_775_808.0,
+    18_446_744_073_709_551_616.0,
+    1e300,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+const WORDS: [&str; 6] = ["north", "Süd", "STATION", "7", "straße", "Ночь"];
+const TIMES: [i64; 7] = [i64::MIN, -1, 0, 1, 86_400_000_000, 1_700_000_000_123_456, i64::MAX];
+const DAYS: [i32; 6] = [i32::MIN, -1, 0, 1, 20_000, i32::MAX];
+
+fn text() -> impl Strategy<Value = String> {
+    vec(select(WORDS.to_vec()), 0..4).prop_map(|words| words.join(" - "))
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    vec(select(vec![0_u8, 1, 255]), 0..3)
+}
+
+fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
+    let value = match column_type {
+        ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+        ColumnType::Int64 => select(INTEGERS.to_vec()).prop_map(Value::Int).boxed(),
+        ColumnType::Float64 => {
+            let bits = any::<u64>().prop_map(f64::from_bits);
+            prop_oneof![5 => select(FLOATS.to_vec()), 1 => bits].prop_map(Value::Float).boxed()
+        }
+        ColumnType::Utf8 => text().prop_map(Value::Utf8).boxed(),
+        ColumnType::Binary => bytes().prop_map(Value::Binary).boxed(),
+        ColumnType::Date => select(DAYS.to_vec()).prop_map(Value::Date).boxed(),
+        ColumnType::Timestamp { .. } => select(TIMES.to_vec()).prop_map(Value::Timestamp).boxed(),
+    };
+    prop_oneof![1 => Just(Value::Null), 3 => value].boxed()
+}
+
+pub fn any_key(key_type: KeyType) -> BoxedStrategy<Key> {
+    match key_type {
+        KeyType::Int64 => prop_oneof![select(INTEGERS.to_vec()), -99..99_i64].prop_map(Key::Int).boxed(),
+        KeyType::UInt64 => {
+            let large = select(vec![(1 << 53) + 1, (1 << 63) - 1, 1 << 63, u64::MAX]);
+            prop_oneof![1 => large, 2 => 0..99_u64].prop_map(Key::UInt).boxed()
+        }
+        KeyType::Utf8 => text().prop_map(Key::Utf8).boxed(),
+        KeyType::Binary => bytes().prop_map(Key::Binary).boxed(),
+    }
+}
+
+pub fn any_key_type() -> impl Strategy<Value = KeyType> {
+    select(vec![KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary])
+}
+
+/// Values of all attributes.
+pub fn any_values() -> impl Strategy<Value = Vec<Value>> {
+    COLUMNS.map(|(_, column_type)| any_value(column_type)).to_vec()
+}
+
+/// A record on a coarse grid.
+pub fn any_record(key_type: KeyType) -> impl Strategy<Value = Record> {
+    (any_key(key_type), 0..8_i32, 0..8_i32, any_values())
+        .prop_map(|(key, x, y, values)| Record::at(key, x.into(), y.into(), values))
+}
+
+fn any_number() -> BoxedStrategy<Literal> {
+    let large = [1_i128 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63) - 1, i128::MAX, i128::MIN];
+    prop_oneof![
+        4 => select(INTEGERS.to_vec()).prop_map(Literal::from),
+        4 => select(FLOATS.to_vec()).prop_map(Literal::from),
+        1 => select(large.to_vec()).prop_map(Literal::Int),
+        1 => any::<i64>().prop_map(Literal::from),
+        1 => any::<u64>().prop_map(|bits| Literal::Float(f64::from_bits(bits))),
+    ]
+    .boxed()
+}
+
+/// A literal with which a column is compared.
+pub fn any_literal(place: Place) -> BoxedStrategy<Literal> {
+    let column_type = match place {
+        Place::Key(KeyType::Int64 | KeyType::UInt64) => ColumnType::Int64,
+        Place::Key(KeyType::Utf8) => ColumnType::Utf8,
+        Place::Key(KeyType::Binary) => ColumnType::Binary,
+        Place::Attribute(place) => COLUMNS[place].1,
+    };
+    let written = move |value: Value| match value.to_json(column_type) {
+        serde_json::Value::String(text) => Literal::Text(text),
+        other => panic!("{other}"),
+    };
+    match column_type {
+        ColumnType::Bool => any::<bool>().prop_map(Literal::Bool).boxed(),
+        ColumnType::Int64 | ColumnType::Float64 => any_number(),
+        ColumnType::Utf8 => {
+            prop_oneof![3 => text(), 1 => ".{0,3}", 1 => Just("it's".to_owned())].prop_map(Literal::Text).boxed()
+        }
+        ColumnType::Binary => bytes().prop_map(|bytes| Literal::from(&bytes[..])).boxed(),
+        ColumnType::Date => select(DAYS.to_vec()).prop_map(Value::Date).prop_map(written).boxed(),
+        ColumnType::Timestamp { .. } => select(TIMES.to_vec()).prop_map(Value::Timestamp).prop_map(written).boxed(),
+    }
+}
+
+fn any_place(key_type: KeyType) -> impl Strategy<Value = Place> {
+    prop_oneof![1 => Just(Place::Key(key_type)), 5 => (0..COLUMNS.len()).prop_map(Place::Attribute)]
+}
+
+fn is_of_texts(place: Place) -> bool {
+    match place {
+        Place::Key(key_type) => key_type == KeyType::Utf8,
+        Place::Attribute(place) => COLUMNS[place].1 == ColumnType::Utf8,
+    }
+}
+
+fn any_leaf(key_type: KeyType) -> impl Strategy<Value = Plan> {
+    any_place(key_type).prop_flat_map(|place| {
+        let words = vec(select(WORDS.to_vec()), 1..3);
+        let anywhere = words.clone().prop_map(|words| Plan::Match(None, words)).boxed();
+        let special = match place {
+            _ if is_of_texts(place) => words.prop_map(move |words| Plan::Match(Some(place), words)).boxed(),
+            Place::Attribute(0) => Just(Plan::Flag(place)).boxed(),
+            _ => anywhere.clone(),
+        };
+        let literal = || any_literal(place);
+        prop_oneof![
+            8 => (select(SIGNS.to_vec()), literal()).prop_map(move |(sign, literal)| Plan::Compare(place, sign, literal)),
+            3 => (literal(), literal()).prop_map(move |(low, high)| Plan::Between(place, low, high)),
+            3 => vec(literal(), 0..5).prop_map(move |items| Plan::In(place, items)),
+            2 => Just(Plan::IsNull(place)),
+            3 => special,
+            1 => anywhere,
+        ]
+    })
+}
+
+/// A random condition for a schema with keys of a type.
+pub fn any_plan(key_type: KeyType) -> impl Strategy<Value = Plan> {
+    any_leaf(key_type).prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            3 => vec(inner.clone(), 2..4).prop_map(Plan::And),
+            3 => vec(inner.clone(), 2..4).prop_map(Plan::Or),
+            2 => inner.prop_map(|inner| Plan::Not(Box::new(inner))),
+        ]
+    })
+}
