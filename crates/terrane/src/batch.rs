@@ -10,6 +10,7 @@ mod rows;
 
 pub use crate::record::{RowError, RowGeometry};
 pub use builder::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder};
+pub(crate) use rows::BatchKeys;
 pub use rows::BatchRecords;
 
 /// Why a batch does not fit its dataset, or a dataset its batch.

@@ -9,6 +9,7 @@ mod conditions;
 mod crash_directed;
 mod crash_everywhere;
 mod damage;
+mod delete_where;
 mod faults;
 mod foreign_files;
 mod generated_keys;

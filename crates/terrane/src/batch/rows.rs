@@ -188,6 +188,29 @@ fn encode_key(key: &ColumnValues, row: usize, out: &mut Vec<u8>) -> Result<(), S
     Ok(())
 }
 
+/// The keys of a batch.
+pub(crate) struct BatchKeys<'s> {
+    name: &'s str,
+    values: ColumnValues,
+}
+
+impl<'s> BatchKeys<'s> {
+    /// Resolves the key column.
+    ///
+    /// # Errors
+    /// A batch without one, or of another type than the dataset's keys.
+    pub fn new(batch: &RecordBatch, schema: &'s Schema) -> Result<Self, BatchError> {
+        let name = schema.key.name.as_str();
+        let array = batch.column_by_name(name).ok_or_else(|| missing(name, "key"))?;
+        Ok(Self { name, values: key_values(name, array, schema.key.key_type)? })
+    }
+
+    /// Appends the encoded key of a row.
+    pub fn encode_row(&self, row: usize, out: &mut Vec<u8>) -> Result<(), RowError> {
+        encode_key(&self.values, row, out).map_err(|reason| RowError::new(self.name, reason))
+    }
+}
+
 /// Resolves the key column to exactly the dataset's key type.
 fn key_values(name: &str, array: &ArrayRef, wanted: KeyType) -> Result<ColumnValues, BatchError> {
     let found = array.data_type();

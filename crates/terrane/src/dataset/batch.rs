@@ -5,12 +5,10 @@ use terrane_lsm::search;
 use terrane_space::Rect;
 
 use super::Dataset;
+use super::pipeline::Pipeline;
 use super::write::Change;
 use crate::batch::BatchRecords;
-use crate::engine::{Committed, Engine};
 use crate::key::{Key, check_length};
-use crate::locks::{Acquire, Frame};
-use crate::schema::KeyType;
 use crate::secondary::PRIMARY;
 use crate::{Error, Result};
 
@@ -31,46 +29,6 @@ pub struct RefusedRow {
     pub row: usize,
     /// Why.
     pub error: Error,
-}
-
-/// A batch on its way.
-struct Writing<'e> {
-    key_type: KeyType,
-    frame: Frame<'e>,
-    /// The last commit that is not acknowledged yet.
-    last: Option<Committed>,
-    /// How many keys of the outcome are acknowledged.
-    durable: usize,
-    /// Where the log ended when an acknowledgement had last waited for it, or with the first row: until then it
-    /// holds what is appended in memory.
-    begun_at: Option<u64>,
-}
-
-impl Writing<'_> {
-    /// Bytes that the log holds in memory of the rows.
-    fn bytes(&self) -> u64 {
-        let last = self.last.map_or(0, |committed| committed.end_lsn);
-        last.saturating_sub(self.begun_at.unwrap_or(last))
-    }
-
-    fn acknowledge(&mut self, engine: &Engine, outcome: &BatchOutcome) -> Result<()> {
-        self.begun_at = self.last.map(|committed| committed.end_lsn).or(self.begun_at);
-        acknowledge(engine, &mut self.last, &mut self.durable, outcome)
-    }
-}
-
-/// Waits for the last commit, with which the keys so far are durable.
-fn acknowledge(
-    engine: &Engine,
-    last: &mut Option<Committed>,
-    durable: &mut usize,
-    outcome: &BatchOutcome,
-) -> Result<()> {
-    if let Some(committed) = last.take() {
-        engine.acknowledge(committed)?;
-        *durable = outcome.keys.len();
-    }
-    Ok(())
 }
 
 /// What became of the rows of a batch.
@@ -116,26 +74,20 @@ impl Dataset {
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
         *outcome = BatchOutcome::default();
-        let mut writing = Writing {
-            key_type: schema.key.key_type,
-            frame: Frame::new(&self.engine.locks),
-            last: None,
-            durable: 0,
-            begun_at: None,
-        };
-        let written = self.write_rows(&mut rows, on_conflict, &mut writing, outcome);
+        let mut pipeline = Pipeline::new(&self.engine);
+        let written = self.write_rows(&mut rows, on_conflict, &mut pipeline, outcome);
         // Also where a row failed: the rows before it are synced before their locks are given back.
-        let acknowledged = writing.acknowledge(&self.engine, outcome);
-        outcome.keys.truncate(writing.durable);
+        let acknowledged = pipeline.acknowledge();
+        outcome.keys.truncate(pipeline.durable());
         written.and(acknowledged)
     }
 
     /// Writes rows until one fails.
-    fn write_rows<'e>(
-        &'e self,
+    fn write_rows(
+        &self,
         rows: &mut BatchRecords<'_>,
         on_conflict: OnConflict,
-        writing: &mut Writing<'e>,
+        pipeline: &mut Pipeline<'_>,
         outcome: &mut BatchOutcome,
     ) -> Result<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -145,35 +97,32 @@ impl Dataset {
             let encoded = rows.encode_row(row, &mut key, &mut value).map_err(Error::from);
             let rect = encoded.map(|geometry| geometry.rect());
             let written = rect.and_then(|rect| match on_conflict {
-                _ if !rows.has_keys() => self.write_numbered(&mut key, &value, rect, writing, outcome),
-                OnConflict::Replace => self.write_row(&key, Change::Upsert(&value), rect, writing, outcome),
-                OnConflict::Refuse => self.write_row(&key, Change::Insert(&value), rect, writing, outcome),
+                _ if !rows.has_keys() => self.write_numbered(&mut key, &value, rect, pipeline),
+                OnConflict::Replace => self.write_row(&key, Change::Upsert(&value), rect, pipeline),
+                OnConflict::Refuse => self.write_row(&key, Change::Insert(&value), rect, pipeline),
             });
             match written {
                 Ok(key) => outcome.keys.push(key),
                 Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
                 Err(error) => return Err(error),
             }
-            if writing.bytes() > self.engine.shares.work as u64 / 4 {
-                writing.acknowledge(&self.engine, outcome)?;
-            }
+            pipeline.acknowledge_many()?;
         }
         Ok(())
     }
 
     /// Inserts a record under the next number that no record has, which is encoded in `key`.
-    fn write_numbered<'e>(
-        &'e self,
+    fn write_numbered(
+        &self,
         key: &mut Vec<u8>,
         value: &[u8],
         rect: Option<Rect>,
-        writing: &mut Writing<'e>,
-        outcome: &mut BatchOutcome,
+        pipeline: &mut Pipeline<'_>,
     ) -> Result<Key> {
         loop {
             key.clear();
             self.generate_key(key)?;
-            match self.write_row(key, Change::Insert(value), rect, writing, outcome) {
+            match self.write_row(key, Change::Insert(value), rect, pipeline) {
                 // Another has used the number as a key meanwhile.
                 Err(Error::DuplicateKey { .. }) => {}
                 written => return written,
@@ -181,25 +130,19 @@ impl Dataset {
         }
     }
 
-    fn write_row<'e>(
-        &'e self,
+    fn write_row(
+        &self,
         key: &[u8],
         change: Change<'_>,
         rect: Option<Rect>,
-        writing: &mut Writing<'e>,
-        outcome: &mut BatchOutcome,
+        pipeline: &mut Pipeline<'_>,
     ) -> Result<Key> {
         check_length(key)?;
-        let hash = self.lock_hash(key);
-        if writing.frame.acquire(hash) == Acquire::MustWait {
-            let Writing { frame, last, durable, .. } = writing;
-            frame.commit_then_wait(hash, || acknowledge(&self.engine, last, durable, outcome))?;
-        }
-        let decoded = Key::decode(writing.key_type, key)?;
+        pipeline.lock(self.lock_hash(key))?;
+        let decoded = Key::decode(self.schema().key.key_type, key)?;
         self.handle.row_numbers.note(&decoded);
         if let Some(committed) = self.change(key, change, rect)? {
-            writing.begun_at.get_or_insert(committed.end_lsn);
-            writing.last = Some(committed);
+            pipeline.note(committed);
         }
         Ok(decoded)
     }

@@ -1,7 +1,9 @@
 //! Datasets: reading and changing records.
 
 mod batch;
+mod delete;
 mod import;
+mod pipeline;
 mod widen;
 mod write;
 

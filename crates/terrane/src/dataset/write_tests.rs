@@ -15,7 +15,7 @@ use terrane_storage::MemoryStorage;
 
 use self::gate::{Gate, gated};
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
-use crate::{Dataset, Error, Key, OnConflict, Options, Record, Result, Store};
+use crate::{Condition, Dataset, Error, Key, OnConflict, Options, Record, Result, Store};
 
 /// A writer that waits for a key until the sync of its last change fails is not told what that change did.
 #[test]
@@ -29,7 +29,13 @@ fn no_answer_rests_on_a_change_whose_sync_failed() {
         let batch = RecordBatch::try_from_iter([("id", id), ("x", coordinate.clone()), ("y", coordinate)]).unwrap();
         dataset.write_batch(&batch, OnConflict::Refuse).map(|outcome| format!("{:?}", outcome.refused))
     };
-    for (key, first, second) in [(1, delete, delete), (2, insert, insert), (2, insert, write_batch)] {
+    let delete_where: Write = |dataset| {
+        let condition = Condition::on("id").equals(1);
+        dataset.delete_where(&condition, &[]).map(|deleted| deleted.to_string())
+    };
+    for (key, first, second) in
+        [(1, delete, delete), (1, delete, delete_where), (2, insert, insert), (2, insert, write_batch)]
+    {
         let gate = Arc::new(Gate::default());
         let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
         let store = Store::open_on(storage, Options { background: false, ..Options::default() }).unwrap();

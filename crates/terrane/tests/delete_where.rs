@@ -1,0 +1,129 @@
+//! Records that meet a condition are deleted, all of them and no others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::workload::{MAIN, batch, first_schema};
+use crate::support::{seeded, small_options};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane::{Condition, Dataset, Error, Filter, Key, Options, Query, Record, Store, Value};
+use terrane_storage::{MemoryStorage, Storage};
+
+fn sized(key: i64, size: i64) -> Record {
+    let place = (key % 100) as f64;
+    Record::at(key, place, place, vec![Value::Utf8("n".repeat(20)), Value::Int(size)])
+}
+
+fn condition(text: &str) -> Condition {
+    Condition::parse(text).unwrap()
+}
+
+fn count(dataset: &Dataset, text: &str) -> u64 {
+    dataset.snapshot().count(&Query::new().condition(condition(text))).unwrap()
+}
+
+/// More records than a batch of keys holds, and than memory components do.
+const RECORDS: i64 = 30_000;
+
+fn filled(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let records: Vec<Record> = (0..RECORDS).map(|key| sized(key, key % 10)).collect();
+    for records in records.chunks(5000) {
+        dataset.write_batch(&batch(&first_schema(), records), terrane::OnConflict::Refuse).unwrap();
+    }
+    (store, dataset)
+}
+
+#[test]
+fn what_meets_the_condition_and_the_filters_is_deleted_and_nothing_else() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let (store, dataset) = filled(&storage);
+    assert_eq!(dataset.delete_where(&condition("size >= 4"), &[]).unwrap(), 18_000);
+    assert_eq!((count(&dataset, "size >= 4"), count(&dataset, "size < 4")), (0, 12_000));
+    assert_eq!(dataset.delete_where(&condition("size >= 4"), &[]).unwrap(), 0);
+    let window = Filter::Window { x0: 0.0, y0: 0.0, x1: 49.5, y1: 99.0 };
+    let circle = Filter::Circle { x: 0.0, y: 0.0, radius: 30.0 };
+    let inside = |key: &i64| key % 10 == 1 && key % 100 <= 21;
+    let wanted = (0..RECORDS).filter(inside).count() as u64;
+    assert_eq!(dataset.delete_where(&condition("size = 1"), &[window, circle]).unwrap(), wanted);
+    drop(dataset);
+    store.close().unwrap();
+    let store = Store::open_on(storage, small_options()).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    assert_eq!(count(&dataset, "id >= 0"), 12_000 - wanted);
+    assert_eq!(count(&dataset, "size = 1"), 3000 - wanted);
+    for key in (0..RECORDS).step_by(7) {
+        let is_there = dataset.get(&Key::Int(key)).unwrap().is_some();
+        assert_eq!(is_there, key % 10 < 4 && !inside(&key), "{key}");
+    }
+    let everywhere = dataset.snapshot().count(&Query::new().window(-1.0, -1.0, 100.0, 100.0)).unwrap();
+    assert_eq!(everywhere, 12_000 - wanted);
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{report}");
+}
+
+#[test]
+fn what_makes_no_sense_deletes_nothing() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let (store, dataset) = filled(&storage);
+    for text in ["sise = 1", "size = 'x'", "name match ''"] {
+        assert!(matches!(dataset.delete_where(&condition(text), &[]), Err(Error::Usage(_))), "{text}");
+    }
+    let filter = Filter::Circle { x: 0.0, y: 0.0, radius: -1.0 };
+    assert!(matches!(dataset.delete_where(&condition("size = 1"), &[filter]), Err(Error::Usage(_))));
+    assert_eq!(count(&dataset, "id is not null"), RECORDS as u64);
+    drop(dataset);
+    store.close().unwrap();
+    let store = Store::open_read_only_on(storage, small_options()).unwrap();
+    let dataset = store.dataset(MAIN).unwrap();
+    assert!(matches!(dataset.delete_where(&condition("size = 1"), &[]), Err(Error::ReadOnly)));
+}
+
+/// Each key has a writer of its own, which knows what the record is. While it does not meet the condition, it is there,
+/// however often it did before.
+#[test]
+fn a_record_that_does_not_meet_the_condition_is_never_deleted() {
+    const WRITERS: i64 = 3;
+    let (_, seed) = seeded(0xDE1E_7E01);
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage, Options { background: true, ..small_options() }).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let done = AtomicBool::new(false);
+    let deleted = std::thread::scope(|scope| {
+        let deletion = scope.spawn(|| {
+            let mut deleted = 0;
+            while !done.load(Ordering::Acquire) || deleted == 0 {
+                deleted += dataset.delete_where(&condition("size in (1, 3)"), &[]).unwrap();
+            }
+            deleted
+        });
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let dataset = &dataset;
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(seed ^ writer as u64);
+                    for _ in 0..4000 {
+                        let key = rng.random_range(0..8) * WRITERS + writer;
+                        dataset.upsert(&sized(key, 1)).unwrap();
+                        let size = rng.random_range(0..2) * 2;
+                        dataset.upsert(&sized(key, size)).unwrap();
+                        let found = dataset.get(&Key::Int(key)).unwrap();
+                        assert_eq!(found, Some(sized(key, size)), "key {key}, seed {seed}");
+                    }
+                })
+            })
+            .collect();
+        let outcomes: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        // One that is there to be deleted, or the deletion might wait for ever.
+        dataset.upsert(&sized(1000, 3)).unwrap();
+        done.store(true, Ordering::Release);
+        let deleted = deletion.join().unwrap();
+        outcomes.into_iter().for_each(|outcome| outcome.expect("a writer found what it had written"));
+        deleted
+    });
+    assert!(deleted > 0);
+    assert_eq!(count(&dataset, "size in (0, 2)"), 8 * WRITERS as u64);
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
