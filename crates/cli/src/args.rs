@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use terrane::Durability;
 
 use crate::messages::{Color, LogLevel};
@@ -60,7 +60,7 @@ pub enum Command {
     Import(ImportArguments),
     /// Insert records from standard input, printing each key once its record is durable.
     Insert(InsertArguments),
-    /// Delete records by key.
+    /// Delete records by key, or those that meet a condition.
     Delete(DeleteArguments),
     /// Print the records that meet all conditions.
     Query(QueryArguments),
@@ -176,18 +176,27 @@ pub struct InsertArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true).args(["key", "condition"])))]
 #[command(after_help = "\
+With --where, each record is judged once more when it is deleted, so one that was changed meanwhile
+and no longer meets the condition stays; the records are deleted one by one. The language of
+conditions is told by `terrane query --help`.
+
 Examples:
   terrane delete s.terrane places --key 7 8 9
-  terrane delete s.terrane names --key north --key=-south")]
+  terrane delete s.terrane names --key north --key=-south
+  terrane delete s.terrane rides --where \"pickup_ts < '2008-05-18' or n_fixes is null\"")]
 pub struct DeleteArguments {
     /// Directory of the store.
     pub store: PathBuf,
     /// Dataset to delete from.
     pub dataset: String,
     /// Keys of the records to delete (binary keys in base64); a text that begins with a hyphen as --key=-text.
-    #[arg(long, required = true, num_args = 1.., allow_negative_numbers = true, value_name = "KEY")]
+    #[arg(long, num_args = 1.., allow_negative_numbers = true, value_name = "KEY")]
     pub key: Vec<String>,
+    /// Condition: the records that meet it are deleted.
+    #[arg(long = "where", value_name = "EXPR")]
+    pub condition: Option<String>,
 }
 
 /// Formats of answers.
@@ -254,10 +263,17 @@ Conditions are combined: a record has to meet all of them. Rows come in no order
 --nearest by distance. In NDJSON and GeoJSON, which have no such numbers, NaN and infinities are
 null.
 
+EXPR compares the key and attributes with literals: = != < <= > >=, between A and B, in (A, B),
+is null, match 'words', and, or, not, parentheses; boolean columns stand for themselves. Texts,
+dates, timestamps and base64 are in single quotes, names of columns in double quotes where they are
+no plain words. A comparison with null is neither true nor false. See docs/conditions.md.
+
 Examples:
   terrane query s.terrane rides --bbox -122.45,37.75,-122.40,37.80 --count
   terrane query s.terrane rides --circle -122.3937,37.7955,500 --format csv
-  terrane query s.terrane rides --within @mission.wkt --nearest -122.42,37.76 --explain")]
+  terrane query s.terrane rides --within @mission.wkt --nearest -122.42,37.76 --explain
+  terrane query s.terrane rides --where \"cab_id in (7, 12) and pickup_ts >= '2008-05-18'\"
+  terrane query s.terrane cities --match 'new york' --where 'pop_max > 1e6'")]
 pub struct QueryArguments {
     /// Directory of the store.
     pub store: PathBuf,
@@ -275,6 +291,12 @@ pub struct QueryArguments {
     /// Circle that the geometry meets; R in metres, or in units of a planar dataset.
     #[arg(long, value_name = "x,y,R", allow_hyphen_values = true, value_parser = parse_circle)]
     pub circle: Option<[f64; 3]>,
+    /// Condition on the key and the attributes.
+    #[arg(long = "where", value_name = "EXPR")]
+    pub condition: Option<String>,
+    /// Words, each of which occurs in some column of texts, in letters of any case.
+    #[arg(long = "match", value_name = "WORDS")]
+    pub words: Option<String>,
     /// Place: the nearest of the records that meet all conditions, nearest first.
     #[arg(long, value_name = "x,y", allow_hyphen_values = true, value_parser = parse_place)]
     pub nearest: Option<[f64; 2]>,

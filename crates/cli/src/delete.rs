@@ -1,19 +1,36 @@
-//! `terrane delete`: records by key.
+//! `terrane delete`: records by key, or those that meet a condition.
 
-use terrane::Key;
+use terrane::{Condition, Dataset, Key, counted};
 
 use crate::args::{Common, DeleteArguments};
 use crate::failure::Failure;
 use crate::messages::Messages;
+use crate::shape::parse_condition;
 use crate::{output, place};
 
 pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
+    let condition = arguments.condition.as_deref().map(parse_condition).transpose()?;
     let store = place::open_to_write(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
+    let deleted = match condition {
+        Some(condition) => delete_where(&dataset, &condition)?,
+        None => delete_keys(&dataset, &arguments.key, messages)?,
+    };
+    place::close(store, messages)?;
+    output::print_line(deleted)
+}
+
+/// Deletes what meets a condition, and says how much that was.
+fn delete_where(dataset: &Dataset, condition: &Condition) -> Result<String, Failure> {
+    let deleted = dataset.delete_where(condition, &[])?;
+    Ok(format!("deleted {}", counted(deleted, "record", "records")))
+}
+
+/// Deletes the records with these keys, and says of how many there were some.
+fn delete_keys(dataset: &Dataset, keys: &[String], messages: &Messages) -> Result<String, Failure> {
     let key_type = dataset.schema().key.key_type;
     // All keys are read before the first record is deleted.
-    let keys = arguments
-        .key
+    let keys = keys
         .iter()
         .map(|text| Key::parse(key_type, text))
         .collect::<Result<Vec<_>, _>>()
@@ -25,6 +42,5 @@ pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) ->
             false => messages.warn(format_args!("there is no record with the key {key}")),
         }
     }
-    place::close(store, messages)?;
-    output::print_line(format_args!("deleted {deleted} of {}", keys.len()))
+    Ok(format!("deleted {deleted} of {}", keys.len()))
 }

@@ -1,13 +1,13 @@
 //! `terrane query`: the records that meet all conditions.
 
 use terrane::schema::Schema;
-use terrane::{Explanation, Filter, Query, Snapshot};
+use terrane::{Condition, Explanation, Filter, Query, Snapshot};
 use terrane_formats::Writer;
 
 use crate::args::{Common, QueryArguments, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::shape::{DeclaredSystem, parse_geometry};
+use crate::shape::{DeclaredSystem, parse_condition, parse_geometry};
 use crate::{environment, output, place};
 
 pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
@@ -51,6 +51,12 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
     }
     if let Some([x, y, radius]) = arguments.circle {
         query = query.circle(x, y, radius);
+    }
+    if let Some(text) = &arguments.condition {
+        query = query.condition(parse_condition(text)?);
+    }
+    if let Some(words) = &arguments.words {
+        query = query.condition(Condition::matches_anywhere(words));
     }
     if let Some([x, y]) = arguments.nearest {
         query = query.nearest(x, y, arguments.k);

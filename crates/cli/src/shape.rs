@@ -1,9 +1,9 @@
-//! Windows, circles, places and geometries from the command line.
+//! Windows, circles, places, geometries and conditions from the command line.
 
 use std::fs::File;
 use std::io::Read;
 
-use terrane::CoordinateSystem;
+use terrane::{Condition, CoordinateSystem};
 use terrane_formats::{JsonValue, foreign_crs, parse_strict};
 use terrane_space::geometry::{from_geojson, from_wkt};
 
@@ -39,6 +39,14 @@ pub fn parse_circle(text: &str) -> Result<[f64; 3], String> {
 /// Reads `x,y`.
 pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
     parse_numbers(text, "x,y")
+}
+
+/// Reads the condition of `--where`.
+///
+/// # Errors
+/// A text that is none.
+pub fn parse_condition(text: &str) -> Result<Condition, Failure> {
+    Condition::parse(text).map_err(|error| Failure::usage(format!("--where: {error}")))
 }
 
 /// What a geometry of the command line says of its reference system.

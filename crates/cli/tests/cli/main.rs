@@ -25,6 +25,7 @@ mod messages;
 mod open_files;
 mod query_formats;
 mod query_spatial;
+mod query_where;
 mod readers_beside;
 mod same_values;
 mod support;
