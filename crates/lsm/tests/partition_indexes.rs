@@ -189,7 +189,7 @@ impl Bench {
 fn content(version: &Version, place: usize, snapshot: u64) -> BTreeMap<u64, u64> {
     let mut found = BTreeMap::new();
     let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
-    let ended = search::scan(version, place, None, snapshot, &mut |key, value| {
+    let ended = search::scan(version, place, std::ops::Bound::Unbounded, snapshot, &mut |key, value| {
         found.insert(number(key), number(value));
         Ok(ControlFlow::Continue(()))
     });

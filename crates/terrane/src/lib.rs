@@ -65,7 +65,7 @@ pub use error::{Error, Result};
 pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use key::Key;
 pub use options::{Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
-pub use query::{ConditionPlan, Explanation, Filter, Nearest, Query, Rows, Stage};
+pub use query::{ConditionPlan, Considered, Explanation, Filter, Nearest, Query, Rows, Stage};
 pub use record::{Geometry, Record};
 pub use secondary::IndexKind;
 pub use snapshot::{KeyRef, Snapshot};

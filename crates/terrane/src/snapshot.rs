@@ -1,6 +1,6 @@
 //! What a dataset held at one moment.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use terrane_lsm::disk::ReadGuard;
@@ -36,13 +36,26 @@ pub(crate) type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlo
 /// Records that are read between two looks at a version, so that sealed memory is not kept for long.
 pub(crate) const RECORDS_STEP: usize = 8192;
 
-/// How far a scan of all records has come.
-#[derive(Debug, Default)]
+/// How far a scan of all records, or of an index, has come.
+#[derive(Debug)]
 pub(crate) struct ScanPosition {
-    /// The last key that was visited.
-    after: Option<Vec<u8>>,
+    /// Where the rest begins: behind the last key that was visited, or at the first that is wanted.
+    from: Bound<Vec<u8>>,
     /// Whether there are no more.
     pub ended: bool,
+}
+
+impl Default for ScanPosition {
+    fn default() -> Self {
+        Self { from: Bound::Unbounded, ended: false }
+    }
+}
+
+impl ScanPosition {
+    /// Before the first key that is not less.
+    pub fn at(key: &[u8]) -> Self {
+        Self { from: Bound::Included(key.to_vec()), ended: false }
+    }
 }
 
 /// Leaves that are searched before the page cache may free what it dropped meanwhile.
@@ -141,12 +154,12 @@ impl Snapshot {
                 let stop = broken || failed.is_some() || count == RECORDS_STEP;
                 Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             };
-            let after = position.after.as_deref();
-            position.ended = search::scan(&version, place, after, self.sequence(), step)?;
+            let from = position.from.as_ref().map(Vec::as_slice);
+            position.ended = search::scan(&version, place, from, self.sequence(), step)?;
             if let Some(error) = failed {
                 return Err(error);
             }
-            position.after = Some(last);
+            position.from = Bound::Excluded(last);
             if broken {
                 break;
             }

@@ -3,6 +3,7 @@
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 
 mod atomic_batch;
+mod attribute_queries;
 mod closing;
 mod concurrency;
 mod conditions;

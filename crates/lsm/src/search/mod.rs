@@ -11,10 +11,10 @@ use std::collections::HashMap;
 pub use crate::disk::rtree::Surface;
 pub use nearest::{Candidate, Metric, NearestSearch, Next};
 pub use nearest_points::{NEAREST_POINTS_MAX, NearestPoints, nearest_points};
-pub use primary::{EntryVisitor, PrimaryValue, get, key_range, scan};
+pub use primary::{EntryVisitor, PrimaryValue, estimate, get, key_range, scan};
 pub use window::{
-    Hit, HoldsSource, OwnedSource, SourceVisitor, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources,
-    visit_source,
+    Hit, HoldsSource, OwnedSource, SourceVisitor, SpatialSource, WindowScan, estimate_window, owned_spatial_sources,
+    spatial_sources, visit_source,
 };
 
 /// About the bytes that an entry takes among those that anti-matter hides, without its key, when

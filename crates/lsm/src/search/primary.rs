@@ -103,18 +103,21 @@ impl Source<'_> {
 /// Gets the key and the value of an entry, and tells whether to go on.
 pub type EntryVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// Visits all entries behind `after` in key order until the visitor breaks; true when the end
-/// was reached. A long scan calls this once per batch, with the last key of the batch before
-/// and the version of that moment, and so never keeps sealed memory from being freed.
+/// Visits all entries from a bound on in key order until the visitor breaks; true when the end
+/// was reached. A long scan calls this once per batch, behind the last key of the batch before
+/// and with the version of that moment, and so never keeps sealed memory from being freed.
 pub fn scan<'v>(
     version: &'v Version,
     place: usize,
-    after: Option<&'v [u8]>,
+    from: Bound<&'v [u8]>,
     snapshot: u64,
     visit: &mut EntryVisitor<'_>,
 ) -> Result<bool> {
     version.check_whole(place)?;
-    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let first = match from {
+        Bound::Included(key) | Bound::Excluded(key) => key,
+        Bound::Unbounded => &[],
+    };
     let mut sources = Vec::new();
     for memory in version.memories::<MemoryBTree>(place) {
         let memory = memory?;
@@ -123,11 +126,11 @@ pub fn scan<'v>(
         sources.push(Source::Memory { range, next });
     }
     for part in version.components(place) {
-        let cursor = BTreeCursor::seek(downcast::<BTreeComponent>(part)?, after.unwrap_or(&[]))?;
+        let cursor = BTreeCursor::seek(downcast::<BTreeComponent>(part)?, first)?;
         let mut source = Source::Disk { cursor, snapshot };
-        match after {
-            Some(after) => source.pass(after)?,
-            None => source.skip_unseen()?,
+        match from {
+            Bound::Excluded(after) => source.pass(after)?,
+            Bound::Included(_) | Bound::Unbounded => source.skip_unseen()?,
         }
         sources.push(source);
     }
@@ -155,6 +158,26 @@ pub fn scan<'v>(
             source.pass(&key)?;
         }
     }
+}
+
+/// About how many entries lie between two keys, the first included, in all components; counts those of memory one by one
+/// up to `counted_max`, and takes the rest for as many.
+pub fn estimate(version: &Version, place: usize, range: KeyRange<'_>, counted_max: usize) -> Result<u64> {
+    version.check_whole(place)?;
+    let mut count = 0;
+    for memory in version.memories::<MemoryBTree>(place) {
+        count += memory?.range(range, u64::MAX).take(counted_max).count() as u64;
+    }
+    for part in version.components(place) {
+        let component: &BTreeComponent = downcast_part(&**part)?;
+        let entries = component.file().meta().statistics.entries as f64;
+        let below = |bound: Bound<&[u8]>, unbounded: f64| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => component.part_below(key),
+            Bound::Unbounded => Ok(unbounded),
+        };
+        count += ((below(range.to, 1.0)? - below(range.from, 0.0)?).max(0.0) * entries).round() as u64;
+    }
+    Ok(count)
 }
 
 /// The smallest and the largest key of all components, deleted ones included.

@@ -97,6 +97,31 @@ pub fn visit_source(
     Ok(complete)
 }
 
+/// About how many entries of all components meet a window, by the leaves that do; counts those of memory one by one up to
+/// `counted_max`, and takes the rest for as many. Reads no leaf, and few pages in all.
+pub fn estimate_window(sources: &[SpatialSource<'_>], window: &Rect, counted_max: u64) -> Result<u64> {
+    /// Inner pages of a component that are looked at.
+    const PAGES_MAX: usize = 32;
+    let mut count = 0;
+    for source in sources {
+        match *source {
+            SpatialSource::Memory(_) => {
+                let mut counted = 0;
+                visit_source(*source, window, u64::MAX, &mut |_, _, _| {
+                    counted += 1;
+                    if counted < counted_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                count += counted;
+            }
+            SpatialSource::Disk(component) => {
+                let entries = component.file().meta().statistics.entries as f64;
+                count += (component.part_meeting(window, PAGES_MAX)? * entries).round() as u64;
+            }
+        }
+    }
+    Ok(count)
+}
+
 /// An entry that meets the window; its parts are decoded when asked for.
 #[derive(Debug)]
 pub enum Hit<'a> {

@@ -11,7 +11,6 @@ mod bound;
 mod display;
 mod domain;
 mod error;
-#[cfg_attr(not(test), expect(dead_code, reason = "for the choice of access paths"))]
 mod implied;
 mod lexer;
 mod literal;
@@ -23,7 +22,9 @@ mod text;
 mod tests;
 
 pub(crate) use bound::BoundCondition;
+pub(crate) use domain::Domain;
 pub use error::ConditionError;
+pub(crate) use implied::Implied;
 pub use literal::Literal;
 
 /// Longest text of a condition, in bytes.

@@ -13,12 +13,14 @@ use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 use terrane_space::Point;
 
+use super::attributes::AttributeScan;
 use super::explain::{
     CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PLANNING, PRIMARY_LOOKUPS, PRIMARY_SCAN,
 };
 use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
+use super::plan::{AttributePath, choose_attributes};
 use super::{Query, check_origin, holds_points, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::record::RecordView;
@@ -52,6 +54,7 @@ pub struct Rows {
 /// Where candidates come from.
 enum Source {
     Index(IndexScan),
+    Attributes(AttributeScan),
     Primary(ScanPosition),
     /// All are in the chunk, with these distances.
     Nearest(Vec<f64>),
@@ -112,9 +115,24 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The spatial index where there is a spatial condition, unless its anti-matter would not
+    /// An index on attributes where it gives few candidates; else the spatial index where there is a spatial condition, unless its anti-matter would not
     /// fit in memory; else all records.
     fn choose(&mut self) -> Result<()> {
+        if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
+            self.explanation.plan = "nothing can match";
+            self.source = Source::Attributes(AttributeScan::nothing());
+            return Ok(());
+        }
+        let (path, considered) = choose_attributes(&self.snapshot, &self.filters)?;
+        self.explanation.considered = considered;
+        if let Some(AttributePath { place, columns, spans }) = path {
+            let version = self.snapshot.pinned.version();
+            self.explanation.plan = "attribute index";
+            self.explanation.components_searched =
+                version.components(place).len() as u64 + version.generations.len() as u64;
+            self.source = Source::Attributes(AttributeScan::new(place, columns, spans));
+            return Ok(());
+        }
         let windows = self.filters.windows();
         let version = if windows.is_some() { self.snapshot.spatial_version()? } else { self.snapshot.pinned.version() };
         if let Some(windows) = windows
@@ -174,6 +192,13 @@ impl Rows {
 
     /// Adds the candidates of the next leaf or memory component to the chunk; false at the end.
     fn advance_index(&mut self) -> Result<bool> {
+        if let Source::Attributes(scan) = &mut self.source {
+            let before = self.chunk.len();
+            let chunk = &mut self.chunk;
+            let more = scan.advance(&self.snapshot, &mut self.explanation, &mut |key| chunk.push(key))?;
+            self.explanation.candidates += (self.chunk.len() - before) as u64;
+            return Ok(more);
+        }
         let Source::Index(scan) = &mut self.source else { return Ok(false) };
         let points = holds_points(self.snapshot.history.newest());
         let (filters, chunk) = (&self.filters, &mut self.chunk);
@@ -210,7 +235,7 @@ impl Rows {
             }
         }
         self.chunk.sort();
-        if matches!(self.source, Source::Index(_)) {
+        if matches!(self.source, Source::Index(_) | Source::Attributes(_)) {
             self.add_time(INDEX_SEARCH, started);
         }
         Ok(self.chunk.len() > 0)
@@ -251,7 +276,7 @@ impl Rows {
             match &mut self.source {
                 Source::Primary(position) if position.ended => break,
                 Source::Primary(_) => self.fill_from_primary(builder)?,
-                Source::Index(_) | Source::Nearest(_) => {
+                Source::Index(_) | Source::Attributes(_) | Source::Nearest(_) => {
                     if self.taken == self.chunk.len() && !self.next_chunk()? {
                         break;
                     }

@@ -44,14 +44,29 @@ impl ConditionPlan {
     }
 }
 
+/// What was thought of an index on attributes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Considered {
+    /// Its name.
+    pub index: String,
+    /// About how many entries it would give, where it could serve the condition.
+    pub entries: Option<u64>,
+    /// Whether the candidates came from it.
+    pub is_used: bool,
+    /// Why it was used, or was not.
+    pub reason: String,
+}
+
 /// What a query did to find its answer. Complete when the last row has been taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `spatial index`, `spatial index only`, `primary scan`, `nearest`, or `nearest by primary scan`
-    /// where what the index has to note on the way does not fit in memory.
+    /// `spatial index`, `spatial index only`, `attribute index`, `nothing can match`, `primary scan`, `nearest`, or
+    /// `nearest by primary scan` where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
     /// The condition on attributes, if there is one.
     pub condition: Option<ConditionPlan>,
+    /// The indexes on attributes, where there is such a condition.
+    pub considered: Vec<Considered>,
     /// Windows that the spatial index was searched with.
     pub windows: usize,
     /// Components of the driving index that were searched.
@@ -89,6 +104,11 @@ impl fmt::Display for Explanation {
         writeln!(f, "plan        {}", self.plan)?;
         if let Some(ConditionPlan { text, evaluated_on }) = &self.condition {
             writeln!(f, "condition   {text} (evaluated on {evaluated_on})")?;
+        }
+        for Considered { index, entries, is_used, reason } in &self.considered {
+            let entries = entries.map_or(String::new(), |entries| format!(", about {entries} entries"));
+            let used = if *is_used { "used" } else { "not used" };
+            writeln!(f, "index       {index}{entries}: {used}, as {reason}")?;
         }
         if self.windows > 0 {
             writeln!(f, "windows     {}", self.windows)?;

@@ -6,7 +6,7 @@ use terrane_space::sphere::cap_windows;
 use terrane_space::{CoordinateSystem, EXACT_COORDINATE_MAX, Point, Rect, windows};
 
 use super::{Filter, Predicate, Query, check_origin, holds_points};
-use crate::condition::BoundCondition;
+use crate::condition::{BoundCondition, Implied};
 use crate::record::{GeometryRef, RecordView};
 use crate::schema::Schema;
 use crate::{Error, Result};
@@ -64,6 +64,11 @@ impl Filters {
     /// Whether a geometry with this box, which meets one of [`Self::windows`], may match.
     pub fn may_match(&self, rect: &Rect) -> bool {
         self.each.len() < 2 || self.each.iter().all(|windows| windows.iter().any(|window| window.intersects(rect)))
+    }
+
+    /// What the condition demands of single attributes; `None` where there is no condition.
+    pub fn implied(&self) -> Option<Implied> {
+        self.condition.as_ref().map(BoundCondition::implied)
     }
 
     /// Whether more decides than the geometry.

@@ -1,5 +1,6 @@
 //! Queries: what is asked.
 
+mod attributes;
 mod execute;
 mod explain;
 mod filter;
@@ -8,6 +9,7 @@ mod keys;
 pub(crate) mod metric;
 pub(crate) mod nearest;
 mod nearest_scan;
+mod plan;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use execute::Rows;
-pub use explain::{ConditionPlan, Explanation, Stage};
+pub use explain::{ConditionPlan, Considered, Explanation, Stage};
 pub(crate) use filter::Filters;
 pub(crate) use index::antimatter_fits;
 use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};

@@ -38,7 +38,7 @@ const fn bytes_max(columns: usize) -> usize {
 }
 
 /// Appends a value of an index on so many columns.
-pub(super) fn encode(value: ValueRef<'_>, columns: usize, out: &mut Vec<u8>) {
+pub(crate) fn encode(value: ValueRef<'_>, columns: usize, out: &mut Vec<u8>) {
     match value {
         ValueRef::Null => out.push(NULL),
         ValueRef::Bool(value) => out.extend_from_slice(&[BOOL, value.into()]),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::partition::NumberedIndex;
 
-pub(crate) use attributes::split as split_attributes;
+pub(crate) use attributes::{encode as encode_attribute, split as split_attributes};
 pub(crate) use build::has_unbuilt;
 pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};

@@ -72,6 +72,27 @@ impl BTreeComponent {
         }
     }
 
+    /// About which part of the entries lies below a key, from 0 to 1: exact within a leaf, as if all pages of a level had as
+    /// many entries.
+    pub fn part_below(&self, key: &[u8]) -> Result<f64> {
+        let Some(mut pointer) = self.file().meta().root else { return Ok(0.0) };
+        let guard = ReadGuard::enter();
+        let (mut below, mut width) = (0.0, 1.0);
+        loop {
+            let page = self.file().page(pointer, validate, &guard)?;
+            if page.kind() == PageKind::BTreeInner {
+                let inner = self.inner(&page, pointer)?;
+                let child = inner.child_of(key, self.file().meta().has_sequences);
+                width /= inner.children.len() as f64;
+                below += width * child as f64;
+                pointer = inner.children[child];
+            } else {
+                let leaf = self.leaf(&page, pointer)?;
+                return Ok(below + width * leaf.keys.lower_bound(leaf.count, key) as f64 / leaf.count as f64);
+            }
+        }
+    }
+
     fn may_contain(&self, bloom: PagePointer, hash: u64) -> Result<bool> {
         let guard = ReadGuard::enter();
         let page = self.file().page(bloom, validate, &guard)?;

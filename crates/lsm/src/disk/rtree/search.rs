@@ -1,5 +1,6 @@
 //! Window search, leaf by leaf, and the nodes for best-first traversals.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use terrane_space::Rect;
@@ -54,6 +55,35 @@ impl RTreeComponent {
             _ => {}
         }
         Err(self.not_a_node(pointer))
+    }
+
+    /// About which part of the entries lies in leaves that meet a window, from 0 to 1, as if all pages of a level had as many
+    /// entries. Looks at no more than so many inner pages; what it did not look into counts as a whole.
+    pub fn part_meeting(&self, window: &Rect, pages_max: usize) -> Result<f64> {
+        let Some(root) = self.root().filter(|_| self.file().meta().statistics.rect().intersects(window)) else {
+            return Ok(0.0);
+        };
+        let guard = ReadGuard::enter();
+        let mut parts = VecDeque::from([(root, 1.0, self.file().meta().height)]);
+        let (mut part, mut pages) = (0.0, 0);
+        while let Some((pointer, width, height)) = parts.pop_front() {
+            // A leaf, or one page too many.
+            if height <= 1 || pages == pages_max {
+                part += width;
+                continue;
+            }
+            pages += 1;
+            let page = self.page(pointer, &guard)?;
+            let Node::Inner(inner) = self.node(&page, pointer)? else {
+                part += width;
+                continue;
+            };
+            let width = width / inner.children.len() as f64;
+            let meets = |index: &usize| inner.rect(*index).intersects(window);
+            let level = page.level();
+            parts.extend((0..inner.children.len()).filter(meets).map(|index| (inner.children[index], width, level)));
+        }
+        Ok(part)
     }
 
     #[cold]

@@ -1,0 +1,161 @@
+//! Candidates from an index on attributes.
+
+use std::ops::{Bound, ControlFlow};
+
+use terrane_lsm::memory::btree::KeyRange;
+
+use super::explain::Explanation;
+use crate::Result;
+use crate::condition::{Domain, Implied};
+use crate::secondary::{DatasetIndex, encode_attribute, split_attributes};
+use crate::snapshot::{ScanPosition, Snapshot};
+use crate::value::Value;
+
+/// Most ranges of an index that a query looks through. More values are looked through together.
+const RANGES_MAX: usize = 1024;
+/// Entries of an index that are looked at in one step.
+const ENTRIES_STEP: usize = 1024;
+/// The first byte of whatever is not null.
+const BEHIND_NULLS: u8 = 1;
+
+/// Keys of an index from one on up to another, which is left out; none where there is no end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeySpan {
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+}
+
+impl KeySpan {
+    /// The span for estimates.
+    pub fn range(&self) -> KeyRange<'_> {
+        KeyRange { from: Bound::Included(&self.from), to: self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded) }
+    }
+
+    /// All keys that begin with these bytes.
+    fn of_prefix(prefix: Vec<u8>) -> Self {
+        Self { to: behind_prefix(&prefix), from: prefix }
+    }
+}
+
+/// The first key behind all that begin with these bytes.
+fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut behind = prefix[..=last].to_vec();
+    behind[last] += 1;
+    Some(behind)
+}
+
+/// Where the entries lie of all records that can meet a condition, ascending and apart from each other: by what it demands
+/// of the first attributes of the index, as far as that is single values, and of the one behind them. `None` if it demands
+/// nothing of the first.
+pub(super) fn spans(columns: &[usize], implied: &Implied) -> Option<Vec<KeySpan>> {
+    let mut prefixes = vec![Vec::new()];
+    for (number, column) in columns.iter().enumerate() {
+        let Some(domain) = implied.attributes.get(column) else {
+            return (number > 0).then(|| prefixes.into_iter().map(KeySpan::of_prefix).collect());
+        };
+        match domain {
+            Domain::OneOf(values) if prefixes.len() * values.len() <= RANGES_MAX || number == 0 => {
+                let extended = |prefix: &Vec<u8>| {
+                    let prefix = prefix.clone();
+                    values.iter().map(move |value| with_value(&prefix, value, columns.len())).collect::<Vec<_>>()
+                };
+                prefixes = prefixes.iter().flat_map(extended).collect();
+                // Long texts that begin alike have one form.
+                prefixes.dedup();
+            }
+            Domain::OneOf(values) => {
+                let ends = || Some((values.first()?, values.last()?));
+                let (low, high) = ends().map_or((Bound::Unbounded, Bound::Unbounded), |(first, last)| {
+                    (Bound::Included(first), Bound::Included(last))
+                });
+                return Some(prefixes.iter().map(|prefix| between(prefix, low, high, columns.len())).collect());
+            }
+            Domain::Interval { low, high } => {
+                let (low, high) = (low.as_ref(), high.as_ref());
+                return Some(prefixes.iter().map(|prefix| between(prefix, low, high, columns.len())).collect());
+            }
+        }
+    }
+    Some(prefixes.into_iter().map(KeySpan::of_prefix).collect())
+}
+
+fn with_value(prefix: &[u8], value: &Value, columns: usize) -> Vec<u8> {
+    let mut extended = prefix.to_vec();
+    encode_attribute(value.as_ref(), columns, &mut extended);
+    extended
+}
+
+/// The entries that go on with a value between two. Texts that were cut off are all taken: the record decides.
+fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usize) -> KeySpan {
+    let from = match low {
+        Bound::Unbounded => [prefix, &[BEHIND_NULLS]].concat(),
+        Bound::Included(value) | Bound::Excluded(value) => with_value(prefix, value, columns),
+    };
+    let to = match high {
+        Bound::Unbounded => behind_prefix(prefix),
+        Bound::Included(value) | Bound::Excluded(value) => behind_prefix(&with_value(prefix, value, columns)),
+    };
+    KeySpan { from, to }
+}
+
+/// A search of an index on attributes.
+#[derive(Debug)]
+pub(super) struct AttributeScan {
+    place: usize,
+    columns: usize,
+    /// Those that are left, the next one last.
+    spans: Vec<KeySpan>,
+    position: Option<ScanPosition>,
+}
+
+impl AttributeScan {
+    pub fn new(place: usize, columns: usize, mut spans: Vec<KeySpan>) -> Self {
+        spans.reverse();
+        Self { place, columns, spans, position: None }
+    }
+
+    /// A search that has come to its end.
+    pub fn nothing() -> Self {
+        Self::new(0, 0, Vec::new())
+    }
+
+    /// Visits the keys of the records of the next entries; false at the end. Keeps no sealed memory for long.
+    pub fn advance(
+        &mut self,
+        snapshot: &Snapshot,
+        explanation: &mut Explanation,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        let Some(span) = self.spans.last() else { return Ok(false) };
+        let position = self.position.get_or_insert_with(|| ScanPosition::at(&span.from));
+        let (mut seen, mut ended) = (0, false);
+        snapshot.visit_btree(self.place, position, &mut |entry, _| {
+            if span.to.as_deref().is_some_and(|to| entry >= to) {
+                ended = true;
+                return Ok(ControlFlow::Break(()));
+            }
+            visit(split_attributes(entry, self.columns)?.1);
+            seen += 1;
+            Ok(if seen == ENTRIES_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        explanation.entries += seen as u64;
+        if ended || position.ended {
+            self.spans.pop();
+            self.position = None;
+        }
+        Ok(!self.spans.is_empty())
+    }
+}
+
+/// The attributes of an index, if it is on some.
+pub(super) fn columns_of(index: &DatasetIndex) -> Option<&[usize]> {
+    match &index.content {
+        crate::secondary::Content::Attributes(columns) => Some(columns),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "attributes_tests.rs"]
+mod tests;

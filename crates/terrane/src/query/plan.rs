@@ -1,0 +1,110 @@
+//! The choice of what a query goes through for its candidates.
+//!
+//! Each index that can serve the conditions estimates how many candidates it would give, from what its components
+//! know of themselves. The fewest win; where a look-up for each costs more than reading all records, these are read.
+
+use terrane_lsm::memory::{ErasedMemory, MemoryBTree};
+use terrane_lsm::partition::Version;
+use terrane_lsm::search::{estimate, estimate_window, spatial_sources};
+use terrane_space::Rect;
+
+use super::attributes::{KeySpan, columns_of, spans};
+use super::explain::Considered;
+use super::filter::Filters;
+use crate::Result;
+use crate::secondary::{PRIMARY, SPATIAL};
+use crate::snapshot::Snapshot;
+
+/// Records that are read in order in the time of one look-up, about.
+const LOOKUP_RECORDS: u64 = 4;
+/// Entries of memory components that are counted for an estimate.
+const COUNTED_MAX: usize = 10_000;
+
+/// An index on attributes that serves a query.
+pub(super) struct AttributePath {
+    pub place: usize,
+    pub columns: usize,
+    pub spans: Vec<KeySpan>,
+}
+
+/// The index on attributes to go through, if one is better than the others, than the windows and than all records; and
+/// what was thought of each.
+pub(super) fn choose_attributes(
+    snapshot: &Snapshot,
+    filters: &Filters,
+) -> Result<(Option<AttributePath>, Vec<Considered>)> {
+    let mut considered = Vec::new();
+    let Some(implied) = filters.implied() else { return Ok((None, considered)) };
+    let version = snapshot.pinned.version_full();
+    let mut best: Option<(u64, usize, AttributePath)> = None;
+    for (place, index) in snapshot.indexes.secondaries() {
+        let Some(columns) = columns_of(index) else { continue };
+        let mut note = |entries: Option<u64>, reason: &str| {
+            let index = index.definition.name.clone();
+            considered.push(Considered { index, entries, is_used: false, reason: reason.to_owned() });
+        };
+        let Some(spans) = spans(columns, &implied) else {
+            note(None, &format!("nothing is demanded of {}, the first that it is on", index.definition.columns[0]));
+            continue;
+        };
+        // A snapshot that is older than the index does not see it.
+        match version.indexes.get(place) {
+            Some(index) if index.is_whole() => {}
+            Some(index) if index.damage().is_some() => {
+                note(None, "it is damaged");
+                continue;
+            }
+            _ => {
+                note(None, "it is not built yet");
+                continue;
+            }
+        }
+        let mut entries = 0;
+        for span in &spans {
+            entries += estimate(&version, place, span.range(), COUNTED_MAX)?;
+        }
+        note(Some(entries), "another way is cheaper");
+        if best.as_ref().is_none_or(|(fewest, ..)| entries < *fewest) {
+            best = Some((entries, considered.len() - 1, AttributePath { place, columns: columns.len(), spans }));
+        }
+    }
+    let Some((entries, number, path)) = best else { return Ok((None, considered)) };
+    let chosen = &mut considered[number];
+    if let Some(windows) = filters.windows()
+        && version.indexes[SPATIAL as usize].is_whole()
+    {
+        let met = estimate_windows(snapshot, windows)?;
+        if met <= entries {
+            chosen.reason = format!("the windows give fewer candidates, about {met}");
+            return Ok((None, considered));
+        }
+    }
+    let records = records_of(&version)?;
+    if entries.saturating_mul(LOOKUP_RECORDS) > records {
+        chosen.reason = format!("to read all records, about {records}, is cheaper");
+        return Ok((None, considered));
+    }
+    chosen.is_used = true;
+    chosen.reason = "it gives the fewest candidates".to_owned();
+    Ok((Some(path), considered))
+}
+
+/// About how many records there are.
+fn records_of(version: &Version) -> Result<u64> {
+    let on_disk = version.components(PRIMARY as usize).iter().map(|part| part.file().meta().statistics.entries);
+    let mut records = on_disk.sum();
+    for memory in version.memories::<MemoryBTree>(PRIMARY as usize) {
+        records += memory?.len() as u64;
+    }
+    Ok(records)
+}
+
+fn estimate_windows(snapshot: &Snapshot, windows: &[Rect]) -> Result<u64> {
+    let version = snapshot.spatial_version()?;
+    let sources = spatial_sources(&version, SPATIAL as usize)?;
+    let mut met = 0;
+    for window in windows {
+        met += estimate_window(&sources, window, COUNTED_MAX as u64)?;
+    }
+    Ok(met)
+}
