@@ -14,6 +14,8 @@
 use bytemuck::{Pod, Zeroable};
 use terrane_space::from_ordered_bits;
 
+use super::page::prefetch;
+
 /// What is known of a column before its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -77,6 +79,15 @@ impl<'a> RowPart<'a> {
         Self { rows, stride, place: 0 }
     }
 
+    /// Brings the part of a row near the processor.
+    #[inline]
+    pub fn prefetch(&self, row: usize) {
+        let start = row * self.stride + self.place;
+        for byte in [start, start + 7].iter().filter_map(|place| self.rows.get(*place)) {
+            prefetch(byte);
+        }
+    }
+
     /// Eight bytes from where the part of a row begins; what is behind it must be masked.
     #[inline(always)]
     pub fn word(&self, row: usize) -> u64 {
@@ -89,7 +100,7 @@ impl<'a> RowPart<'a> {
 }
 
 /// Bounds of a range in terms of the upper parts; `None` when no value can lie in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct UpperRange {
     /// First upper part that may belong to the range.
     pub low: u16,
@@ -169,6 +180,12 @@ impl<'a> Column<'a> {
     #[inline]
     fn offset(&self, index: usize) -> u64 {
         (u64::from(self.upper[index]) << self.shift) | (self.lower.word(index) & ((1 << self.shift) - 1))
+    }
+
+    /// Brings the lower part of a value, and the rest of its row behind it, near the processor.
+    #[inline]
+    pub fn prefetch(&self, index: usize) {
+        self.lower.prefetch(index);
     }
 
     /// The value at an index.

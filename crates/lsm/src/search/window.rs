@@ -253,7 +253,7 @@ impl<S: HoldsSource> WindowScan<S> {
             };
             if meets { self.components_searched += 1 } else { self.components_pruned += 1 }
         }
-        self.search.prefetch(
+        self.search.look_ahead(
             |number| match self.sources[number as usize].as_ref()?.source() {
                 Ok(SpatialSource::Disk(component)) => Some(component),
                 _ => None,

@@ -60,18 +60,45 @@ impl Hits {
         self.bytes(count).fill(1);
     }
 
+    /// One bit for every one of the first `count` entries.
+    #[inline]
+    pub fn bits(&self, count: usize) -> HitBits {
+        // Multiplied by this, the lowest bits of eight bytes meet in the highest byte, in their order.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let mut bits = [0; POINTS_MAX / 64];
+        for (index, word) in self.0[..count.div_ceil(8)].iter().enumerate() {
+            bits[index / 8] |= (u64::from_le(*word).wrapping_mul(GATHER) >> 56) << (8 * (index % 8));
+        }
+        HitBits(bits)
+    }
+
     /// Indexes of the hits among the first `count`, ascending.
     #[inline]
-    pub fn iter(&self, count: usize) -> impl Iterator<Item = usize> {
-        let (mut words, mut next, mut word) = (self.0[..count.div_ceil(8)].iter(), 0, 0);
+    pub fn iter(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        self.bits(count).iter(count)
+    }
+}
+
+/// One bit for every entry of a page, 1 for a hit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HitBits([u64; POINTS_MAX / 64]);
+
+impl HitBits {
+    /// Whether there is no hit.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; POINTS_MAX / 64]
+    }
+
+    /// Indexes of the hits among the first `count`, ascending. One loop without a look at where
+    /// the hits are, which nobody could foresee.
+    #[inline]
+    pub fn iter(self, count: usize) -> impl Iterator<Item = usize> {
+        let mut bits = u128::from(self.0[0]) | u128::from(self.0[1]) << 64;
         std::iter::from_fn(move || {
-            while word == 0 {
-                word = u64::from_le(*words.next()?);
-                next += 8;
-            }
-            let bit = word.trailing_zeros() as usize;
-            word &= word - 1;
-            Some(next - 8 + bit / 8)
+            let index = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            (index < count).then_some(index)
         })
     }
 }
@@ -153,6 +180,22 @@ impl<'a> Leaf<'a> {
         Entry { rect: self.rect(index), key: self.keys.get(index), antimatter: self.is_antimatter(index) }
     }
 
+    /// The entries that may intersect the window, as [`Self::mark_window`] marks them.
+    #[inline]
+    pub fn marks(&self, window: &WindowBits) -> Marks {
+        let mut hits = Hits::new();
+        match self.mark_window(window, &mut hits) {
+            Some(marked) => Marks { hits: hits.bits(self.count), marked },
+            None => Marks::default(),
+        }
+    }
+
+    /// Brings what is looked at of an entry near the processor.
+    #[inline]
+    pub fn prefetch(&self, index: usize) {
+        self.x0.prefetch(index);
+    }
+
     /// Marks the entries that may intersect the window: all that do, and some whose bound
     /// shares its upper bits with the window's. `None` when there is surely none.
     #[inline]
@@ -168,24 +211,19 @@ impl<'a> Leaf<'a> {
             );
             let (x, y) = (x1.upper_range(window.x0, u64::MAX)?, y1.upper_range(window.y0, u64::MAX)?);
             kernels::keep_points(hits, x1.upper(), x, y1.upper(), y);
-            return Some(Marked::Rectangles);
+            return Some(Marked::default());
         }
         let (x, y) = (self.x0.upper_range(window.x0, window.x1)?, self.y0.upper_range(window.y0, window.y1)?);
         kernels::mark_points(hits, self.x0.upper(), x, self.y0.upper(), y);
-        Some(Marked::Points(x, y))
+        Some(Marked { x, y })
     }
 
     /// Whether a marked entry intersects the window. A point whose upper bits lie strictly
     /// between those of the window's sides does, without a look at its lower bits.
     #[inline]
     pub fn meets(&self, index: usize, marked: &Marked, window: &WindowBits) -> bool {
-        if let Marked::Points(x, y) = marked
-            && x.has_inside(self.x0.upper()[index])
-            && y.has_inside(self.y0.upper()[index])
-        {
-            return true;
-        }
-        self.intersects(index, window)
+        (marked.x.has_inside(self.x0.upper()[index]) && marked.y.has_inside(self.y0.upper()[index]))
+            || self.intersects(index, window)
     }
 
     /// Whether the entry's rectangle intersects the window.
@@ -206,13 +244,21 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// How the entries of a leaf were marked.
-#[derive(Clone, Copy, Debug)]
-pub enum Marked {
-    /// By the ranges of the upper bits of x and y.
-    Points(UpperRange, UpperRange),
-    /// By those of all four sides.
-    Rectangles,
+/// The entries of a leaf that may intersect a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marks {
+    /// The entries.
+    pub hits: HitBits,
+    /// How they were marked.
+    pub marked: Marked,
+}
+
+/// How the entries of a leaf were marked: points by ranges of the upper bits of their
+/// coordinates, rectangles by those of all four sides, for which ranges with nothing inside stand here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marked {
+    x: UpperRange,
+    y: UpperRange,
 }
 
 /// A window in the order-preserving bits of its coordinates, and rounded for inner pages.
@@ -306,5 +352,26 @@ pub fn validate(page: &Page) -> Result<(), String> {
             if Inner::parse(page).is_none() { fail("the parts of the inner page do not fit") } else { Ok(()) }
         }
         _ => fail("the page belongs to another kind of component"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn hits_come_back_in_order(flags in prop::collection::vec(0_u8..2, 0..=POINTS_MAX), below in 0..=POINTS_MAX) {
+            let mut hits = Hits::new();
+            hits.bytes(flags.len()).copy_from_slice(&flags);
+            let wanted = |count: usize| (0..count.min(flags.len())).filter(|index| flags[*index] == 1).collect::<Vec<_>>();
+            prop_assert_eq!(hits.iter(flags.len()).collect::<Vec<_>>(), wanted(flags.len()));
+            prop_assert_eq!(hits.iter(below).collect::<Vec<_>>(), wanted(below));
+            let bits = hits.bits(flags.len());
+            prop_assert_eq!(bits.is_empty(), wanted(flags.len()).is_empty());
+            // What was marked in a longer page says nothing about a shorter one.
+            prop_assert_eq!(bits.iter(below).collect::<Vec<_>>(), wanted(below));
+        }
     }
 }

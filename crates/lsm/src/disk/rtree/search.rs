@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use terrane_space::Rect;
 
 use super::RTreeComponent;
-use super::pages::{Hits, Inner, Leaf, WindowBits, validate};
+use super::pages::{Hits, Inner, Leaf, Marks, WindowBits, validate};
 use crate::disk::page::{Page, PageKind, PagePointer, PageRef};
 use crate::disk::slot::ReadGuard;
 use crate::{Error, Result};
@@ -95,6 +95,27 @@ impl RTreeComponent {
 /// Most pages that are brought near the processor before they are visited.
 const AHEAD_MAX: usize = 24;
 
+/// Pages that a search has room for from the start.
+const PENDING: usize = 16;
+
+/// A page to visit.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    pointer: PagePointer,
+    /// Of the component.
+    number: u32,
+    /// Whether it is a leaf whose entries were marked ahead.
+    is_marked: bool,
+    marks: Marks,
+}
+
+impl Pending {
+    #[inline(always)]
+    fn new(pointer: PagePointer, number: u32) -> Self {
+        Self { pointer, number, is_marked: false, marks: Marks::default() }
+    }
+}
+
 /// A search for the entries of any number of components that intersect a window; it goes on
 /// page by page, so that a caller can stop after any of them.
 #[derive(Debug)]
@@ -102,8 +123,8 @@ pub struct WindowSearch {
     window: Rect,
     bits: WindowBits,
     snapshot: u64,
-    /// Pages to visit with the numbers of their components, the next one last.
-    pending: Vec<(PagePointer, u32)>,
+    /// Pages to visit, the next one last.
+    pending: Vec<Pending>,
     /// Pages visited.
     pub pages: u64,
 }
@@ -111,7 +132,7 @@ pub struct WindowSearch {
 impl WindowSearch {
     /// A search in nothing yet. The window must have no NaN.
     pub fn new(window: &Rect, snapshot: u64) -> Self {
-        let pending = Vec::with_capacity(32);
+        let pending = Vec::with_capacity(PENDING);
         Self { window: *window, bits: WindowBits::new(window), snapshot, pending, pages: 0 }
     }
 
@@ -125,11 +146,11 @@ impl WindowSearch {
             return Ok(false);
         }
         let others = self.pending.len();
-        self.pending.push((root, number));
+        self.pending.push(Pending::new(root, number));
         let mut level = meta.height;
         while level > 1
             && self.pending.len() > others
-            && let Some(&(pointer, _)) = self.pending.last()
+            && let Some(&Pending { pointer, .. }) = self.pending.last()
             && let Some(page) = component.file().peek(pointer, guard)
         {
             let Node::Inner(inner) = component.node(&page, pointer)? else { break };
@@ -145,16 +166,29 @@ impl WindowSearch {
     /// Number of the component that the next page belongs to; none at the end.
     #[inline]
     pub fn next_component(&self) -> Option<u32> {
-        self.pending.last().map(|(_, number)| *number)
+        self.pending.last().map(|page| page.number)
     }
 
-    /// Brings the next pages near the processor: to wait for the memory of several takes as
-    /// long as to wait for one.
-    pub fn prefetch<'c>(&self, component: impl Fn(u32) -> Option<&'c RTreeComponent>, guard: &ReadGuard) {
-        for (pointer, number) in self.pending.iter().rev().take(AHEAD_MAX) {
-            if let Some(page) = component(*number).and_then(|component| component.file().peek(*pointer, guard)) {
+    /// Brings the next pages near the processor, then what is to be looked at of their
+    /// entries: to wait for the memory of several takes as long as to wait for one.
+    #[inline(never)]
+    pub fn look_ahead<'c>(&mut self, component: impl Fn(u32) -> Option<&'c RTreeComponent>, guard: &ReadGuard) {
+        let Self { pending, bits, .. } = self;
+        let page = |next: &Pending| component(next.number)?.file().peek(next.pointer, guard);
+        let first = pending.len().saturating_sub(AHEAD_MAX);
+        for next in pending[first..].iter().rev().filter(|next| !next.is_marked) {
+            if let Some(page) = page(next) {
                 page.prefetch();
             }
+        }
+        for next in pending[first..].iter_mut().rev().filter(|next| !next.is_marked) {
+            let Some(page) = page(next).filter(|page| page.kind() == PageKind::RTreeLeaf) else { continue };
+            // What is wrong with a page is told by the visit.
+            let Some(leaf) = Leaf::parse(&page) else { continue };
+            page.touch();
+            let marks = leaf.marks(bits);
+            marks.hits.iter(leaf.count).for_each(|index| leaf.prefetch(index));
+            (next.is_marked, next.marks) = (true, marks);
         }
     }
 
@@ -164,7 +198,7 @@ impl WindowSearch {
         let mut hits = Hits::new();
         inner.mark_window(&self.bits, &mut hits);
         for index in hits.iter(inner.children.len()) {
-            self.pending.push((inner.children[index], number));
+            self.pending.push(Pending::new(inner.children[index], number));
         }
     }
 
@@ -177,25 +211,28 @@ impl WindowSearch {
         guard: &ReadGuard,
         mut visit: impl FnMut(&Leaf<'_>, usize) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let Some((pointer, number)) = self.pending.pop() else { return Ok(ControlFlow::Continue(())) };
-        let page = component.page(pointer, guard)?;
+        let Some(Pending { pointer, number, is_marked, marks }) = self.pending.pop() else {
+            return Ok(ControlFlow::Continue(()));
+        };
         self.pages += 1;
+        if is_marked && marks.hits.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let page = component.page(pointer, guard)?;
         match component.node(&page, pointer)? {
             Node::Inner(inner) => {
                 self.expand(&inner, number);
                 if page.level() == 1 {
-                    self.prefetch(|other| (other == number).then_some(component), guard);
+                    self.look_ahead(|other| (other == number).then_some(component), guard);
                 }
             }
             Node::Leaf(leaf) => {
-                let mut hits = Hits::new();
-                if let Some(marked) = leaf.mark_window(&self.bits, &mut hits) {
-                    for index in hits.iter(leaf.count) {
-                        if leaf.meets(index, &marked, &self.bits) && leaf.is_visible(index, self.snapshot) {
-                            let flow = visit(&leaf, index);
-                            if flow.is_break() {
-                                return Ok(flow);
-                            }
+                let Marks { hits, marked } = if is_marked { marks } else { leaf.marks(&self.bits) };
+                for index in hits.iter(leaf.count) {
+                    if leaf.meets(index, &marked, &self.bits) && leaf.is_visible(index, self.snapshot) {
+                        let flow = visit(&leaf, index);
+                        if flow.is_break() {
+                            return Ok(flow);
                         }
                     }
                 }
