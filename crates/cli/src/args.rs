@@ -220,7 +220,8 @@ pub enum QueryFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Kinds: btree on one or several attributes; rtree on the geometry. An index takes nothing from an
+Kinds: btree on one or several attributes; inverted on the words of a text; rtree on the geometry. An
+index takes nothing from an
 answer and adds nothing to it; queries use it where it makes them cheaper. Creating one again that
 was interrupted completes it.
 
@@ -243,7 +244,7 @@ pub enum IndexAction {
     Create {
         /// Its name.
         name: String,
-        /// Its kind: btree, rtree.
+        /// Its kind: btree, inverted, rtree.
         #[arg(long, value_name = "KIND")]
         using: terrane::IndexKind,
         /// Columns that it is on, in order; of a spatial kind they need not be given.

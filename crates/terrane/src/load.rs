@@ -188,7 +188,9 @@ impl<'a> IndexLoader<'a> {
     ) -> Self {
         let entries = match index.content {
             Content::Boxes => Loading::Boxes(SpatialLoader::new(workshop, history.newest(), budget, sequence)),
-            Content::Records | Content::Attributes(_) => Loading::Keyed(KeyedLoader::new(workshop, budget, sequence)),
+            Content::Records | Content::Attributes(_) | Content::Words(_) => {
+                Loading::Keyed(KeyedLoader::new(workshop, budget, sequence))
+            }
         };
         Self { index, history, entries }
     }

@@ -36,6 +36,7 @@ fn text(rng: &mut SmallRng) -> String {
     match rng.random_range(0..5) {
         0 => String::new(),
         1 => format!("{}{last}", "long".repeat(400)),
+        2 => format!("Über t{last}, and W{} w{}", rng.random_range(0..30), rng.random_range(0..30)),
         _ => format!("t{last}"),
     }
 }
@@ -78,7 +79,13 @@ fn literal(rng: &mut SmallRng, column: usize) -> String {
 fn comparison(rng: &mut SmallRng) -> String {
     let column = rng.random_range(0..5);
     let name = ["text", "int", "float", "flag", "time"][column];
-    match rng.random_range(0..9) {
+    match rng.random_range(0..10) {
+        9 => match rng.random_range(0..4) {
+            0 => "text match 'ÜBER'".to_owned(),
+            1 => format!("text match '{}1 t2'", "long".repeat(400)),
+            2 => format!("text match 'w{} and'", rng.random_range(0..30)),
+            _ => format!("text match 'w{}'", rng.random_range(0..30)),
+        },
         0 => format!("{name} between {} and {}", literal(rng, column), literal(rng, column)),
         1 => {
             let items: Vec<String> = (0..rng.random_range(1..5)).map(|_| literal(rng, column)).collect();
@@ -148,6 +155,7 @@ fn index_all(dataset: &Dataset) {
     ] {
         dataset.create_index(name, IndexKind::BTree, columns).unwrap();
     }
+    dataset.create_index("words", IndexKind::Inverted, &["text"]).unwrap();
 }
 
 #[test]
@@ -199,7 +207,7 @@ fn snapshots_keep_their_answers_while_indexes_come_and_go() {
             2 => dataset.flush().unwrap(),
             3 => {
                 dataset.compact().unwrap();
-                for name in ["by_text", "by_int", "by_float_int", "by_flag_time_text", "by_time"] {
+                for name in ["by_text", "by_int", "by_float_int", "by_flag_time_text", "by_time", "words"] {
                     dataset.drop_index(name).unwrap();
                 }
             }
@@ -287,6 +295,70 @@ fn an_index_that_is_dropped_serves_the_answers_that_have_begun() {
     }
     assert_eq!((found, rows.explanation().plan), (600, "attribute index"));
     drop(rows);
+    drop(dataset);
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+#[test]
+fn the_rarest_word_is_looked_up() {
+    let (store, dataset) = created();
+    dataset.create_index("words", IndexKind::Inverted, &["text"]).unwrap();
+    let mut batch = dataset.atomic_batch();
+    for key in 0..2000 {
+        let rare = if key % 400 == 7 { " rare-bird" } else { "" };
+        let text = format!("The common, common house{rare} of {}", key % 10);
+        let values = vec![Value::Utf8(text), Value::Null, Value::Null, Value::Null, Value::Null];
+        batch.upsert(&Record::at(key, 1.0, 1.0, values)).unwrap();
+    }
+    batch.commit().unwrap();
+    for flushed in [false, true] {
+        if flushed {
+            dataset.compact().unwrap();
+            let info = store.info().unwrap();
+            let words = info.datasets[0].indexes.iter().find(|index| index.name == "words").unwrap();
+            assert_eq!(words.entries, 2000 * 5 + 5 * 2, "the, common, house, of and a number; rare and bird");
+        }
+        let snapshot = dataset.snapshot();
+        let of = |text: &str| explanation(&snapshot, &Query::new().condition(Condition::on("text").matches(text)));
+        let rare = of("HOUSE bird");
+        assert_eq!((rare.plan, rare.lookups, rare.matches), ("attribute index", 5, 5), "{rare}");
+        let both = of("bird 7");
+        assert_eq!((both.plan, both.lookups, both.matches), ("attribute index", 5, 5), "{both}");
+        assert_eq!(of("bird 8").matches, 0);
+        let common = of("house");
+        assert_eq!((common.plan, common.matches), ("primary scan", 2000), "{common}");
+        let other = explanation(&snapshot, &Query::new().condition(Condition::parse("text = 'house'").unwrap()));
+        assert!(other.considered[0].reason.contains("no word is demanded of text"), "{other}");
+    }
+    // Words that stay are not written again.
+    let text = Value::Utf8("The common house of 5".into());
+    dataset.upsert(&Record::at(5, 1.0, 1.0, vec![text, Value::Int(1), Value::Null, Value::Null, Value::Null])).unwrap();
+    dataset.flush().unwrap();
+    let info = store.info().unwrap();
+    let words = info.datasets[0].indexes.iter().find(|index| index.name == "words").unwrap();
+    assert_eq!((words.entries, words.antimatter), (2000 * 5 + 5 * 2, 0));
+    drop(dataset);
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_text_of_more_words_than_an_index_holds_is_refused() {
+    let (store, dataset) = created();
+    let text = |words: u32| {
+        let text = (0..words).map(|word| format!("w{word}")).collect::<Vec<_>>().join(" ");
+        Record::at(1, 1.0, 1.0, vec![Value::Utf8(text), Value::Null, Value::Null, Value::Null, Value::Null])
+    };
+    dataset.insert(&text(70_000)).unwrap();
+    let refused = dataset.create_index("words", IndexKind::Inverted, &["text"]).unwrap_err();
+    assert!(refused.is_refusal() && refused.to_string().contains("more than 65536 different words"), "{refused}");
+    assert!(dataset.drop_index("words").is_err(), "it is gone again");
+    dataset.delete(&Key::Int(1)).unwrap();
+    dataset.create_index("words", IndexKind::Inverted, &["text"]).unwrap();
+    let refused = dataset.insert(&text(70_000)).unwrap_err();
+    assert!(refused.is_refusal() && refused.to_string().contains("different words"), "{refused}");
+    dataset.insert(&text(60_000)).unwrap();
+    dataset.flush().unwrap();
+    dataset.upsert(&text(10)).unwrap();
     drop(dataset);
     assert!(store.check(false).unwrap().findings.is_empty());
 }

@@ -62,6 +62,7 @@ fn indexes_hold_what_was_there_and_what_comes() {
         change(&dataset, 100);
         dataset.create_index("names", IndexKind::BTree, &["name", "size"]).unwrap();
         dataset.create_index("places", IndexKind::RTree, &[]).unwrap();
+        dataset.create_index("words", IndexKind::Inverted, &["name"]).unwrap();
         change(&dataset, 100);
         assert_agrees(&store);
         dataset.flush().unwrap();
@@ -166,7 +167,9 @@ fn what_an_index_cannot_hold_is_refused_with_a_reason() {
     refused("i", IndexKind::RTree, &["size"], "which is x, y; not on size");
     refused("a/b", IndexKind::BTree, &["size"], "no name for an index");
     refused("geometry", IndexKind::BTree, &["size"], "already, of kind rtree on x, y");
-    assert!("hash".parse::<IndexKind>().unwrap_err().to_string().contains("btree, rtree"));
+    assert!("hash".parse::<IndexKind>().unwrap_err().to_string().contains("btree, inverted, rtree"));
+    refused("i", IndexKind::Inverted, &["size"], "and \"size\" is an int64");
+    refused("i", IndexKind::Inverted, &["name", "size"], "is on 1 attribute, not on 2");
     dataset.create_index("i", IndexKind::BTree, &["size"]).unwrap();
     refused("i", IndexKind::BTree, &["size"], "has an index \"i\" already");
     let undropped = |name: &str, reason: &str| {

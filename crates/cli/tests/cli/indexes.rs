@@ -42,7 +42,7 @@ fn what_cannot_be_indexed_is_refused_and_changes_nothing() {
     let store = sandbox.store();
     insert(&store, "d", "{\"id\":1,\"lon\":1,\"lat\":1,\"size\":8}\n", &[]).exits(0);
     let create = |arguments: &[&str]| terrane("index", &store, &[&["d", "create"], arguments].concat());
-    create(&["i", "--using", "hash", "--on", "size"]).exits(2).says("btree, rtree");
+    create(&["i", "--using", "hash", "--on", "size"]).exits(2).says("btree, inverted, rtree");
     create(&["i", "--using", "btree"]).exits(2).says("1 to 8 attributes");
     create(&["i", "--using", "btree", "--on", "sise"]).exits(2).says("the columns are id, lon, lat, size");
     create(&["i", "--using", "btree", "--on", "id"]).exits(2).says("the key");

@@ -47,22 +47,22 @@ impl<'s> IndexReader<'s> {
 
     /// Visits the entries in a range of hashes that are wanted by their hash, in no order.
     pub fn read(&self, range: &HashRange, wanted: &dyn Fn(u64) -> bool, visit: &mut EntryVisitor<'_>) -> Result<()> {
-        match &self.index.content {
-            Content::Records => Ok(()),
-            Content::Boxes => self.read_boxes(range, wanted, visit),
-            Content::Attributes(columns) => {
-                let bounds = range.bounds();
-                self.passes.set(self.passes.get() + 1);
-                self.snapshot.visit_btree(self.place, &mut ScanPosition::default(), &mut |entry, _| {
-                    let (_, key) = split_attributes(entry, columns.len())?;
-                    let hash = key_hash(key);
-                    if bounds.contains(&hash) && wanted(hash) {
-                        visit(hash, entry, key)?;
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
+        let Some(values) = self.index.content.values() else {
+            return match self.index.content {
+                Content::Boxes => self.read_boxes(range, wanted, visit),
+                _ => Ok(()),
+            };
+        };
+        let bounds = range.bounds();
+        self.passes.set(self.passes.get() + 1);
+        self.snapshot.visit_btree(self.place, &mut ScanPosition::default(), &mut |entry, _| {
+            let (_, key) = split_attributes(entry, values)?;
+            let hash = key_hash(key);
+            if bounds.contains(&hash) && wanted(hash) {
+                visit(hash, entry, key)?;
             }
-        }
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     fn read_boxes(&self, range: &HashRange, wanted: &dyn Fn(u64) -> bool, visit: &mut EntryVisitor<'_>) -> Result<()> {

@@ -26,6 +26,7 @@ pub(crate) use domain::Domain;
 pub use error::ConditionError;
 pub(crate) use implied::Implied;
 pub use literal::Literal;
+pub(crate) use text::words;
 
 /// Longest text of a condition, in bytes.
 pub const CONDITION_BYTES_MAX: usize = 1 << 20;

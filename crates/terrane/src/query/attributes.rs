@@ -1,4 +1,4 @@
-//! Candidates from an index on attributes.
+//! Candidates from an index on attributes, or on the words of one.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -7,9 +7,9 @@ use terrane_lsm::memory::btree::KeyRange;
 use super::explain::Explanation;
 use crate::Result;
 use crate::condition::{Domain, Implied};
-use crate::secondary::{DatasetIndex, encode_attribute, split_attributes};
+use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word, split_attributes};
 use crate::snapshot::{ScanPosition, Snapshot};
-use crate::value::Value;
+use crate::value::{Value, ValueRef};
 
 /// Most ranges of an index that a query looks through. More values are looked through together.
 const RANGES_MAX: usize = 1024;
@@ -103,16 +103,17 @@ fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usiz
 #[derive(Debug)]
 pub(super) struct AttributeScan {
     place: usize,
-    columns: usize,
+    /// In front of the record's key.
+    values: usize,
     /// Those that are left, the next one last.
     spans: Vec<KeySpan>,
     position: Option<ScanPosition>,
 }
 
 impl AttributeScan {
-    pub fn new(place: usize, columns: usize, mut spans: Vec<KeySpan>) -> Self {
+    pub fn new(place: usize, values: usize, mut spans: Vec<KeySpan>) -> Self {
         spans.reverse();
-        Self { place, columns, spans, position: None }
+        Self { place, values, spans, position: None }
     }
 
     /// A search that has come to its end.
@@ -135,7 +136,7 @@ impl AttributeScan {
                 ended = true;
                 return Ok(ControlFlow::Break(()));
             }
-            visit(split_attributes(entry, self.columns)?.1);
+            visit(split_attributes(entry, self.values)?.1);
             seen += 1;
             Ok(if seen == ENTRIES_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -148,12 +149,36 @@ impl AttributeScan {
     }
 }
 
-/// The attributes of an index, if it is on some.
-pub(super) fn columns_of(index: &DatasetIndex) -> Option<&[usize]> {
+/// What an index can give for a condition.
+pub(super) enum Serves {
+    /// Nothing, as it is on the geometry.
+    Never,
+    /// Nothing, as the condition demands nothing of the first attribute that it is on.
+    Nothing,
+    /// The entries in these spans; of the words of a text, each in turn would do.
+    Spans(Vec<Vec<KeySpan>>),
+}
+
+/// What an index can give for a condition.
+pub(super) fn serves(index: &DatasetIndex, implied: &Implied) -> Serves {
     match &index.content {
-        crate::secondary::Content::Attributes(columns) => Some(columns),
-        _ => None,
+        Content::Records | Content::Boxes => Serves::Never,
+        Content::Attributes(columns) => {
+            spans(columns, implied).map_or(Serves::Nothing, |spans| Serves::Spans(vec![spans]))
+        }
+        Content::Words(column) => match implied.words.get(column) {
+            Some(words) if !words.is_empty() => {
+                Serves::Spans(words.iter().map(|word| vec![span_of_word(word)]).collect())
+            }
+            _ => Serves::Nothing,
+        },
     }
+}
+
+fn span_of_word(word: &str) -> KeySpan {
+    let mut prefix = Vec::new();
+    encode_attribute(ValueRef::Utf8(shortened_word(word)), 1, &mut prefix);
+    KeySpan::of_prefix(prefix)
 }
 
 #[cfg(test)]

@@ -125,12 +125,12 @@ impl Rows {
         }
         let (path, considered) = choose_attributes(&self.snapshot, &self.filters)?;
         self.explanation.considered = considered;
-        if let Some(AttributePath { place, columns, spans }) = path {
+        if let Some(AttributePath { place, values, spans }) = path {
             let version = self.snapshot.pinned.version();
             self.explanation.plan = "attribute index";
             self.explanation.components_searched =
                 version.components(place).len() as u64 + version.generations.len() as u64;
-            self.source = Source::Attributes(AttributeScan::new(place, columns, spans));
+            self.source = Source::Attributes(AttributeScan::new(place, values, spans));
             return Ok(());
         }
         let windows = self.filters.windows();

@@ -8,11 +8,11 @@ use terrane_lsm::partition::Version;
 use terrane_lsm::search::{estimate, estimate_window, spatial_sources};
 use terrane_space::Rect;
 
-use super::attributes::{KeySpan, columns_of, spans};
+use super::attributes::{KeySpan, Serves, serves};
 use super::explain::Considered;
 use super::filter::Filters;
 use crate::Result;
-use crate::secondary::{PRIMARY, SPATIAL};
+use crate::secondary::{Content, PRIMARY, SPATIAL};
 use crate::snapshot::Snapshot;
 
 /// Records that are read in order in the time of one look-up, about.
@@ -23,7 +23,8 @@ const COUNTED_MAX: usize = 10_000;
 /// An index on attributes that serves a query.
 pub(super) struct AttributePath {
     pub place: usize,
-    pub columns: usize,
+    /// In front of the record's key in an entry.
+    pub values: usize,
     pub spans: Vec<KeySpan>,
 }
 
@@ -38,14 +39,19 @@ pub(super) fn choose_attributes(
     let version = snapshot.pinned.version_full();
     let mut best: Option<(u64, usize, AttributePath)> = None;
     for (place, index) in snapshot.indexes.secondaries() {
-        let Some(columns) = columns_of(index) else { continue };
+        let Some(values) = index.content.values() else { continue };
         let mut note = |entries: Option<u64>, reason: &str| {
             let index = index.definition.name.clone();
             considered.push(Considered { index, entries, is_used: false, reason: reason.to_owned() });
         };
-        let Some(spans) = spans(columns, &implied) else {
-            note(None, &format!("nothing is demanded of {}, the first that it is on", index.definition.columns[0]));
-            continue;
+        let alternatives = match serves(index, &implied) {
+            Serves::Never => continue,
+            Serves::Nothing => {
+                let what = if matches!(index.content, Content::Words(_)) { "no word" } else { "nothing" };
+                note(None, &format!("{what} is demanded of {}, the first that it is on", index.definition.columns[0]));
+                continue;
+            }
+            Serves::Spans(alternatives) => alternatives,
         };
         // A snapshot that is older than the index does not see it.
         match version.indexes.get(place) {
@@ -59,13 +65,20 @@ pub(super) fn choose_attributes(
                 continue;
             }
         }
-        let mut entries = 0;
-        for span in &spans {
-            entries += estimate(&version, place, span.range(), COUNTED_MAX)?;
+        let mut fewest: Option<(u64, Vec<KeySpan>)> = None;
+        for spans in alternatives {
+            let mut entries = 0;
+            for span in &spans {
+                entries += estimate(&version, place, span.range(), COUNTED_MAX)?;
+            }
+            if fewest.as_ref().is_none_or(|(fewest, _)| entries < *fewest) {
+                fewest = Some((entries, spans));
+            }
         }
+        let Some((entries, spans)) = fewest else { continue };
         note(Some(entries), "another way is cheaper");
         if best.as_ref().is_none_or(|(fewest, ..)| entries < *fewest) {
-            best = Some((entries, considered.len() - 1, AttributePath { place, columns: columns.len(), spans }));
+            best = Some((entries, considered.len() - 1, AttributePath { place, values, spans }));
         }
     }
     let Some((entries, number, path)) = best else { return Ok((None, considered)) };

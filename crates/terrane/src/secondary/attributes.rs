@@ -62,6 +62,15 @@ pub(crate) fn encode(value: ValueRef<'_>, columns: usize, out: &mut Vec<u8>) {
     }
 }
 
+/// Most bytes of a word that an entry has. Words are shortened before they are encoded, so that two of one
+/// form are one.
+const WORD_BYTES_MAX: usize = BYTES_MAX / 2;
+
+/// What an entry has of a word.
+pub(crate) fn shortened(word: &str) -> &str {
+    &word[..word.floor_char_boundary(WORD_BYTES_MAX)]
+}
+
 /// Splits an entry into the values of so many columns and the record's key.
 pub(crate) fn split(entry: &[u8], columns: usize) -> Result<(&[u8], &[u8])> {
     let mut rest = entry;

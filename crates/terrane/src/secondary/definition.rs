@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::check_name;
-use crate::schema::Schema;
+use crate::schema::{Column, ColumnType, Schema};
 use crate::{Error, Result};
 
 /// Number of the primary index in every dataset, and its place among the indexes.
@@ -23,17 +23,20 @@ const COLUMNS_MAX: usize = 8;
 pub enum IndexKind {
     /// The values of one or several attributes, in order.
     BTree,
+    /// The words of a text (UAX 29, in lower case).
+    Inverted,
     /// The boxes of the geometries.
     RTree,
 }
 
 impl IndexKind {
-    const ALL: [Self; 2] = [Self::BTree, Self::RTree];
+    const ALL: [Self; 3] = [Self::BTree, Self::Inverted, Self::RTree];
 
     /// Its name on the command line and in the catalog.
     pub fn name(self) -> &'static str {
         match self {
             Self::BTree => "btree",
+            Self::Inverted => "inverted",
             Self::RTree => "rtree",
         }
     }
@@ -63,7 +66,7 @@ pub(crate) struct IndexDefinition {
     pub id: u32,
     /// Name.
     pub name: String,
-    /// `btree`, `rtree`, …
+    /// `btree`, `inverted`, `rtree`, …
     pub kind: String,
     /// What it indexes.
     pub columns: Vec<String>,
@@ -74,7 +77,8 @@ impl IndexDefinition {
     pub fn new(id: u32, name: &str, kind: IndexKind, columns: &[String], schema: &Schema) -> Result<Self> {
         check_name("an index", name)?;
         let columns = match kind {
-            IndexKind::BTree => attributes(columns, schema)?,
+            IndexKind::BTree => attributes(columns, schema, COLUMNS_MAX, kind)?,
+            IndexKind::Inverted => texts(columns, schema)?,
             IndexKind::RTree => geometry(columns, schema)?,
         };
         Ok(Self { id, name: name.to_owned(), kind: kind.name().to_owned(), columns })
@@ -87,12 +91,10 @@ impl IndexDefinition {
 }
 
 /// The attributes that an index is asked for.
-fn attributes(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
-    if columns.is_empty() || columns.len() > COLUMNS_MAX {
-        return Err(Error::usage(format!(
-            "an index of kind btree is on 1 to {COLUMNS_MAX} attributes, not on {}",
-            columns.len()
-        )));
+fn attributes(columns: &[String], schema: &Schema, columns_max: usize, kind: IndexKind) -> Result<Vec<String>> {
+    if columns.is_empty() || columns.len() > columns_max {
+        let wanted = if columns_max == 1 { "1 attribute".to_owned() } else { format!("1 to {columns_max} attributes") };
+        return Err(Error::usage(format!("an index of kind {kind} is on {wanted}, not on {}", columns.len())));
     }
     for (place, name) in columns.iter().enumerate() {
         if *name == schema.key.name {
@@ -111,6 +113,18 @@ fn attributes(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
         }
     }
     Ok(columns.to_vec())
+}
+
+/// The text that an index is asked for.
+fn texts(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
+    let columns = attributes(columns, schema, 1, IndexKind::Inverted)?;
+    match columns.iter().filter_map(|name| schema.column(name)).find(|column| column.column_type != ColumnType::Utf8) {
+        Some(Column { name, column_type }) => Err(Error::usage(format!(
+            "an index of kind inverted holds the words of a text, and {name:?} is {}; use btree",
+            column_type.description()
+        ))),
+        None => Ok(columns),
+    }
 }
 
 /// The geometry's columns, which need not be named.

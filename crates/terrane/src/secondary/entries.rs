@@ -1,15 +1,20 @@
 //! The entries that a record has in an index.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use terrane_lsm::index::{decode_rect, encode_rect};
 use terrane_lsm::operation::{Operation, encode_operation};
 use terrane_space::Rect;
 
 use super::attributes;
 use super::{IndexDefinition, Indexes};
+use crate::condition::words;
 use crate::dataset::stored_rect;
 use crate::query::holds_points;
 use crate::record::RecordView;
 use crate::schema::{Schema, SchemaHistory};
+use crate::value::ValueRef;
 use crate::{Error, Result};
 
 /// What an index holds of a record.
@@ -21,7 +26,12 @@ pub(crate) enum Content {
     Boxes,
     /// The values of these attributes, followed by its key.
     Attributes(Vec<usize>),
+    /// Each word of this attribute, followed by its key.
+    Words(usize),
 }
+
+/// Most different words of a record that an index holds: as many operations are in one entry of the log.
+pub(crate) const WORDS_MAX: usize = 1 << 16;
 
 impl Content {
     /// What a definition asks for.
@@ -30,6 +40,10 @@ impl Content {
         match definition.kind.as_str() {
             "btree" if definition.id == super::PRIMARY => Ok(Self::Records),
             "btree" => definition.columns.iter().map(column).collect::<Result<_>>().map(Self::Attributes),
+            "inverted" => match &definition.columns[..] {
+                [name] => column(name).map(Self::Words),
+                _ => Err(Error::damaged("MANIFEST", 0, format!("the index {:?} is not on one text", definition.name))),
+            },
             "rtree" => Ok(Self::Boxes),
             kind => Err(Error::Unsupported {
                 what: format!("an index of kind {kind:?}"),
@@ -38,7 +52,8 @@ impl Content {
         }
     }
 
-    /// Calls `visit` with the key of each entry, in operations and in the index, that a stored record has.
+    /// Calls `visit` with the key of each entry, in operations and in the index, that a stored record has: ascending, each
+    /// once.
     pub fn visit_entries(
         &self,
         history: &SchemaHistory,
@@ -62,6 +77,27 @@ impl Content {
                 entry.extend_from_slice(key);
                 visit(&entry)
             }
+            Self::Words(column) => {
+                let record = RecordView::parse(stored, history)?;
+                let ValueRef::Utf8(text) = record.value(*column)? else { return Ok(()) };
+                let mut entry = Vec::with_capacity(64);
+                for word in different_words(text, &schema.columns[*column].name)? {
+                    entry.clear();
+                    attributes::encode(ValueRef::Utf8(&word), 1, &mut entry);
+                    entry.extend_from_slice(key);
+                    visit(&entry)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// How many values an entry of an index that is keyed by bytes has in front of the record's key.
+    pub fn values(&self) -> Option<usize> {
+        match self {
+            Self::Attributes(columns) => Some(columns.len()),
+            Self::Words(_) => Some(1),
+            Self::Records | Self::Boxes => None,
         }
     }
 
@@ -70,6 +106,7 @@ impl Content {
         match self {
             Self::Boxes => decode_rect(entry).map_or_else(|| format!("at {entry:02x?}"), |rect| format!("at {rect:?}")),
             Self::Attributes(columns) => format!("under {}", attributes::describe(entry, columns.len())),
+            Self::Words(_) => format!("under {}", attributes::describe(entry, 1)),
             Self::Records => format!("under {entry:02x?}"),
         }
     }
@@ -78,7 +115,7 @@ impl Content {
     fn value<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         match self {
             Self::Boxes => key,
-            Self::Records | Self::Attributes(_) => &[],
+            Self::Records | Self::Attributes(_) | Self::Words(_) => &[],
         }
     }
 
@@ -93,6 +130,31 @@ impl Content {
         }
         Ok(entries)
     }
+}
+
+/// The words of a text, ascending, each once; words so long that their entries are cut off alike, as one.
+fn different_words<'t>(text: &'t str, column: &str) -> Result<BTreeSet<Cow<'t, str>>> {
+    let mut found = BTreeSet::new();
+    for word in words(text) {
+        let word = match word {
+            Cow::Borrowed(word) => Cow::Borrowed(attributes::shortened(word)),
+            Cow::Owned(word) if attributes::shortened(&word).len() < word.len() => {
+                Cow::Owned(attributes::shortened(&word).to_owned())
+            }
+            word => word,
+        };
+        found.insert(word);
+        if found.len() > WORDS_MAX {
+            return Err(Error::Refused {
+                row: None,
+                column: Some(column.to_owned()),
+                reason: format!(
+                    "the text has more than {WORDS_MAX} different words, which its index of words cannot hold"
+                ),
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// The entry of a box. Both zeros are one place.
@@ -139,8 +201,9 @@ pub(crate) fn add_operations(
             continue;
         }
         let (before, after) = (content.entries(history, key, old.stored)?, content.entries(history, key, new.stored)?);
-        before.iter().filter(|entry| !after.contains(entry)).for_each(|entry| add(true, entry));
-        after.iter().filter(|entry| !before.contains(entry)).for_each(|entry| add(false, entry));
+        // Both ascend.
+        before.iter().filter(|entry| after.binary_search(entry).is_err()).for_each(|entry| add(true, entry));
+        after.iter().filter(|entry| before.binary_search(entry).is_err()).for_each(|entry| add(false, entry));
     }
     Ok(())
 }

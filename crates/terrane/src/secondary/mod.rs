@@ -13,7 +13,7 @@ use std::sync::Arc;
 use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
 use terrane_lsm::partition::NumberedIndex;
 
-pub(crate) use attributes::{encode as encode_attribute, split as split_attributes};
+pub(crate) use attributes::{encode as encode_attribute, shortened as shortened_word, split as split_attributes};
 pub(crate) use build::has_unbuilt;
 pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
@@ -40,7 +40,7 @@ impl DatasetIndex {
     /// The index object of the framework.
     pub fn numbered(&self, schema: &Schema) -> NumberedIndex {
         let index: Arc<dyn Index> = match self.content {
-            Content::Records | Content::Attributes(_) => Arc::new(BTreeIndex),
+            Content::Records | Content::Attributes(_) | Content::Words(_) => Arc::new(BTreeIndex),
             Content::Boxes => Arc::new(RTreeIndex { system: schema.system, points: holds_points(schema) }),
         };
         NumberedIndex { id: self.definition.id, index }
