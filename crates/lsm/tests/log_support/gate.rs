@@ -56,6 +56,10 @@ impl Gate {
         drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
     }
 
+    pub fn one_waits(&self) -> bool {
+        self.state.lock().unwrap().waiting > 0
+    }
+
     fn pass(&self) -> End {
         let mut state = self.state.lock().unwrap();
         state.waiting += 1;

@@ -37,7 +37,7 @@ pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     }
 }
 
-/// A set of values. Null and NaN are in none.
+/// A set of values. Null is in none, and NaN in none that has a bound; of floats, all have.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Domain<T> {
     /// These, ascending, each once; none where nothing can be in the set.
@@ -62,7 +62,7 @@ impl<T> Domain<T> {
         matches!(self, Self::OneOf(values) if values.is_empty())
     }
 
-    /// Whether a value is in the set, by how it lies to each bound; `None` where it has no order.
+    /// Whether a value that is not null is in the set, by how it lies to each bound; `None` where it has no order.
     pub fn contains(&self, order: impl Fn(&T) -> Option<Ordering>) -> bool {
         match self {
             // What has no order is passed on the same side by all, and so is not found.

@@ -2,34 +2,23 @@
 
 use std::cmp::Ordering;
 
-/// An integer compared with a float, without rounding either; `None` for NaN.
-pub(super) fn compare(integer: i128, float: f64) -> Option<Ordering> {
+/// An integer compared with a float that is a whole number, as the float that is nearest to an integer is.
+fn compare(integer: i128, whole: f64) -> Ordering {
     /// Where the integers end; a float, as all powers of two.
     const END: f64 = (1_u128 << 127) as f64;
-    if float.is_nan() {
-        return None;
-    }
-    if float >= END {
-        return Some(Ordering::Less);
-    }
-    if float < -END {
-        return Some(Ordering::Greater);
-    }
-    // Both are exact: what lies in this range and has no fraction is an integer of it.
-    let whole = integer.cmp(&(float.trunc() as i128));
-    Some(whole.then_with(|| 0.0.partial_cmp(&float.fract()).unwrap_or(Ordering::Equal)))
+    if whole >= END { Ordering::Less } else { integer.cmp(&(whole as i128)) }
 }
 
 /// The least float that is not less than an integer.
 pub(super) fn float_at_least(integer: i128) -> f64 {
     let nearest = integer as f64;
-    if compare(integer, nearest) == Some(Ordering::Greater) { nearest.next_up() } else { nearest }
+    if compare(integer, nearest).is_gt() { nearest.next_up() } else { nearest }
 }
 
 /// The greatest float that is not greater than an integer.
 pub(super) fn float_at_most(integer: i128) -> f64 {
     let nearest = integer as f64;
-    if compare(integer, nearest) == Some(Ordering::Less) { nearest.next_down() } else { nearest }
+    if compare(integer, nearest).is_lt() { nearest.next_down() } else { nearest }
 }
 
 /// The least integer that is not less than a number, or, if that does not count, greater; saturating.

@@ -6,7 +6,9 @@ mod plans;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::plans::{COLUMNS, Place, Plan, any_key_type, any_literal, any_plan, any_record, points, schema};
+use self::plans::{
+    COLUMNS, Place, Plan, any_comparison, any_key_type, any_literal, any_place, any_plan, any_record, points, schema,
+};
 use super::bound::BoundNode;
 use super::domain::Domain;
 use super::*;
@@ -37,7 +39,19 @@ fn cases() -> impl Strategy<Value = (KeyType, Plan, Vec<Record>)> {
     any_key_type().prop_flat_map(|key_type| (Just(key_type), any_plan(key_type), vec(any_record(key_type), 1..20)))
 }
 
+/// Comparisons of one column, most of them of numbers, and records.
+fn comparisons() -> impl Strategy<Value = (KeyType, Place, Vec<Plan>, Vec<Record>)> {
+    let place = |key_type| prop_oneof![3 => any_place(key_type), 4 => (COUNT..=RATIO).prop_map(Place::Attribute)];
+    any_key_type().prop_flat_map(move |key_type| (Just(key_type), place(key_type))).prop_flat_map(
+        |(key_type, place)| {
+            (Just(key_type), Just(place), vec(any_comparison(Just(place)), 1..4), vec(any_record(key_type), 40))
+        },
+    )
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
     #[test]
     fn conditions_say_what_a_plain_evaluation_says((key_type, plan, records) in cases()) {
         let (history, condition) = (history(key_type), plan.condition());
@@ -79,6 +93,31 @@ proptest! {
         })
     ) {
         check_implied(key_type, Plan::And(parts), &records)?;
+    }
+
+    /// Of comparisons alone, the sets of values are the whole condition.
+    #[test]
+    fn comparisons_imply_no_less_than_they_say((key_type, place, parts, records) in comparisons()) {
+        let history = history(key_type);
+        let plan = match parts.len() {
+            1 => parts[0].clone(),
+            _ => Plan::And(parts),
+        };
+        let implied = plan.condition().bind(history.newest()).unwrap().implied();
+        for record in records {
+            let (key, bytes) = stored(&record, &history);
+            let view = RecordView::parse(&bytes, &history).unwrap();
+            let lies_within = match place {
+                Place::Key(_) => implied.key.as_ref().unwrap().contains(|bound| Some(key.cmp(bound))),
+                Place::Attribute(place) => {
+                    let value = view.value(place).unwrap();
+                    !value.is_null()
+                        && implied.attributes[&place].contains(|bound| domain::compare(value, bound.as_ref()))
+                }
+            };
+            prop_assert_eq!(lies_within, plan.truth(&record) == Some(true), "{} {:?}", plan.condition(), record);
+            prop_assert!(!(lies_within && implied.is_impossible()), "{}", plan.condition());
+        }
     }
 
     #[test]
@@ -161,6 +200,7 @@ fn check_implied(key_type: KeyType, plan: Plan, records: &[Record]) -> Result<()
         prop_assert!(key_lies_within, "{}", what());
         for (place, domain) in &implied.attributes {
             let value = view.value(*place).unwrap();
+            prop_assert!(!value.is_null(), "{}", what());
             prop_assert!(domain.contains(|bound| domain::compare(value, bound.as_ref())), "{}", what());
         }
         for (place, words) in &implied.words {
@@ -206,6 +246,17 @@ fn conjunctions_imply_intervals_and_words() {
         assert_eq!(implied.is_impossible(), wanted.is_nothing(), "{text}");
         assert_eq!(implied.attributes.len(), 1, "{text}");
     }
+    let float = Value::Float;
+    let of_ratio = [
+        ("ratio > 1 and ratio >= 1", Domain::Interval { low: Excluded(float(1.0)), high: Unbounded }),
+        ("ratio <= 1 and ratio < 1", Domain::Interval { low: Unbounded, high: Excluded(float(1.0)) }),
+        ("ratio >= 1 and ratio <= 1", Domain::OneOf(vec![float(1.0)])),
+        ("ratio >= 1 and ratio < 1", Domain::nothing()),
+        ("ratio > 9007199254740993", Domain::Interval { low: Included(float(9007199254740994.0)), high: Unbounded }),
+    ];
+    for (text, wanted) in of_ratio {
+        assert_eq!(implied(text).attributes[&RATIO], wanted, "{text}");
+    }
     let implied =
         implied("ratio > 0.5 and id < 7 and name match 'Zwei WORTE' and name match 'worte Drei' and not flag");
     let above = Domain::Interval { low: Excluded(Value::Float(0.5)), high: Unbounded };
@@ -248,6 +299,10 @@ fn integers_and_floats_are_compared_exactly() {
     let largest = with("count", Value::Int(i64::MAX));
     assert_eq!(says("count < 9223372036854775808.0 and count >= 9223372036854774784.0", &largest), Some(true));
     assert_eq!(says("count <= 9223372036854775807 and count = 9223372036854775807", &largest), Some(true));
+    for (text, truth) in [("> 2.0", false), (">= 2.0", true), ("< 2.0", false), ("<= 2.0", true), ("= 2.0", true)] {
+        assert_eq!(says(&format!("count {text}"), &with("count", Value::Int(2))), Some(truth), "{text}");
+        assert_eq!(says(&format!("ratio {}", text.replace(".0", "")), &with("ratio", Value::Float(2.0))), Some(truth));
+    }
     assert_eq!(says("count < infinity and count > -infinity", &largest), Some(true));
 }
 

@@ -17,6 +17,40 @@ use self::gate::{Gate, gated};
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::{Condition, Dataset, Error, Key, OnConflict, Options, Record, Result, Store};
 
+/// A dataset of points without attributes, whose syncs pass a gate.
+fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
+    let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
+    let store = Store::open_on(storage, Options { background: false, ..Options::default() }).unwrap();
+    let id = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+    let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+    let schema = Schema::new(id, geometry, CoordinateSystem::Planar, vec![]).unwrap();
+    let dataset = store.create_dataset("d", schema).unwrap();
+    (store, dataset)
+}
+
+/// Who waits for a key gives none back before what it did to it is durable.
+#[test]
+fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
+    let gate = Arc::new(Gate::default());
+    let (_store, dataset) = dataset(&gate);
+    (1..=2).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![])).unwrap());
+    let locks = &dataset.engine.locks;
+    let [first, second] = [1, 2].map(|key| dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap()));
+    let held = locks.lock(second);
+    gate.close();
+    std::thread::scope(|scope| {
+        let deletion = scope.spawn(|| dataset.delete_where(&Condition::on("id").is_not_null(), &[]));
+        while !gate.one_waits() && locks.waiting(second) == 0 {
+            std::thread::yield_now();
+        }
+        let is_free = locks.try_lock(first).is_some();
+        gate.open();
+        drop(held);
+        assert_eq!(deletion.join().unwrap().unwrap(), 2);
+        assert!(!is_free, "the lock was given back before the sync");
+    });
+}
+
 /// A writer that waits for a key until the sync of its last change fails is not told what that change did.
 #[test]
 fn no_answer_rests_on_a_change_whose_sync_failed() {
@@ -37,12 +71,7 @@ fn no_answer_rests_on_a_change_whose_sync_failed() {
         [(1, delete, delete), (1, delete, delete_where), (2, insert, insert), (2, insert, write_batch)]
     {
         let gate = Arc::new(Gate::default());
-        let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
-        let store = Store::open_on(storage, Options { background: false, ..Options::default() }).unwrap();
-        let id = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
-        let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
-        let schema = Schema::new(id, geometry, CoordinateSystem::Planar, vec![]).unwrap();
-        let dataset = store.create_dataset("d", schema).unwrap();
+        let (_store, dataset) = dataset(&gate);
         dataset.insert(&Record::at(1, 1.0, 1.0, vec![])).unwrap();
         let hash = dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap());
         gate.close();

@@ -401,7 +401,8 @@ pub fn any_literal(place: Place) -> BoxedStrategy<Literal> {
     }
 }
 
-fn any_place(key_type: KeyType) -> impl Strategy<Value = Place> {
+/// The key or an attribute.
+pub fn any_place(key_type: KeyType) -> impl Strategy<Value = Place> {
     prop_oneof![1 => Just(Place::Key(key_type)), 5 => (0..COLUMNS.len()).prop_map(Place::Attribute)]
 }
 
@@ -429,6 +430,19 @@ fn any_leaf(key_type: KeyType) -> impl Strategy<Value = Plan> {
             2 => Just(Plan::IsNull(place)),
             3 => special,
             1 => anywhere,
+        ]
+    })
+}
+
+/// A random comparison of one column, without its negation.
+pub fn any_comparison(place: impl Strategy<Value = Place>) -> impl Strategy<Value = Plan> {
+    place.prop_flat_map(|place| {
+        let literal = || any_literal(place);
+        let signs = vec![Sign::Equal, Sign::Less, Sign::AtMost, Sign::Greater, Sign::AtLeast];
+        prop_oneof![
+            5 => (select(signs), literal()).prop_map(move |(sign, literal)| Plan::Compare(place, sign, literal)),
+            2 => (literal(), literal()).prop_map(move |(low, high)| Plan::Between(place, low, high)),
+            1 => vec(literal(), 0..9).prop_map(move |items| Plan::In(place, items)),
         ]
     })
 }
