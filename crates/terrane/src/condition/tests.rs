@@ -41,7 +41,7 @@ fn cases() -> impl Strategy<Value = (KeyType, Plan, Vec<Record>)> {
 
 /// Comparisons of one column, most of them of numbers, and records.
 fn comparisons() -> impl Strategy<Value = (KeyType, Place, Vec<Plan>, Vec<Record>)> {
-    let place = |key_type| prop_oneof![3 => any_place(key_type), 4 => (COUNT..=RATIO).prop_map(Place::Attribute)];
+    let place = |key_type| prop_oneof![3 => any_place(key_type), 2 => Just(Place::Key(key_type)), 4 => (COUNT..=RATIO).prop_map(Place::Attribute)];
     any_key_type().prop_flat_map(move |key_type| (Just(key_type), place(key_type))).prop_flat_map(
         |(key_type, place)| {
             (Just(key_type), Just(place), vec(any_comparison(Just(place)), 1..4), vec(any_record(key_type), 40))
@@ -296,6 +296,8 @@ fn integers_and_floats_are_compared_exactly() {
     let even = with("ratio", Value::Float(9_007_199_254_740_992.0));
     assert_eq!(says("ratio = 9007199254740993", &even), Some(false));
     assert_eq!(says("ratio < 9007199254740993 and ratio > 9007199254740991", &even), Some(true));
+    let beyond = with("ratio", Value::Float(2f64.powi(127)));
+    assert_eq!(says("ratio > 170141183460469231731687303715884105727", &beyond), Some(true));
     let largest = with("count", Value::Int(i64::MAX));
     assert_eq!(says("count < 9223372036854775808.0 and count >= 9223372036854774784.0", &largest), Some(true));
     assert_eq!(says("count <= 9223372036854775807 and count = 9223372036854775807", &largest), Some(true));

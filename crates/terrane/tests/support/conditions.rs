@@ -291,7 +291,7 @@ fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
 }
 
 const INTEGERS: [i64; 10] = [-2, -1, 0, 1, 2, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, i64::MIN, i64::MAX];
-const FLOATS: [f64; 17] = [
+const FLOATS: [f64; 18] = [
     -2.0,
     -0.5,
     -0.0,
@@ -305,6 +305,7 @@ const FLOATS: [f64; 17] = [
     9_223_372_036_854_775_808.0,
     -9_223_372_036_854_775_808.0,
     18_446_744_073_709_551_616.0,
+    (1_u128 << 127) as f64,
     1e300,
     f64::INFINITY,
     f64::NEG_INFINITY,
