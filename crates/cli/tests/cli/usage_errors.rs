@@ -122,14 +122,15 @@ fn help_and_version_are_answers() {
 
 #[test]
 fn the_laboratory_is_looked_for_beside_the_binary_and_on_the_path() {
-    let sandbox = Sandbox::new();
-    let binary = sandbox.path("terrane");
-    std::fs::copy(env!("CARGO_BIN_EXE_terrane"), &binary).expect("a copy");
+    // Beside the binary, for a link: of a copy, a child of another test may just hold the file that was written.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let binary = directory.path().join("terrane");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_terrane"), &binary).expect("a link");
     let mut command = std::process::Command::new(&binary);
     let output = command.args(["lab", "list"]).env("PATH", "/nowhere").output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("terrane-lab"));
-    std::os::unix::fs::symlink("/bin/echo", sandbox.path("terrane-lab")).expect("a link");
+    std::os::unix::fs::symlink("/bin/echo", directory.path().join("terrane-lab")).expect("a link");
     let output = std::process::Command::new(&binary).args(["lab", "run", "x", "--seed", "-1", "--help"]).output();
     let output = output.expect("the binary runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "run x --seed -1 --help\n");
