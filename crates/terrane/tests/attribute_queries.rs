@@ -79,7 +79,14 @@ fn literal(rng: &mut SmallRng, column: usize) -> String {
 fn comparison(rng: &mut SmallRng) -> String {
     let column = rng.random_range(0..5);
     let name = ["text", "int", "float", "flag", "time"][column];
-    match rng.random_range(0..10) {
+    match rng.random_range(0..11) {
+        10 => match rng.random_range(0..5) {
+            0 => format!("id = {}", rng.random_range(-5..805)),
+            1 => format!("id in ({}, {}, {})", rng.random_range(-5..805), rng.random_range(0..9), 7),
+            2 => format!("id > {}", rng.random_range(600..805)),
+            3 => format!("not id >= {}", rng.random_range(-5..200)),
+            _ => format!("id between {} and {}", rng.random_range(-5..400), rng.random_range(300..500)),
+        },
         9 => match rng.random_range(0..4) {
             0 => "text match 'ÜBER'".to_owned(),
             1 => format!("text match '{}1 t2'", "long".repeat(400)),
@@ -163,7 +170,7 @@ fn answers_are_the_same_with_indexes_and_without() {
     let (mut rng, _) = seeded(101);
     let ((_one, with), (_other, without)) = (created(), created());
     index_all(&with);
-    let mut used = 0;
+    let (mut used, mut ranges) = (0, 0);
     for round in 0..10 {
         for _ in 0..300 {
             let key = rng.random_range(0..800);
@@ -187,9 +194,10 @@ fn answers_are_the_same_with_indexes_and_without() {
             let explanation = explanation(&indexed, &query);
             assert!(explanation.considered.iter().filter(|considered| considered.is_used).count() <= 1);
             used += usize::from(explanation.plan == "attribute index");
+            ranges += usize::from(explanation.plan == "primary range");
         }
     }
-    assert!(used > 200, "the indexes were used {used} times");
+    assert!(used > 200 && ranges > 20, "the indexes were used {used} times, and ranges of keys {ranges} times");
 }
 
 #[test]
@@ -264,6 +272,12 @@ fn the_cheapest_way_is_taken_and_explained() {
         assert_eq!(window.plan, "spatial index", "{window}");
         assert!(reason(&window, "by_int").contains("the windows give fewer"), "{window}");
         assert_eq!(explained("int = 7", true).plan, "attribute index");
+        let key = explained("id = 7 and not int > 9", false);
+        assert_eq!((key.plan, key.entries, key.matches), ("primary range", 1, 1), "{key}");
+        let keys = explained("id in (3, 5000, 9) or flag", false);
+        assert_eq!(keys.plan, "primary scan", "{keys}");
+        let keys = explained("id >= 3990 and int < 4000", true);
+        assert_eq!((keys.plan, keys.entries), ("primary range", 10), "{keys}");
         assert!(explained("int = 7 or flag", false).considered.iter().all(|considered| !considered.is_used));
         let nothing = explained("int < 5 and int > 9", false);
         assert_eq!((nothing.plan, nothing.entries, nothing.matches), ("nothing can match", 0, 0), "{nothing}");

@@ -2,13 +2,12 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use terrane_lsm::memory::btree::KeyRange;
-
 use super::explain::Explanation;
+use super::spans::{KeySpan, SpanScan, behind_prefix};
 use crate::Result;
 use crate::condition::{Domain, Implied};
 use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word, split_attributes};
-use crate::snapshot::{ScanPosition, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::value::{Value, ValueRef};
 
 /// Most ranges of an index that a query looks through. More values are looked through together.
@@ -17,33 +16,6 @@ const RANGES_MAX: usize = 1024;
 const ENTRIES_STEP: usize = 1024;
 /// The first byte of whatever is not null.
 const BEHIND_NULLS: u8 = 1;
-
-/// Keys of an index from one on up to another, which is left out; none where there is no end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeySpan {
-    from: Vec<u8>,
-    to: Option<Vec<u8>>,
-}
-
-impl KeySpan {
-    /// The span for estimates.
-    pub fn range(&self) -> KeyRange<'_> {
-        KeyRange { from: Bound::Included(&self.from), to: self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded) }
-    }
-
-    /// All keys that begin with these bytes.
-    fn of_prefix(prefix: Vec<u8>) -> Self {
-        Self { to: behind_prefix(&prefix), from: prefix }
-    }
-}
-
-/// The first key behind all that begin with these bytes.
-fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut behind = prefix[..=last].to_vec();
-    behind[last] += 1;
-    Some(behind)
-}
 
 /// Where the entries lie of all records that can meet a condition, ascending and apart from each other: by what it demands
 /// of the first attributes of the index, as far as that is single values, and of the one behind them. `None` if it demands
@@ -99,21 +71,17 @@ fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usiz
     KeySpan { from, to }
 }
 
-/// A search of an index on attributes.
+/// A search of an index that is keyed by bytes.
 #[derive(Debug)]
 pub(super) struct AttributeScan {
-    place: usize,
-    /// In front of the record's key.
+    /// In front of the record's key in an entry.
     values: usize,
-    /// Those that are left, the next one last.
-    spans: Vec<KeySpan>,
-    position: Option<ScanPosition>,
+    scan: SpanScan,
 }
 
 impl AttributeScan {
-    pub fn new(place: usize, values: usize, mut spans: Vec<KeySpan>) -> Self {
-        spans.reverse();
-        Self { place, values, spans, position: None }
+    pub fn new(place: usize, values: usize, spans: Vec<KeySpan>) -> Self {
+        Self { values, scan: SpanScan::new(place, spans) }
     }
 
     /// A search that has come to its end.
@@ -121,31 +89,21 @@ impl AttributeScan {
         Self::new(0, 0, Vec::new())
     }
 
-    /// Visits the keys of the records of the next entries; false at the end. Keeps no sealed memory for long.
+    /// Visits the keys of the records of the next entries; false at the end.
     pub fn advance(
         &mut self,
         snapshot: &Snapshot,
         explanation: &mut Explanation,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        let Some(span) = self.spans.last() else { return Ok(false) };
-        let position = self.position.get_or_insert_with(|| ScanPosition::at(&span.from));
-        let (mut seen, mut ended) = (0, false);
-        snapshot.visit_btree(self.place, position, &mut |entry, _| {
-            if span.to.as_deref().is_some_and(|to| entry >= to) {
-                ended = true;
-                return Ok(ControlFlow::Break(()));
-            }
+        let mut seen = 0;
+        self.scan.advance(snapshot, &mut |entry, _| {
             visit(split_attributes(entry, self.values)?.1);
             seen += 1;
             Ok(if seen == ENTRIES_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         explanation.entries += seen as u64;
-        if ended || position.ended {
-            self.spans.pop();
-            self.position = None;
-        }
-        Ok(!self.spans.is_empty())
+        Ok(!self.scan.is_ended())
     }
 }
 

@@ -20,12 +20,13 @@ use super::explain::{
 use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
-use super::plan::{AttributePath, choose_attributes};
+use super::plan::{Path, choose_path};
+use super::spans::{KeySpan, SpanScan};
 use super::{Query, check_origin, holds_points, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::record::RecordView;
 use crate::secondary::PRIMARY;
-use crate::snapshot::{ScanPosition, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
 /// Candidates that are sorted by key and looked up together, at most.
@@ -55,7 +56,7 @@ pub struct Rows {
 enum Source {
     Index(IndexScan),
     Attributes(AttributeScan),
-    Primary(ScanPosition),
+    Primary(SpanScan),
     /// All are in the chunk, with these distances.
     Nearest(Vec<f64>),
 }
@@ -81,7 +82,7 @@ impl Rows {
             filters,
             columns: query.columns.clone(),
             schema,
-            source: Source::Primary(ScanPosition::default()),
+            source: Source::Primary(SpanScan::new(PRIMARY as usize, vec![KeySpan::ALL])),
             chunk: Keys::default(),
             taken: 0,
             left: query.limit.unwrap_or(u64::MAX),
@@ -115,7 +116,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// An index on attributes where it gives few candidates; else the spatial index where there is a spatial condition, unless its anti-matter would not
+    /// Ranges of the keys or an index on attributes where they give few candidates; else the spatial index where there is a spatial condition, unless its anti-matter would not
     /// fit in memory; else all records.
     fn choose(&mut self) -> Result<()> {
         if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
@@ -123,14 +124,25 @@ impl Rows {
             self.source = Source::Attributes(AttributeScan::nothing());
             return Ok(());
         }
-        let (path, considered) = choose_attributes(&self.snapshot, &self.filters)?;
+        let (path, considered) = choose_path(&self.snapshot, &self.filters)?;
         self.explanation.considered = considered;
-        if let Some(AttributePath { place, values, spans }) = path {
+        let place = match path {
+            Path::Others => None,
+            Path::Keys(spans) => {
+                self.explanation.plan = "primary range";
+                self.source = Source::Primary(SpanScan::new(PRIMARY as usize, spans));
+                Some(PRIMARY as usize)
+            }
+            Path::Attributes { place, values, spans } => {
+                self.explanation.plan = "attribute index";
+                self.source = Source::Attributes(AttributeScan::new(place, values, spans));
+                Some(place)
+            }
+        };
+        if let Some(place) = place {
             let version = self.snapshot.pinned.version();
-            self.explanation.plan = "attribute index";
             self.explanation.components_searched =
                 version.components(place).len() as u64 + version.generations.len() as u64;
-            self.source = Source::Attributes(AttributeScan::new(place, values, spans));
             return Ok(());
         }
         let windows = self.filters.windows();
@@ -274,7 +286,7 @@ impl Rows {
     fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         while !self.is_full(builder) {
             match &mut self.source {
-                Source::Primary(position) if position.ended => break,
+                Source::Primary(scan) if scan.is_ended() => break,
                 Source::Primary(_) => self.fill_from_primary(builder)?,
                 Source::Index(_) | Source::Attributes(_) | Source::Nearest(_) => {
                     if self.taken == self.chunk.len() && !self.next_chunk()? {
@@ -381,9 +393,9 @@ impl Rows {
     fn fill_from_primary(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let started = self.now_ns();
         let snapshot = self.snapshot.clone();
-        let Source::Primary(position) = &mut self.source else { return Ok(()) };
+        let Source::Primary(scan) = &mut self.source else { return Ok(()) };
         let (filters, explanation, left) = (&self.filters, &mut self.explanation, &mut self.left);
-        snapshot.visit_records_from(position, &mut |key, stored| {
+        let mut take = |key: &[u8], stored: &[u8]| -> Result<ControlFlow<()>> {
             explanation.entries += 1;
             explanation.candidates += 1;
             if !filters.is_empty() && !filters.matches_record(key, &RecordView::parse(stored, &snapshot.history)?)? {
@@ -394,6 +406,9 @@ impl Rows {
             *left -= 1;
             let full = *left == 0 || builder.is_full();
             Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        scan.advance(&snapshot, &mut |key, stored| {
+            take(key, stored).map_err(|error| snapshot.name_record(error, key))
         })?;
         self.add_time(PRIMARY_SCAN, started);
         Ok(())

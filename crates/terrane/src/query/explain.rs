@@ -44,7 +44,7 @@ impl ConditionPlan {
     }
 }
 
-/// What was thought of an index on attributes.
+/// What was thought of an index on attributes, or of the primary where the key is demanded.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Considered {
     /// Its name.
@@ -60,8 +60,8 @@ pub struct Considered {
 /// What a query did to find its answer. Complete when the last row has been taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `spatial index`, `spatial index only`, `attribute index`, `nothing can match`, `primary scan`, `nearest`, or
-    /// `nearest by primary scan` where what the index has to note on the way does not fit in memory.
+    /// `spatial index`, `spatial index only`, `attribute index`, `primary range`, `primary scan`, `nothing can match`, `nearest`,
+    /// or `nearest by primary scan` where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
     /// The condition on attributes, if there is one.
     pub condition: Option<ConditionPlan>,

@@ -10,6 +10,7 @@ pub(crate) mod metric;
 pub(crate) mod nearest;
 mod nearest_scan;
 mod plan;
+mod spans;
 #[cfg(test)]
 mod tests;
 

@@ -8,9 +8,10 @@ use terrane_lsm::partition::Version;
 use terrane_lsm::search::{estimate, estimate_window, spatial_sources};
 use terrane_space::Rect;
 
-use super::attributes::{KeySpan, Serves, serves};
+use super::attributes::{Serves, serves};
 use super::explain::Considered;
 use super::filter::Filters;
+use super::spans::{KeySpan, of_keys};
 use crate::Result;
 use crate::secondary::{Content, PRIMARY, SPATIAL};
 use crate::snapshot::Snapshot;
@@ -20,24 +21,43 @@ const LOOKUP_RECORDS: u64 = 4;
 /// Entries of memory components that are counted for an estimate.
 const COUNTED_MAX: usize = 10_000;
 
-/// An index on attributes that serves a query.
-pub(super) struct AttributePath {
-    pub place: usize,
-    /// In front of the record's key in an entry.
-    pub values: usize,
-    pub spans: Vec<KeySpan>,
+/// What a query goes through.
+pub(super) enum Path {
+    /// The windows of its conditions on places, if it has any; else all records.
+    Others,
+    /// The records in these spans of keys.
+    Keys(Vec<KeySpan>),
+    /// An index on attributes or words.
+    Attributes {
+        place: usize,
+        /// In front of the record's key in an entry.
+        values: usize,
+        spans: Vec<KeySpan>,
+    },
 }
 
-/// The index on attributes to go through, if one is better than the others, than the windows and than all records; and
-/// what was thought of each.
-pub(super) fn choose_attributes(
-    snapshot: &Snapshot,
-    filters: &Filters,
-) -> Result<(Option<AttributePath>, Vec<Considered>)> {
+/// The keys or the index on attributes to go through, if that is better than the others, than the windows and than all
+/// records; and what was thought of each.
+pub(super) fn choose_path(snapshot: &Snapshot, filters: &Filters) -> Result<(Path, Vec<Considered>)> {
     let mut considered = Vec::new();
-    let Some(implied) = filters.implied() else { return Ok((None, considered)) };
+    let Some(implied) = filters.implied() else { return Ok((Path::Others, considered)) };
     let version = snapshot.pinned.version_full();
-    let mut best: Option<(u64, usize, AttributePath)> = None;
+    // What the best would cost, in records that are read in order, with its number among those considered.
+    let mut best: Option<(u64, usize, Path)> = None;
+    if let Some(keys) = &implied.key {
+        let spans = of_keys(keys);
+        let entries = estimate_spans(&version, PRIMARY as usize, &spans)?;
+        let reason = "another way is cheaper".to_owned();
+        considered.push(Considered {
+            index: snapshot.indexes.name(PRIMARY as usize).to_owned(),
+            entries: Some(entries),
+            is_used: false,
+            reason,
+        });
+        // Each span is sought for.
+        let cost = entries.saturating_add(spans.len() as u64 * LOOKUP_RECORDS);
+        best = Some((cost, 0, Path::Keys(spans)));
+    }
     for (place, index) in snapshot.indexes.secondaries() {
         let Some(values) = index.content.values() else { continue };
         let mut note = |entries: Option<u64>, reason: &str| {
@@ -67,39 +87,46 @@ pub(super) fn choose_attributes(
         }
         let mut fewest: Option<(u64, Vec<KeySpan>)> = None;
         for spans in alternatives {
-            let mut entries = 0;
-            for span in &spans {
-                entries += estimate(&version, place, span.range(), COUNTED_MAX)?;
-            }
+            let entries = estimate_spans(&version, place, &spans)?;
             if fewest.as_ref().is_none_or(|(fewest, _)| entries < *fewest) {
                 fewest = Some((entries, spans));
             }
         }
         let Some((entries, spans)) = fewest else { continue };
         note(Some(entries), "another way is cheaper");
-        if best.as_ref().is_none_or(|(fewest, ..)| entries < *fewest) {
-            best = Some((entries, considered.len() - 1, AttributePath { place, values, spans }));
+        let cost = entries.saturating_add(spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
+        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+            best = Some((cost, considered.len() - 1, Path::Attributes { place, values, spans }));
         }
     }
-    let Some((entries, number, path)) = best else { return Ok((None, considered)) };
+    let Some((cost, number, path)) = best else { return Ok((Path::Others, considered)) };
     let chosen = &mut considered[number];
     if let Some(windows) = filters.windows()
         && version.indexes[SPATIAL as usize].is_whole()
     {
         let met = estimate_windows(snapshot, windows)?;
-        if met <= entries {
+        if met.saturating_mul(LOOKUP_RECORDS) <= cost {
             chosen.reason = format!("the windows give fewer candidates, about {met}");
-            return Ok((None, considered));
+            return Ok((Path::Others, considered));
         }
     }
     let records = records_of(&version)?;
-    if entries.saturating_mul(LOOKUP_RECORDS) > records {
+    if cost > records {
         chosen.reason = format!("to read all records, about {records}, is cheaper");
-        return Ok((None, considered));
+        return Ok((Path::Others, considered));
     }
     chosen.is_used = true;
     chosen.reason = "it gives the fewest candidates".to_owned();
-    Ok((Some(path), considered))
+    Ok((path, considered))
+}
+
+/// About how many entries lie in spans of the B-tree at a place.
+fn estimate_spans(version: &Version, place: usize, spans: &[KeySpan]) -> Result<u64> {
+    let mut entries = 0;
+    for span in spans {
+        entries += estimate(version, place, span.range(), COUNTED_MAX)?;
+    }
+    Ok(entries)
 }
 
 /// About how many records there are.
