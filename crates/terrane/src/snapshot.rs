@@ -91,10 +91,11 @@ impl<'a> KeyRef<'a> {
 
 impl Snapshot {
     pub(crate) fn new(engine: Arc<Engine>, handle: &Arc<DatasetHandle>) -> Self {
+        // Before the version, which then has a place for each of them.
+        let indexes = handle.indexes.load_full();
         let pinned = handle.partition.pin(|| engine.visibility.visible());
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
-        let indexes = handle.indexes.load_full();
         Self { handle: handle.clone(), pinned, history, indexes, engine }
     }
 

@@ -7,7 +7,10 @@ use crate::support::workload::batch;
 use crate::support::{key, record, schema, seeded, small_options};
 use rand::Rng;
 use terrane::schema::{Column, ColumnType, KeyType};
-use terrane::{CoordinateSystem, Dataset, Error, IndexKind, Key, OnConflict, Options, Record, Store, Value};
+use terrane::{
+    Condition, CoordinateSystem, Dataset, Error, IndexKind, Key, OnConflict, Options, Query, Record, Snapshot, Store,
+    Value,
+};
 use terrane_storage::{MemoryStorage, Storage};
 
 fn open(storage: &Arc<MemoryStorage>) -> Store {
@@ -79,7 +82,7 @@ fn indexes_hold_what_was_there_and_what_comes() {
         let dataset = store.dataset("d").unwrap();
         change(&dataset, 50);
         assert_agrees(&store);
-        let records = dataset.snapshot().count(&terrane::Query::new()).unwrap();
+        let records = dataset.snapshot().count(&Query::new()).unwrap();
         for name in ["sizes", "names"] {
             assert_eq!(entries(&store, name), records, "{name} of {key_type}");
         }
@@ -270,4 +273,111 @@ fn indexes_are_created_beside_writers_and_merges() {
     assert_agrees(&store);
     let named: usize = store.info().unwrap().datasets[0].indexes.iter().map(|index| index.components).sum();
     assert_eq!(storage.list("components").unwrap().len(), named, "no file is left of indexes that went");
+}
+
+/// What of a dropped index was in memory only is there for the snapshots that see it, after flushes too.
+#[test]
+fn snapshots_see_all_of_an_index_that_is_dropped() {
+    let (_storage, store, dataset) = created(KeyType::Int64);
+    let put = |keys: std::ops::Range<i64>| {
+        for key in keys {
+            dataset.upsert(&Record::at(key, 1.0, 1.0, vec![Value::Null, Value::Int(key % 40)])).unwrap();
+        }
+    };
+    let query = Query::new().condition(Condition::on("size").equals(7));
+    let look = |snapshot: &Snapshot| {
+        let mut rows = snapshot.query(&query).unwrap();
+        let found: usize = rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+        (found, rows.explanation().plan)
+    };
+    put(0..400);
+    dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    put(400..800);
+    let snapshot = dataset.snapshot();
+    assert_eq!(look(&snapshot), (20, "attribute index"));
+    dataset.drop_index("sizes").unwrap();
+    assert_eq!(look(&snapshot), (20, "attribute index"));
+    put(800..900);
+    dataset.flush().unwrap();
+    dataset.compact().unwrap();
+    assert_eq!(look(&snapshot), (20, "attribute index"));
+    assert_eq!(look(&dataset.snapshot()), (23, "primary scan"));
+    drop(snapshot);
+    assert_agrees(&store);
+}
+
+/// Checks, indexes that come and go, and merges at the same time find nothing wrong and fail nothing.
+#[test]
+fn checks_run_beside_indexes_that_come_and_go() {
+    let (_, seed) = seeded(95);
+    let storage = Arc::new(MemoryStorage::new());
+    let store = open_with(&storage, Options { background: true, ..small_options() });
+    let dataset = store.create_dataset("d", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut rng = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(seed);
+        let (writer, stop) = (dataset.clone(), &stop);
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let key = key(&mut rng, KeyType::Int64, 200);
+                writer.upsert(&record(&mut rng, key, true)).unwrap();
+            }
+        });
+        let changer = dataset.clone();
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                changer.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+                changer.drop_index("sizes").unwrap();
+            }
+        });
+        let merger = dataset.clone();
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                merger.flush().unwrap();
+                merger.compact().unwrap();
+            }
+        });
+        for _ in 0..150 {
+            let report = store.check(false).unwrap();
+            assert!(report.findings.is_empty(), "{report}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop(dataset);
+    store.close().unwrap();
+    assert_agrees(&open(&storage));
+}
+
+/// An index that was not completed is dropped while the next session begins to complete it.
+#[test]
+fn dropping_what_is_being_completed_fails_nothing() {
+    let (mut rng, _) = seeded(96);
+    for round in 0..30 {
+        let storage = Arc::new(MemoryStorage::new());
+        let store = open_with(&storage, Options { background: true, ..small_options() });
+        let dataset = store.create_dataset("d", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
+        (0..300).for_each(|number| dataset.upsert(&record(&mut rng, Key::Int(number), true)).unwrap());
+        dataset.flush().unwrap();
+        // Closed in the middle, or just before or behind.
+        std::thread::scope(|scope| {
+            let creator = dataset.clone();
+            let created = scope.spawn(move || creator.create_index("sizes", IndexKind::BTree, &["size"]));
+            if round % 2 == 0 {
+                while store.info().unwrap().datasets[0].indexes.len() == 2 && !created.is_finished() {}
+            }
+            store.close().unwrap();
+            drop(created.join().unwrap());
+        });
+        drop(dataset);
+        let store = open_with(&storage, Options { background: true, ..small_options() });
+        let dataset = store.dataset("d").unwrap();
+        if store.info().unwrap().datasets[0].indexes.len() > 2 {
+            dataset.drop_index("sizes").unwrap();
+        }
+        drop(dataset);
+        store.close().unwrap();
+        let store = open(&storage);
+        assert_eq!(store.info().unwrap().datasets[0].indexes.len(), 2);
+        assert_agrees(&store);
+    }
 }

@@ -335,12 +335,10 @@ impl Partition {
         if empty {
             discard(workshop, [&meta]);
         }
-        let exchanged = self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta));
-        if self.version.load().indexes[place].is_dropped() {
-            // What came of its components is gone with it.
+        if !self.exchange_components(workshop, place, chosen, (!empty).then_some(&meta))? {
+            // The index was dropped, and what came of its components is gone with it.
             return Ok(None);
         }
-        exchanged?;
         let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
         Ok(Some(MergeOutcome {
             components: chosen.len(),
@@ -352,34 +350,43 @@ impl Partition {
 
     /// Puts one component, or none, in the place of several; their files go when their last
     /// reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
-    /// ones are found by their ids. The new file is removed if the step does not happen.
+    /// ones are found by their ids. The new file is removed if the step does not happen, or the index was dropped, which
+    /// is told by false.
     fn exchange_components(
         &self,
         workshop: &Workshop,
         place: usize,
         old: &[Arc<dyn DiskPart>],
         meta: Option<&ComponentMeta>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let opened = meta.map(|meta| self.version().open_part(workshop, place, meta)).transpose();
         let part = opened.inspect_err(|_| discard(workshop, meta))?;
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
         let installed = workshop.step(|manifest| {
-            let index = self.index_mut(self.state_mut(manifest)?, place)?;
+            let Some(index) = self.listed_mut(self.state_mut(manifest)?, place) else { return Ok(false) };
             let stored = index.components.iter().map(|meta| meta.file_id);
             let range = place_of(stored, &ids)?;
             index.components.splice(range, meta.cloned());
-            Ok(())
+            Ok(true)
         });
-        installed.inspect_err(|_| discard_uninstalled(workshop, meta))?;
+        if !installed.inspect_err(|_| discard_uninstalled(workshop, meta))? {
+            discard(workshop, meta);
+            return Ok(false);
+        }
         // The new file is the store's from here on, whatever happens.
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
-        let components = &mut next.indexes[place].components;
+        let index = &mut next.indexes[place];
+        if index.is_dropped() {
+            part.iter().for_each(|part| part.file().set_obsolete());
+            return Ok(false);
+        }
+        let components = &mut index.components;
         let range = place_of(components.iter().map(|part| part.file().meta().file_id), &ids)?;
         components.splice(range, part);
         self.version.store(Arc::new(next));
         old.iter().for_each(|part| part.file().set_obsolete());
-        Ok(())
+        Ok(true)
     }
 
     /// Adds new components, each as the newest of its index. Tells the places of indexes that are gone.
@@ -387,19 +394,23 @@ impl Partition {
         let mut dropped = Vec::new();
         for (place, meta) in metas.iter().enumerate() {
             let Some(meta) = meta else { continue };
-            match self.index_mut(state, place) {
-                Ok(index) => index.components.insert(0, meta.clone()),
-                Err(_) => dropped.push(place),
+            match self.listed_mut(state, place) {
+                Some(index) => index.components.insert(0, meta.clone()),
+                None => dropped.push(place),
             }
         }
         dropped
     }
 
     /// What the manifest says of the index at a place, which it may list elsewhere.
-    pub(super) fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
+    fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
+        self.listed_mut(state, place).ok_or_else(|| Error::Invalid("an index is not in the manifest".into()))
+    }
+
+    /// As [`Self::index_mut`]; none of an index that was dropped.
+    pub(super) fn listed_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Option<&'a mut IndexState> {
         let id = self.version.load().indexes[place].numbered.id;
-        let index = state.indexes.iter_mut().find(|index| index.id == id);
-        index.ok_or_else(|| Error::Invalid(format!("index {id} is not in the manifest")))
+        state.indexes.iter_mut().find(|index| index.id == id)
     }
 
     pub(super) fn state_mut<'a>(&self, manifest: &'a mut Manifest) -> Result<&'a mut PartitionState> {

@@ -53,7 +53,8 @@ impl Partition {
 
     /// Begins an index anew that was not complete when the partition was opened: what it has goes, and it takes all
     /// changes from now on. `exclude` keeps writers out, flushes everything, and returns what lets them in again, which is
-    /// dropped behind the step and `begun`. It is called when no merge is under way, so that writers do not wait for one.
+    /// dropped behind the step and `begun`. It is called when no merge is under way, so that writers do not wait for one. Nothing
+    /// happens if the index was dropped or completed before.
     ///
     /// What a crash leaves: what it had, or nothing, and in both cases it is to be begun anew.
     pub fn restart_index<G, E: From<Error>>(
@@ -65,10 +66,13 @@ impl Partition {
     ) -> std::result::Result<(), E> {
         let _merging = self.merging.lock();
         let _excluded = exclude()?;
+        if !matches!(self.version().indexes[place].presence, Presence::Building) {
+            return Ok(());
+        }
         workshop.step(|manifest| {
-            let index = self.index_mut(self.state_mut(manifest)?, place)?;
-            index.components.clear();
-            index.building = true;
+            if let Some(index) = self.listed_mut(self.state_mut(manifest)?, place) {
+                index.components.clear();
+            }
             Ok(())
         })?;
         self.empty_index(place, Presence::Building);
@@ -77,30 +81,34 @@ impl Partition {
     }
 
     /// Gives an index the component of what was there when it was begun, as its oldest. From here on new snapshots can
-    /// search it. The file is removed if the step does not happen.
-    pub fn complete_index(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<()> {
+    /// search it. The file is removed if the step does not happen, or if the index was dropped, which is told by false.
+    pub fn complete_index(&self, workshop: &Workshop, place: usize, meta: &ComponentMeta) -> Result<bool> {
         let part = self.version().open_part(workshop, place, meta).inspect_err(|_| discard(workshop, [meta]))?;
         let installed = workshop.step(|manifest| {
-            let index = self.index_mut(self.state_mut(manifest)?, place)?;
+            let Some(index) = self.listed_mut(self.state_mut(manifest)?, place) else { return Ok(false) };
             index.components.push(meta.clone());
             index.building = false;
-            Ok(())
+            Ok(true)
         });
-        installed.inspect_err(|_| discard_uninstalled(workshop, [meta]))?;
+        if !installed.inspect_err(|_| discard_uninstalled(workshop, [meta]))? {
+            discard(workshop, [meta]);
+            return Ok(false);
+        }
         let _exchange = self.exchange.lock();
         let mut next = (*self.version()).clone();
         let index = &mut next.indexes[place];
         if index.is_dropped() {
             part.file().set_obsolete();
-            return Ok(());
+            return Ok(false);
         }
         index.components.push(part);
         index.presence = Presence::Whole;
         self.version.store(Arc::new(next));
-        Ok(())
+        Ok(true)
     }
 
-    /// Removes an index. Snapshots that see it can search it until they go. The caller lets no writer in.
+    /// Removes an index. Snapshots that see it can search it until they go. The caller lets no writer in, and has flushed
+    /// everything: what is in memory of an index that was dropped is not flushed any more.
     pub fn drop_index(
         &self,
         workshop: &Workshop,

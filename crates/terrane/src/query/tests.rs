@@ -223,7 +223,8 @@ fn where_too_much_is_deleted_the_records_tell_the_nearest() {
 fn where_too_much_is_deleted_conditions_hold_too() {
     let (_store, dataset) = mostly_deleted(60_000, KeyType::UInt64, Key::UInt);
     let snapshot = dataset.snapshot();
-    let query = Query::new().condition(Condition::parse("id < 20000 and id != 10000 or id = 70000").unwrap()).columns(["id"]);
+    let query =
+        Query::new().condition(Condition::parse("id < 20000 and id != 10000 or id = 70000").unwrap()).columns(["id"]);
     let cases = [
         (query.clone().nearest(0.0, 1.0, 5000), "nearest by primary scan", 1999),
         (query.clone().nearest(0.0, 1.0, 5), "nearest", 5),

@@ -89,7 +89,9 @@ impl Engine {
         let built = self.load_index(dataset, place, &snapshot);
         drop(snapshot);
         match built {
-            Ok(()) | Err(Error::Cancelled) => built,
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::usage(format!("the index {name:?} was dropped while it was built"))),
+            Err(Error::Cancelled) => Err(Error::Cancelled),
             Err(error) => {
                 self.note_failure(&error);
                 // Where this fails too, as it may on a full disk, the next session completes the index.
@@ -126,7 +128,8 @@ impl Engine {
         Ok((place, Snapshot::new(self.clone(), dataset)))
     }
 
-    /// Builds the indexes anew that were not complete when the store was opened. To be called with `building` held.
+    /// Builds the indexes anew that were not complete when the store was opened, but those that are dropped meanwhile. To be
+    /// called with `building` held.
     pub fn restart_indexes(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
         let places: Vec<usize> = dataset.indexes.load().iter().map(|(place, _)| place).collect();
         for place in places {
@@ -150,31 +153,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Loads what a snapshot has into an index, and completes it.
-    fn load_index(&self, dataset: &DatasetHandle, place: usize, snapshot: &Snapshot) -> Result<()> {
-        let dropped = || Error::usage("the index was dropped while it was built");
-        let Some(index) = snapshot.indexes.get(place) else { return Err(dropped()) };
+    /// Loads what a snapshot has into an index, and completes it. False if it was dropped meanwhile.
+    fn load_index(&self, dataset: &DatasetHandle, place: usize, snapshot: &Snapshot) -> Result<bool> {
+        let Some(index) = snapshot.indexes.get(place) else { return Ok(false) };
         let sequence = (0, snapshot.sequence());
         let mut loader = IndexLoader::new(&self.workshop, index, &snapshot.history, self.shares.work, sequence);
-        let mut records = 0;
+        let (mut records, mut is_wanted) = (0, true);
         snapshot.visit_records(&mut |key, stored| {
             records += 1;
             if records % WANTED_STEP == 0 {
                 if self.maintenance.builds().is_cancelled() {
                     return Err(Error::Cancelled);
                 }
-                if !is_building(dataset, place) {
-                    return Err(dropped());
+                is_wanted = is_building(dataset, place);
+                if !is_wanted {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
             loader.add(key, stored)?;
             Ok(ControlFlow::Continue(()))
         })?;
+        if !is_wanted {
+            return Ok(false);
+        }
         // Without a log, a manifest must not have entries of records that are in memory only.
         while self.flush_oldest(dataset)? {}
         let meta = loader.finish(self.maintenance.builds())?;
-        dataset.partition.complete_index(&self.workshop, place, &meta)?;
-        if is_building(dataset, place) { Err(dropped()) } else { Ok(()) }
+        Ok(dataset.partition.complete_index(&self.workshop, place, &meta)?)
     }
 
     fn drop_index(&self, dataset: &DatasetHandle, name: &str) -> Result<()> {
@@ -188,6 +193,9 @@ impl Engine {
         let left = indexes.without(place);
         let catalog = dataset.catalog(&dataset.history.load(), &left)?;
         let _gate = dataset.gate.write();
+        // Snapshots that see the index in memory see it on disk from here on.
+        self.seal(dataset)?;
+        while self.flush_oldest(dataset)? {}
         let change = |manifest: &mut Manifest| set_catalog(manifest, dataset, catalog);
         let dropped = dataset.partition.drop_index(&self.workshop, place, change);
         dropped.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
