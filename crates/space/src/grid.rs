@@ -1,12 +1,12 @@
 //! Static grid hierarchies (the SHB-tree and SIF of the LSM paper, sections
 //! 4.2.2 and 4.2.3): k levels, each of which divides a cell of the level above
-//! into 2^n by 2^n cells.
+//! into 2^n by 2^n cells, where n may differ from level to level (section 5.3.2).
 //!
 //! A cell number is the curve value of the cell's first lowest-level cell,
 //! followed by the level. The descendants of a cell, and the cell itself, are
 //! therefore one contiguous range of numbers; ancestors are outside of it.
 
-use crate::hilbert::{coordinates_of_order, value_of_order};
+use crate::hilbert::{self, GridRect};
 use crate::{Point, Rect};
 
 #[cfg(test)]
@@ -15,8 +15,11 @@ mod tests;
 /// Bits of the level at the end of a cell number.
 const LEVEL_BITS: u32 = 8;
 
-/// Largest product of levels and bits a level.
+/// Most bits of all levels together, and most levels.
 pub const ORDER_BITS_MAX: u32 = 28;
+
+/// Where the level begins in a token.
+const TOKEN_LEVEL_SHIFT: u32 = 2 * ORDER_BITS_MAX;
 
 /// Most bits a level: one level of a cover is at most 2^16 cells of one parent.
 pub const LEVEL_BITS_MAX: u32 = 8;
@@ -57,15 +60,15 @@ pub struct CellRange {
 /// Why a grid cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum GridError {
-    /// The hierarchy has no level, no bits, or more bits than a number holds.
+    /// The hierarchy has no level, a level without bits, or more bits than a number holds.
     #[error(
-        "a grid of {levels} levels with {bits_per_level} bits each is not possible: at least 1 each, at most {LEVEL_BITS_MAX} bits a level and {ORDER_BITS_MAX} in all"
+        "a grid of {levels} levels with {bits} bits in all is not possible: at least 1 level, 1 to {LEVEL_BITS_MAX} bits a level, and at most {ORDER_BITS_MAX} in all"
     )]
     Shape {
-        /// Bits of each coordinate a level.
-        bits_per_level: u32,
         /// Number of levels.
-        levels: u32,
+        levels: usize,
+        /// Bits of each coordinate in all levels.
+        bits: u64,
     },
     /// The domain has no extent or is not finite.
     #[error("the domain {domain:?} of a grid must be finite and have a width and a height")]
@@ -82,8 +85,9 @@ pub enum GridError {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grid {
     domain: Rect,
-    bits_per_level: u32,
     levels: u32,
+    /// Bits of a lowest-level column below a square at each depth, the domain's first.
+    below: [u8; ORDER_BITS_MAX as usize + 1],
 }
 
 /// A square of the hierarchy, by column and row at its level.
@@ -100,31 +104,32 @@ impl Square {
 }
 
 /// Columns and rows of lowest-level cells, all included.
-#[derive(Clone, Copy)]
-struct Span {
-    x0: u32,
-    y0: u32,
-    x1: u32,
-    y1: u32,
-}
+type Span = GridRect;
 
 impl Grid {
-    /// A grid of `levels` levels over `domain`, with 2^`bits_per_level` cells a side and level.
+    /// A grid over `domain` with a level for each of `bits`, which divides a cell of the level above into
+    /// 2^bits a side.
     ///
     /// # Errors
     /// A shape whose cells cannot be numbered, or a domain without extent.
-    pub fn new(domain: Rect, bits_per_level: u32, levels: u32) -> Result<Self, GridError> {
-        let order = bits_per_level.checked_mul(levels);
-        let fits = order.is_some_and(|order| (1..=ORDER_BITS_MAX).contains(&order));
-        if !fits || bits_per_level > LEVEL_BITS_MAX {
-            return Err(GridError::Shape { bits_per_level, levels });
+    pub fn new(domain: Rect, bits: &[u32]) -> Result<Self, GridError> {
+        let order: u64 = bits.iter().copied().map(u64::from).sum();
+        let fits = (1..=u64::from(ORDER_BITS_MAX)).contains(&order);
+        if !fits || !bits.iter().all(|bits| (1..=LEVEL_BITS_MAX).contains(bits)) {
+            return Err(GridError::Shape { levels: bits.len(), bits: order });
         }
         let (width, height) = (domain.x1 - domain.x0, domain.y1 - domain.y0);
         let has_extent = |length: f64| length > 0.0 && length.is_finite();
         if !domain.is_finite() || !has_extent(width) || !has_extent(height) {
             return Err(GridError::Domain { domain });
         }
-        Ok(Self { domain, bits_per_level, levels })
+        // Every level has a bit, so there are no more of them than places.
+        let mut below = [0; ORDER_BITS_MAX as usize + 1];
+        below[0] = order as u8;
+        for (level, bits) in bits.iter().enumerate() {
+            below[level + 1] = below[level] - *bits as u8;
+        }
+        Ok(Self { domain, levels: bits.len() as u32, below })
     }
 
     /// Number of levels.
@@ -133,19 +138,36 @@ impl Grid {
     }
 
     /// The lowest-level cell that holds `point`.
+    #[inline]
     pub fn cell_of(&self, point: Point) -> Cell {
         let (x, y) = self.column_and_row(point);
         self.cell(Square { x, y, depth: self.levels })
     }
 
-    /// The cells above `cell`, from the coarsest down; `cell` is not among them.
-    pub fn ancestors(&self, cell: Cell) -> impl Iterator<Item = Cell> + use<> {
-        let grid = *self;
-        let (x, y) = coordinates_of_order(cell.0 >> LEVEL_BITS, grid.order());
-        (1..=cell.level().min(grid.levels - 1)).map(move |depth| {
-            let below = grid.bits_below(depth);
-            grid.cell(Square { x: x >> below, y: y >> below, depth })
-        })
+    /// The cells that hold `point`, from the coarsest down.
+    pub fn cells_of(&self, point: Point) -> impl Iterator<Item = Cell> + use<> {
+        let (grid, lowest) = (*self, self.cell_of(point).0 >> LEVEL_BITS);
+        (1..=grid.levels).map(move |depth| grid.cell_above(lowest, depth))
+    }
+
+    /// Whether `cell` holds `point`.
+    #[inline]
+    pub fn holds(&self, cell: Cell, point: Point) -> bool {
+        let differing = (cell.0 ^ self.cell_of(point).0) >> LEVEL_BITS;
+        differing >> (2 * self.bits_below(cell.level().saturating_add(1))) == 0
+    }
+
+    /// The number of a cell among those of its level, with the level in front: a key for look-ups
+    /// of single cells. The tokens of a level ascend along the curve, without gaps.
+    #[inline]
+    pub fn token(&self, cell: Cell) -> u64 {
+        let value = cell.0 >> LEVEL_BITS >> (2 * self.bits_below(cell.level() + 1));
+        value | u64::from(cell.level()) << TOKEN_LEVEL_SHIFT
+    }
+
+    /// The least token of a level.
+    pub fn first_token(&self, level: u32) -> u64 {
+        u64::from(level) << TOKEN_LEVEL_SHIFT
     }
 
     /// The numbers of `cell` and all its descendants.
@@ -193,34 +215,57 @@ impl Grid {
         covered
     }
 
-    /// Ranges of numbers that hold every lowest-level cell that meets `rect`
-    /// (an index of points stores only those), consecutive cells joined.
-    pub fn ranges(&self, rect: Rect, cells_max: usize) -> Vec<CellRange> {
-        let cover = self.cover(rect, cells_max);
-        join(cover.into_iter().map(|cell| self.descendants(cell)).collect())
+    /// Ranges of numbers that hold every lowest-level cell that meets `rect` (an index of points
+    /// stores only those): exactly these if `ranges_max` ranges are enough for it, else some cells around.
+    pub fn ranges(&self, rect: Rect, ranges_max: usize) -> Vec<CellRange> {
+        if rect.is_empty() {
+            return Vec::new();
+        }
+        let last_level = u64::from(self.levels - 1);
+        let values = hilbert::ranges_in_window(self.span(rect), self.order(), ranges_max);
+        let numbers = |(first, last)| CellRange { first: first << LEVEL_BITS, last: last << LEVEL_BITS | last_level };
+        values.into_iter().map(numbers).collect()
     }
 
-    /// [`ranges`](Self::ranges) plus the ancestors of the cover, for an index
-    /// that stores the covers of objects: an object may be filed under a cell
-    /// that is larger than the window.
-    pub fn ranges_with_ancestors(&self, rect: Rect, cells_max: usize) -> Vec<CellRange> {
-        let cover = self.cover(rect, cells_max);
-        let mut ranges: Vec<CellRange> = Vec::with_capacity(cover.len());
-        for cell in cover {
-            let single = |cell: Cell| CellRange { first: cell.0, last: cell.0 };
-            ranges.extend(self.ancestors(cell).map(single));
-            ranges.push(self.descendants(cell));
+    /// [`ranges`](Self::ranges) plus the cells above them, for an index that stores the covers of
+    /// objects: an object may be filed under a cell that is larger than the window.
+    pub fn ranges_with_ancestors(&self, rect: Rect, ranges_max: usize) -> Vec<CellRange> {
+        let mut ranges = self.ranges(rect, ranges_max);
+        for index in 0..ranges.len() {
+            // A cell above some cell of the range begins in the range, or is above its first cell.
+            let first = ranges[index].first >> LEVEL_BITS;
+            for depth in 1..self.levels {
+                let Cell(number) = self.cell_above(first, depth);
+                if number < ranges[index].first {
+                    ranges.push(CellRange { first: number, last: number });
+                }
+            }
         }
-        join(ranges)
+        ranges.sort_unstable_by_key(|range| range.first);
+        ranges.dedup_by(|next, last| {
+            let inside = next.first <= last.last;
+            if inside {
+                last.last = last.last.max(next.last);
+            }
+            inside
+        });
+        ranges
     }
 
     fn order(&self) -> u32 {
-        self.bits_per_level * self.levels
+        self.below[0].into()
     }
 
     /// Bits of a lowest-level column below a square at `depth`.
+    #[inline]
     fn bits_below(&self, depth: u32) -> u32 {
-        self.order().saturating_sub(self.bits_per_level.saturating_mul(depth))
+        self.below.get(depth as usize).copied().unwrap_or(0).into()
+    }
+
+    /// The cell at a depth that holds the lowest-level cell of a curve value.
+    fn cell_above(&self, lowest: u64, depth: u32) -> Cell {
+        let below = 2 * self.bits_below(depth);
+        Cell((lowest >> below << below << LEVEL_BITS) | u64::from(depth - 1))
     }
 
     fn column_and_row(&self, point: Point) -> (u32, u32) {
@@ -241,15 +286,18 @@ impl Grid {
     /// The cell of a square below the domain.
     fn cell(&self, square: Square) -> Cell {
         let below = self.bits_below(square.depth);
-        let prefix = value_of_order(square.x, square.y, self.order() - below);
-        Cell((prefix << (2 * below) << LEVEL_BITS) | u64::from(square.depth - 1))
+        // The value on a shorter curve is the front of the one on the longest.
+        let unused = hilbert::ORDER_BITS - (self.order() - below);
+        let value = hilbert::value(square.x << unused, square.y << unused) >> (2 * unused);
+        Cell((value << (2 * below) << LEVEL_BITS) | u64::from(square.depth - 1))
     }
 
     /// The part of `span` in the square, as columns and rows of its children.
     fn child_span(&self, square: Square, span: &Span) -> Span {
         let below = self.bits_below(square.depth + 1);
-        let first = |corner: u32| corner << self.bits_per_level;
-        let last = |corner: u32| first(corner) + ((1 << self.bits_per_level) - 1);
+        let bits = self.bits_below(square.depth) - below;
+        let first = |corner: u32| corner << bits;
+        let last = |corner: u32| first(corner) + ((1 << bits) - 1);
         Span {
             x0: first(square.x).max(span.x0 >> below),
             y0: first(square.y).max(span.y0 >> below),
@@ -277,21 +325,4 @@ impl Grid {
             && span.y0 <= square.y << below
             && last(square.y) <= span.y1
     }
-}
-
-/// Sorts ranges and joins those that overlap or leave no lowest-level cell between them.
-fn join(mut ranges: Vec<CellRange>) -> Vec<CellRange> {
-    ranges.sort_unstable_by_key(|range| range.first);
-    let mut joined: Vec<CellRange> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match joined.last_mut() {
-            // Numbers between the two can only be of larger cells that begin
-            // where the second range does, which the exact test drops later.
-            Some(last) if range.first >> LEVEL_BITS <= (last.last >> LEVEL_BITS) + 1 => {
-                last.last = last.last.max(range.last);
-            }
-            _ => joined.push(range),
-        }
-    }
-    joined
 }

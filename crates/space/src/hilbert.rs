@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 
 use crate::{CoordinateSystem, Point, Rect, ordered_bits};
 use table::{DECODE, DIGITS, ENCODE, STATE, step_decode, step_encode};
-pub use window::next_in_window;
+pub use window::{next_in_window, ranges_in_window};
 
 #[cfg(test)]
 mod tests;

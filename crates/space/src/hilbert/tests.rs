@@ -56,6 +56,36 @@ fn next_in_window_agrees_with_a_scan_for_every_window_of_a_small_curve() {
 }
 
 #[test]
+fn ranges_hold_every_window_of_a_small_curve_and_nothing_else_where_they_may_be_many() {
+    let order = 3;
+    let side = 1u32 << order;
+    let windows = (0..side).flat_map(|x0| (x0..side).flat_map(move |x1| (0..side).map(move |y0| (x0, x1, y0))));
+    for (x0, x1, y0) in windows {
+        for y1 in y0..side {
+            let window = GridRect { x0, y0, x1, y1 };
+            let inside = |value: u64| {
+                let (x, y) = coordinates_of_order(value, order);
+                window.contains(x, y)
+            };
+            for ranges_max in [1, 2, 3, 5, 64] {
+                let ranges = ranges_in_window(window, order, ranges_max);
+                assert!(ranges.is_sorted_by(|a, b| a.1 + 1 < b.0), "{window:?}: {ranges:?}");
+                assert!(ranges.len() <= ranges_max);
+                for value in 0..1u64 << (2 * order) {
+                    let held = ranges.iter().any(|(first, last)| (*first..=*last).contains(&value));
+                    assert!(held || !inside(value), "{window:?} misses {value} with {ranges_max}");
+                    assert!(ranges_max < 64 || !held || inside(value), "{window:?} has {value} outside");
+                }
+            }
+        }
+    }
+    let all = GridRect { x0: 0, y0: 0, x1: u32::MAX, y1: u32::MAX };
+    assert_eq!(ranges_in_window(all, ORDER_BITS, 5), [(0, u64::MAX)]);
+    let outside = GridRect { x0: 8, y0: 0, x1: 9, y1: 0 };
+    assert!(ranges_in_window(outside, order, 5).is_empty());
+}
+
+#[test]
 fn next_in_window_handles_the_ends_of_the_full_curve() {
     let all = GridRect { x0: 0, y0: 0, x1: u32::MAX, y1: u32::MAX };
     assert_eq!(next_in_window(0, all), Some(0));

@@ -1,4 +1,5 @@
-//! Finding the next curve value inside a window, by descending the curve.
+//! Curve values inside a window, by descending the curve: the next one after a value, and ranges
+//! that hold all of them.
 
 use super::table::step_decode;
 use super::{GridRect, ORDER_BITS};
@@ -55,6 +56,11 @@ impl Square {
         // Only the root of the 32-bit curve would shift by 64, and its prefix is 0.
         self.prefix.checked_shl(2 * self.level).unwrap_or(0)
     }
+
+    /// The largest value of the square.
+    fn last_value(&self) -> u64 {
+        self.first_value() | u64::MAX.checked_shr(u64::BITS - 2 * self.level).unwrap_or(0)
+    }
 }
 
 pub(super) fn next_in_window_of_order(value: u64, window: GridRect, order: u32) -> Option<u64> {
@@ -92,4 +98,86 @@ fn first_in_window(mut square: Square, window: &GridRect) -> u64 {
         square = child;
     }
     square.first_value()
+}
+
+/// Ranges of values, both ends included, ascending and with gaps between them, that hold every cell of
+/// `window` on the curve of `order` bits a coordinate.
+///
+/// They hold nothing else if that takes at most `ranges_max` ranges. Otherwise squares along the sides of
+/// the window are not divided any more, as soon as this would give more ranges.
+pub fn ranges_in_window(window: GridRect, order: u32, ranges_max: usize) -> Vec<(u64, u64)> {
+    let root = Square { prefix: 0, x: 0, y: 0, level: order.min(ORDER_BITS), state: 0 };
+    if !root.intersects(&window) {
+        return Vec::new();
+    }
+    let mut pieces = Pieces::default();
+    pieces.push(root, &window);
+    while pieces.list.iter().any(|piece| piece.partial.is_some()) {
+        let Some(finer) = pieces.divided(&window, ranges_max) else { break };
+        pieces = finer;
+    }
+    let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(pieces.ranges);
+    for piece in &pieces.list {
+        match ranges.last_mut() {
+            Some(last) if last.1.checked_add(1) == Some(piece.first) => last.1 = piece.last,
+            _ => ranges.push((piece.first, piece.last)),
+        }
+    }
+    ranges
+}
+
+/// Values that follow each other on the curve: those of a square that is partly in the window, or of squares
+/// inside.
+struct Piece {
+    first: u64,
+    last: u64,
+    partial: Option<Square>,
+}
+
+/// Pieces in the order of the curve.
+#[derive(Default)]
+struct Pieces {
+    list: Vec<Piece>,
+    /// How many ranges they make.
+    ranges: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, square: Square, window: &GridRect) {
+        let partial = (square.level > 0 && !square.is_within(window)).then_some(square);
+        self.append(Piece { first: square.first_value(), last: square.last_value(), partial });
+    }
+
+    fn append(&mut self, piece: Piece) {
+        let follows = |last: &Piece| last.last.checked_add(1) == Some(piece.first);
+        match self.list.last_mut() {
+            Some(last) if follows(last) => {
+                if last.partial.is_none() && piece.partial.is_none() {
+                    last.last = piece.last;
+                    return;
+                }
+            }
+            _ => self.ranges += 1,
+        }
+        self.list.push(piece);
+    }
+
+    /// The same with partial squares divided; none if these are more ranges than that.
+    fn divided(&self, window: &GridRect, ranges_max: usize) -> Option<Self> {
+        let mut finer = Self { list: Vec::with_capacity(2 * self.list.len() + 4), ranges: 0 };
+        for piece in &self.list {
+            match piece.partial {
+                None => finer.append(Piece { partial: None, ..*piece }),
+                Some(square) => {
+                    for child in (0..4).map(|digit| square.child(digit)).filter(|child| child.intersects(window)) {
+                        finer.push(child, window);
+                    }
+                }
+            }
+            if finer.ranges > ranges_max {
+                return None;
+            }
+        }
+        Some(finer)
+    }
 }
