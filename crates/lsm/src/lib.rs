@@ -6,6 +6,7 @@
 //! values; schemas, records, transactions and queries belong to the crate `terrane`.
 #![deny(unsafe_code)]
 
+pub mod curve;
 pub mod disk;
 mod error;
 pub mod index;

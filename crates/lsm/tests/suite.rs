@@ -2,6 +2,9 @@
 //!
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 
+mod curve_disk;
+mod curve_model;
+mod curve_objects;
 mod disk_btree;
 mod disk_damage;
 mod disk_rtree;

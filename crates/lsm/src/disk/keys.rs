@@ -112,6 +112,22 @@ pub fn width_in_rows([form, _]: [u64; 2]) -> Option<usize> {
     (form <= 8).then_some(form as usize)
 }
 
+/// Appends integers to a page as keys of eight bytes.
+pub fn append_integers(integers: &[u64], page: &mut Vec<u8>) {
+    let mut keys = KeysBuilder::default();
+    integers.iter().for_each(|integer| keys.push(&integer.to_be_bytes()));
+    keys.take(integers.len()).append_to(page);
+}
+
+/// Reads `count` integers from the front of `bytes`, which are aligned to 8; returns them and the bytes
+/// behind them.
+#[inline]
+pub fn parse_integers(bytes: &[u8], count: usize) -> Option<(Keys<'_>, &[u8])> {
+    let (head, rest) = split_head(bytes)?;
+    width_in_rows(head)?;
+    Keys::parse(head, rest, count)
+}
+
 /// Form and base at the front of `bytes`, which are aligned to 8, and the bytes behind them.
 #[inline]
 pub fn split_head(bytes: &[u8]) -> Option<([u64; 2], &[u8])> {
@@ -193,6 +209,15 @@ impl<'a> Keys<'a> {
     fn integer_offset(&self, index: usize) -> u64 {
         match *self {
             Self::Integers { mask, offsets, .. } => offsets.word(index) & mask,
+            Self::Variable { .. } => 0,
+        }
+    }
+
+    /// The integer at an index; 0 where keys are none.
+    #[inline]
+    pub fn integer(&self, index: usize) -> u64 {
+        match *self {
+            Self::Integers { base, .. } => base.wrapping_add(self.integer_offset(index)),
             Self::Variable { .. } => 0,
         }
     }

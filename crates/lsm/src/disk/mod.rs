@@ -1,7 +1,7 @@
 //! Immutable disk components: written once by bulk load, read through the page cache.
 //!
-//! A component is one file of checksummed pages of varying length. Its tree (B-tree or
-//! R-tree) is written bottom-up in one pass, with one open page per level, so building
+//! A component is one file of checksummed pages of varying length. Its tree (B-tree,
+//! R-tree or curve-keyed tree) is written bottom-up in one pass, with one open page per level, so building
 //! takes memory for the height of the tree and not for its size.
 //!
 //! I1 A page's checksum covers the file's id and stamp, the page's number and its contents, so a
@@ -17,11 +17,13 @@ pub mod btree;
 mod cache;
 mod column;
 mod component;
+pub mod curve;
 mod keys;
 mod page;
 pub mod rtree;
 #[allow(unsafe_code, reason = "reclamation of cached pages; every block states its argument")]
 mod slot;
+pub mod spatial;
 mod writer;
 
 pub use cache::{CacheCounters, PageCache};

@@ -33,6 +33,10 @@ pub enum PageKind {
     Bloom = 5,
     /// The component's description.
     Meta = 6,
+    /// Points or rectangles with their keys, in the order of a curve.
+    CurveLeaf = 7,
+    /// Positions and children of a curve-keyed tree.
+    CurveInner = 8,
 }
 
 impl PageKind {
@@ -44,6 +48,8 @@ impl PageKind {
             4 => Self::RTreeInner,
             5 => Self::Bloom,
             6 => Self::Meta,
+            7 => Self::CurveLeaf,
+            8 => Self::CurveInner,
             _ => return None,
         })
     }

@@ -5,14 +5,17 @@
 //! concrete types, as window, key range and nearest look-ups have little in common.
 
 mod btree;
+mod curve;
 mod order;
 mod rtree;
+mod spatial;
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use btree::BTreeIndex;
+pub use curve::CurveIndex;
 pub use rtree::{RTreeIndex, decode_rect, encode_rect};
 
 use crate::Result;

@@ -2,28 +2,19 @@
 //!
 //! An operation's key holds the rectangle (16 bytes for a point: x, y; 32 for a rectangle:
 //! x0, y0, x1, y1; little-endian f64) and its value the primary key.
-//!
-//! I1 A primary key has at most one live entry over all components.
-//! I2 Anti-matter carries the rectangle of the entry it deletes, so both lie at the same
-//!    place of the curve; it hides entries of its key in strictly older components only.
 
 use std::any::Any;
-use std::cmp::Ordering;
-use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use terrane_space::{CoordinateSystem, Rect, hilbert};
 
-use super::order::{Head, Order};
 use super::{
-    CANCELLATION_STEP, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory,
-    merged_sequence,
+    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory, merged_sequence, spatial,
 };
 use crate::disk::rtree::{KIND, RTreeBuilder, RTreeComponent, RTreeCursor};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
 use crate::memory::hilbert::Shapes;
-use crate::memory::{ErasedMemory, Kind, MemoryComponent, MemoryRTree};
+use crate::memory::{ErasedMemory, MemoryRTree};
 use crate::operation::Operation;
 use crate::{Error, Result};
 
@@ -94,27 +85,8 @@ impl Index for RTreeIndex {
         let memory: &MemoryRTree = downcast_memory(memory)?;
         let has_sequences = !plan.snapshots.is_empty();
         let mut builder = RTreeBuilder::new(writer, self.points, has_sequences);
-        // Entries of one (position, key) come together, oldest first; of their anti-matter the
-        // oldest of each rectangle is kept, as it hides the same and is seen the earliest.
-        let mut group = Group::default();
-        memory.drain(&mut |version| {
-            let (entry, antimatter) = (&version.entry, version.kind == Kind::AntiMatter);
-            group.enter(entry.position, entry.key);
-            let keep = if antimatter {
-                !plan.is_oldest && group.is_new_antimatter(entry.rect)
-            } else {
-                version.end == u64::MAX || plan.is_seen(version.begin, version.end)
-            };
-            if keep {
-                builder.push(
-                    entry.position,
-                    entry.rect,
-                    entry.key,
-                    antimatter,
-                    (version.begin, if antimatter { u64::MAX } else { version.end }),
-                )?;
-            }
-            Ok(ControlFlow::Continue(()))
+        spatial::flush(memory, plan, &mut |position, rect, key, antimatter, life| {
+            builder.push(position, rect, key, antimatter, life)
         })?;
         builder.finish(plan.sequence)
     }
@@ -131,33 +103,12 @@ impl Index for RTreeIndex {
             cursors.push(RTreeCursor::first(downcast::<RTreeComponent>(part)?, self.system)?);
         }
         let mut builder = RTreeBuilder::new(writer, self.points, false);
-        let mut group = Group::default();
-        let mut steps = 0u64;
-        // Of equal places, the entries of newer components come first: `hidden` then tells
-        // whether one of them was anti-matter.
-        let mut order = Order::new(&cursors);
-        while let Some(first) = order.first() {
-            steps += 1;
-            if steps.is_multiple_of(CANCELLATION_STEP) && cancellation.is_cancelled() {
-                return Ok(None);
-            }
-            let cursor = &mut cursors[first];
-            if let Some(entry) = cursor.entry() {
-                group.enter(cursor.position(), &entry.key);
-                let keep = if entry.antimatter {
-                    let new = group.is_new_antimatter(entry.rect);
-                    group.hide_below(first);
-                    new && !is_oldest
-                } else {
-                    let live = cursor.life().is_none_or(|(_, end)| end == u64::MAX);
-                    live && !group.is_hidden(first)
-                };
-                if keep {
-                    builder.push(cursor.position(), entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
-                }
-            }
-            cursors[first].advance()?;
-            order.moved(&cursors);
+        let complete =
+            spatial::merge(cursors, is_oldest, cancellation, &mut |position, rect, key, antimatter, life| {
+                builder.push(position, rect, key, antimatter, life)
+            })?;
+        if !complete {
+            return Ok(None);
         }
         builder.finish(merged_sequence(parts)).map(Some)
     }
@@ -168,58 +119,5 @@ impl Index for RTreeIndex {
 
     fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
         downcast::<RTreeComponent>(part)?.check(self.system)
-    }
-}
-
-/// The entries of one place of the curve and one key.
-#[derive(Debug, Default)]
-struct Group {
-    position: u64,
-    key: Vec<u8>,
-    started: bool,
-    /// The rectangles of its anti-matter, by their corners.
-    antimatter: HashSet<[u64; 4]>,
-    /// Components behind this one (older ones) are hidden.
-    hidden_below: Option<usize>,
-}
-
-impl Group {
-    /// Notes where the next entry lies.
-    fn enter(&mut self, position: u64, key: &[u8]) {
-        if !self.started || self.position != position || self.key != key {
-            self.started = true;
-            self.position = position;
-            self.key.clear();
-            self.key.extend_from_slice(key);
-            self.antimatter.clear();
-            self.hidden_below = None;
-        }
-    }
-
-    fn is_new_antimatter(&mut self, rect: Rect) -> bool {
-        // -0.0 and 0.0 are one place.
-        self.antimatter.insert([rect.x0, rect.y0, rect.x1, rect.y1].map(|corner| (corner + 0.0).to_bits()))
-    }
-
-    fn hide_below(&mut self, component: usize) {
-        self.hidden_below = Some(self.hidden_below.map_or(component, |hidden| hidden.min(component)));
-    }
-
-    fn is_hidden(&self, component: usize) -> bool {
-        self.hidden_below.is_some_and(|hidden| hidden < component)
-    }
-}
-
-impl Head for RTreeCursor {
-    fn is_at_end(&self) -> bool {
-        self.entry().is_none()
-    }
-
-    fn compare(&self, other: &Self) -> Ordering {
-        // Keys are looked at where positions are equal, which is seldom.
-        self.position().cmp(&other.position()).then_with(|| match (self.entry(), other.entry()) {
-            (Some(entry), Some(other)) => entry.key.cmp(&other.key),
-            _ => Ordering::Equal,
-        })
     }
 }

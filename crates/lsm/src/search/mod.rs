@@ -13,8 +13,8 @@ pub use nearest::{Candidate, Metric, NearestSearch, Next};
 pub use nearest_points::{NEAREST_POINTS_MAX, NearestPoints, nearest_points};
 pub use primary::{EntryVisitor, PrimaryValue, estimate, get, key_range, scan};
 pub use window::{
-    Hit, HoldsSource, OwnedSource, SourceVisitor, SpatialSource, WindowScan, estimate_window, owned_spatial_sources,
-    spatial_sources, visit_source,
+    DiskSource, Hit, HoldsSource, OwnedSource, SourceVisitor, SpatialSource, WindowScan, estimate_window,
+    owned_spatial_sources, spatial_sources, visit_source,
 };
 
 /// About the bytes that an entry takes among those that anti-matter hides, without its key, when

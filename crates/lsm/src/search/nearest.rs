@@ -11,12 +11,12 @@ use std::collections::BinaryHeap;
 
 use terrane_space::{Point, Rect};
 
-use super::{Hidden, SpatialSource};
-use crate::Result;
+use super::{DiskSource, Hidden, SpatialSource};
 use crate::disk::rtree::{BoxBounds, Leaf, Node, Origin, Surface};
 use crate::disk::{PagePointer, ReadGuard};
 use crate::memory::Kind;
 use crate::memory::hilbert::NodeHandle;
+use crate::{Error, Result};
 
 /// A measure of distance from a query's place; any number that rises with the distance.
 pub trait Metric {
@@ -214,7 +214,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
             match source {
                 SpatialSource::Memory(memory) => search.push_node(number, &bounds, NodeRef::Memory(memory.root())),
                 SpatialSource::Disk(component) => {
-                    if let Some(root) = component.root() {
+                    if let Some(root) = component.file().meta().root {
                         search.push_node(number, &bounds, NodeRef::Disk(root));
                     }
                 }
@@ -313,6 +313,11 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
     fn open(&mut self, number: usize) -> Result<()> {
         let source = self.nodes[number].0;
         if number < self.roots {
+            if !self.sources[source].has_boxes() {
+                return Err(Error::Invalid(
+                    "the nearest are found by the boxes of an R-tree, which a curve-keyed index does not have".into(),
+                ));
+            }
             self.components_searched += 1;
         } else {
             self.free_nodes.push(number as u32);
@@ -338,7 +343,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
                     leaf.push(measure, rank, version.entry.rect, version.entry.key);
                 });
             }
-            (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
+            (NodeRef::Disk(pointer), SpatialSource::Disk(DiskSource::RTree(component))) => {
                 let pointer = *pointer;
                 let guard = ReadGuard::enter();
                 let page = component.page(pointer, &guard)?;

@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 use smallvec::SmallVec;
 use terrane_space::{Point, Rect, f32_above, f32_below};
 
-use super::SpatialSource;
 use super::nearest::{Metric, NodeRef};
+use super::{DiskSource, SpatialSource};
 use crate::Result;
 use crate::disk::rtree::{
     BoxBounds, DistanceBounds, Hits, Inner, Leaf, Node, Origin, RTreeComponent, SMALLEST_MAX, WindowBits, smallest,
@@ -139,8 +139,8 @@ fn key_of<'k>(keys: &'k [u8], entry: &Entry) -> &'k [u8] {
 }
 
 /// Finds the `count` nearest points that the snapshot sees, by their exact distances.
-/// `None` where the search is not suited: for no points or more than [`NEAREST_POINTS_MAX`], and
-/// where there is anti-matter.
+/// `None` where the search is not suited: for no points or more than [`NEAREST_POINTS_MAX`],
+/// where there is anti-matter, and where components have no boxes ([`SpatialSource::has_boxes`]).
 pub fn nearest_points<'v, M: Metric>(
     sources: &'v [SpatialSource<'v>],
     metric: &M,
@@ -148,7 +148,8 @@ pub fn nearest_points<'v, M: Metric>(
     snapshot: u64,
     count: usize,
 ) -> Result<Option<NearestPoints>> {
-    if !(1..=NEAREST_POINTS_MAX).contains(&count) || sources.iter().any(SpatialSource::has_antimatter) {
+    let suited = |source: &SpatialSource<'_>| source.has_boxes() && !source.has_antimatter();
+    if !(1..=NEAREST_POINTS_MAX).contains(&count) || !sources.iter().all(suited) {
         return Ok(None);
     }
     let mut search = Search {
@@ -229,7 +230,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             }
             let root = match source {
                 SpatialSource::Memory(memory) => Some(NodeRef::Memory(memory.root())),
-                SpatialSource::Disk(component) => component.root().map(NodeRef::Disk),
+                SpatialSource::Disk(component) => component.file().meta().root.map(NodeRef::Disk),
             };
             if let Some(node) = root {
                 let measure = f32_below(self.metric.to_node(&bounds));
@@ -293,7 +294,9 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             self.queue.push(measure, place);
         }
         for passed in guarded.passed.drain(..) {
-            let SpatialSource::Disk(component) = &self.sources[passed.source as usize] else { continue };
+            let SpatialSource::Disk(DiskSource::RTree(component)) = &self.sources[passed.source as usize] else {
+                continue;
+            };
             if let Some(inner) = Inner::parse(&passed.page) {
                 inner.distance_bounds(&self.origin, &mut self.measures);
                 self.queue_children(passed.source, component, &inner, Some(passed.opened), guarded.guard);
@@ -356,7 +359,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 });
                 Ok(nearest.map(|(_, place)| place))
             }
-            (NodeRef::Disk(pointer), SpatialSource::Disk(component)) => {
+            (NodeRef::Disk(pointer), SpatialSource::Disk(DiskSource::RTree(component))) => {
                 let page = component.page(*pointer, guarded.guard)?;
                 self.pages += 1;
                 let inner = match component.node(&page, *pointer)? {

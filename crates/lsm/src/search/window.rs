@@ -6,12 +6,14 @@ use std::sync::Arc;
 use terrane_space::Rect;
 
 use super::Hidden;
-use crate::Result;
+use crate::disk::curve::CurveComponent;
 use crate::disk::rtree::{Leaf, RTreeComponent, WindowSearch};
-use crate::disk::{Key, ReadGuard};
-use crate::index::{DiskPart, downcast_part};
+use crate::disk::spatial::{SpatialTree, part_meeting};
+use crate::disk::{ComponentFile, Key, ReadGuard};
+use crate::index::DiskPart;
 use crate::memory::{ErasedMemory, Kind, MemoryRTree};
 use crate::partition::{Generation, Version};
+use crate::{Error, Result};
 
 /// A component of a spatial index.
 #[derive(Clone, Copy)]
@@ -19,7 +21,51 @@ pub enum SpatialSource<'v> {
     /// In memory.
     Memory(&'v MemoryRTree),
     /// On disk.
-    Disk(&'v RTreeComponent),
+    Disk(DiskSource<'v>),
+}
+
+/// A disk component of a spatial index, of one kind or another.
+#[derive(Clone, Copy, Debug)]
+pub enum DiskSource<'v> {
+    /// An R-tree.
+    RTree(&'v RTreeComponent),
+    /// A curve-keyed tree.
+    Curve(&'v CurveComponent),
+}
+
+impl<'v> DiskSource<'v> {
+    /// The component of a spatial index.
+    ///
+    /// # Errors
+    /// A component of an index that is not spatial.
+    pub fn of(part: &'v dyn DiskPart) -> Result<Self> {
+        let part = part.as_any();
+        if let Some(component) = part.downcast_ref() {
+            return Ok(Self::RTree(component));
+        }
+        match part.downcast_ref() {
+            Some(component) => Ok(Self::Curve(component)),
+            None => Err(Error::Invalid("a component belongs to an index that is not spatial".into())),
+        }
+    }
+
+    /// The file underneath.
+    pub fn file(&self) -> &'v Arc<ComponentFile> {
+        match self {
+            Self::RTree(component) => component.file(),
+            Self::Curve(component) => component.file(),
+        }
+    }
+}
+
+impl DiskSource<'_> {
+    /// About which part of its entries lies in leaves that may meet a window.
+    fn part_meeting(&self, window: &Rect, pages_max: usize) -> Result<f64> {
+        match self {
+            Self::RTree(component) => part_meeting(*component, window, pages_max),
+            Self::Curve(component) => part_meeting(*component, window, pages_max),
+        }
+    }
 }
 
 impl std::fmt::Debug for SpatialSource<'_> {
@@ -47,9 +93,18 @@ impl SpatialSource<'_> {
             Self::Disk(component) => component.file().meta().statistics.antimatter > 0,
         }
     }
+
+    /// Whether it is a tree of boxes in which every object has one entry, so that searches may go
+    /// over its nodes by their distances.
+    pub fn has_boxes(&self) -> bool {
+        match self {
+            Self::Memory(memory) => memory.has_one_each(),
+            Self::Disk(component) => matches!(component, DiskSource::RTree(_)),
+        }
+    }
 }
 
-/// The components of the R-tree at a place of the partition, newest first.
+/// The components of the spatial index at a place of the partition, newest first.
 pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSource<'_>>> {
     version.check_whole(place)?;
     let mut sources = Vec::with_capacity(version.generations.len() + version.components(place).len());
@@ -60,7 +115,7 @@ pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSou
         }
     }
     for part in version.components(place) {
-        sources.push(SpatialSource::Disk(downcast_part(&**part)?));
+        sources.push(SpatialSource::Disk(DiskSource::of(&**part)?));
     }
     Ok(sources)
 }
@@ -76,25 +131,38 @@ pub fn visit_source(
     snapshot: u64,
     visit: &mut SourceVisitor<'_>,
 ) -> Result<bool> {
-    let mut complete = true;
     match source {
-        SpatialSource::Memory(memory) => memory.search(window, snapshot, &mut |version| {
-            let flow = visit(&version.entry.rect, version.entry.key, version.kind == Kind::AntiMatter);
-            complete &= flow.is_continue();
-            flow
-        }),
-        SpatialSource::Disk(component) => {
-            let mut search = WindowSearch::new(window, snapshot);
-            search.add(0, component, &ReadGuard::enter())?;
-            while complete && search.next_component().is_some() {
-                let flow = search.step(component, &ReadGuard::enter(), |leaf, index| {
-                    visit(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index))
-                })?;
-                complete = flow.is_continue();
-            }
+        SpatialSource::Memory(memory) => {
+            let mut complete = true;
+            memory.search(window, snapshot, &mut |version| {
+                let flow = visit(&version.entry.rect, version.entry.key, version.kind == Kind::AntiMatter);
+                complete &= flow.is_continue();
+                flow
+            });
+            Ok(complete)
+        }
+        SpatialSource::Disk(DiskSource::RTree(component)) => visit_tree(component, window, snapshot, visit),
+        SpatialSource::Disk(DiskSource::Curve(component)) => visit_tree(component, window, snapshot, visit),
+    }
+}
+
+fn visit_tree<T: SpatialTree>(
+    component: &T,
+    window: &Rect,
+    snapshot: u64,
+    visit: &mut SourceVisitor<'_>,
+) -> Result<bool> {
+    let mut search = WindowSearch::new(window, snapshot);
+    search.add(0, component, &ReadGuard::enter())?;
+    while search.next_component().is_some() {
+        let flow = search.step(component, &ReadGuard::enter(), |leaf, index| {
+            visit(&leaf.rect(index), &leaf.keys.get(index), leaf.is_antimatter(index))
+        })?;
+        if flow.is_break() {
+            return Ok(false);
         }
     }
-    Ok(complete)
+    Ok(true)
 }
 
 /// About how many entries of all components meet a window, by the leaves that do; counts those of memory one by one up to
@@ -176,7 +244,7 @@ impl HoldsSource for OwnedSource {
     fn source(&self) -> Result<SpatialSource<'_>> {
         Ok(match self {
             Self::Memory(generation, place) => SpatialSource::Memory(generation.memory_of(*place)?),
-            Self::Disk(part) => SpatialSource::Disk(downcast_part(&**part)?),
+            Self::Disk(part) => SpatialSource::Disk(DiskSource::of(&**part)?),
         })
     }
 }
@@ -249,13 +317,18 @@ impl<S: HoldsSource> WindowScan<S> {
             let Some(holder) = holder else { continue };
             let meets = match holder.source()? {
                 SpatialSource::Memory(memory) => memory.bounds().intersects(&self.window),
-                SpatialSource::Disk(component) => self.search.add(number as u32, component, guard)?,
+                SpatialSource::Disk(DiskSource::RTree(component)) => {
+                    self.search.add(number as u32, component, guard)?
+                }
+                SpatialSource::Disk(DiskSource::Curve(component)) => {
+                    self.search.add(number as u32, component, guard)?
+                }
             };
             if meets { self.components_searched += 1 } else { self.components_pruned += 1 }
         }
         self.search.look_ahead(
             |number| match self.sources[number as usize].as_ref()?.source() {
-                Ok(SpatialSource::Disk(component)) => Some(component),
+                Ok(SpatialSource::Disk(component)) => Some(&**component.file()),
                 _ => None,
             },
             guard,
@@ -290,19 +363,17 @@ impl<S: HoldsSource> WindowScan<S> {
         let Some(SpatialSource::Disk(component)) = self.sources[number].as_ref().map(S::source).transpose()? else {
             return Ok(false);
         };
-        let flow = self.search.step(component, &guard, |leaf, index| {
-            self.entries += 1;
-            if leaf.is_antimatter(index) {
-                if note {
-                    self.hidden.add(&leaf.keys.get(index), number);
-                }
-                return ControlFlow::Continue(());
+        let mut noted = Noted { hidden: &mut self.hidden, entries: &mut self.entries, number, note };
+        let flow = match component {
+            DiskSource::RTree(component) => self.search.step(component, &guard, |leaf, index| {
+                if noted.is_live(leaf, index) { visit(&Hit::Disk(leaf, index)) } else { ControlFlow::Continue(()) }
+            })?,
+            DiskSource::Curve(component) => {
+                // A closure of its own, as the visitor's would be called through its address everywhere.
+                let mut visit = |hit: &Hit<'_>| visit(hit);
+                step_on_curve(&mut self.search, component, &guard, &mut noted, &mut visit)?
             }
-            if !self.hidden.is_empty() && self.hidden.hides(&leaf.keys.get(index), number) {
-                return ControlFlow::Continue(());
-            }
-            visit(&Hit::Disk(leaf, index))
-        })?;
+        };
         Ok(flow.is_continue())
     }
 
@@ -340,4 +411,43 @@ impl<S: HoldsSource> WindowScan<S> {
         });
         broken
     }
+}
+
+/// What a scan notes of the entries of a component.
+struct Noted<'n> {
+    hidden: &'n mut Hidden,
+    entries: &'n mut u64,
+    /// Number of the component.
+    number: usize,
+    /// Whether its anti-matter is to be noted.
+    note: bool,
+}
+
+impl Noted<'_> {
+    /// Notes an entry; whether it is one that is not hidden.
+    #[inline(always)]
+    fn is_live(&mut self, leaf: &Leaf<'_>, index: usize) -> bool {
+        *self.entries += 1;
+        if leaf.is_antimatter(index) {
+            if self.note {
+                self.hidden.add(&leaf.keys.get(index), self.number);
+            }
+            return false;
+        }
+        self.hidden.is_empty() || !self.hidden.hides(&leaf.keys.get(index), self.number)
+    }
+}
+
+/// The next page of a curve-keyed tree. Compiled once for all visitors: what is compiled for each is the search
+/// of an R-tree alone, into which it then goes as a whole.
+fn step_on_curve(
+    search: &mut WindowSearch,
+    component: &CurveComponent,
+    guard: &ReadGuard,
+    noted: &mut Noted<'_>,
+    visit: &mut dyn FnMut(&Hit<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>> {
+    search.step(component, guard, |leaf, index| {
+        if noted.is_live(leaf, index) { visit(&Hit::Disk(leaf, index)) } else { ControlFlow::Continue(()) }
+    })
 }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
@@ -46,4 +48,11 @@ impl Bench {
         let file = self.storage.open(&component_name(meta.file_id), OpenMode::Write).unwrap();
         file.write_all_at(bytes, offset).unwrap();
     }
+}
+
+/// A generator and its seed: that of `TERRANE_TEST_SEED`, or one that the test chose.
+pub fn seeded(test: &str, default: u64) -> SmallRng {
+    let seed = std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default);
+    eprintln!("replay with TERRANE_TEST_SEED={seed} cargo test -p terrane-lsm --test suite {test}");
+    SmallRng::seed_from_u64(seed)
 }

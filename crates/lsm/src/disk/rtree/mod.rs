@@ -11,20 +11,21 @@
 
 mod build;
 mod check;
-mod cursor;
 mod distance;
 mod kernels;
 mod pages;
-mod search;
+mod tree;
 
 use std::sync::Arc;
 
 pub use build::RTreeBuilder;
-pub use cursor::RTreeCursor;
 pub use distance::{BoxBounds, DistanceBounds, Origin, Surface};
 pub use kernels::{SMALLEST_MAX, smallest};
-pub use pages::{Entry, FANOUT_MAX, Hits, Inner, Leaf, WindowBits};
-pub use search::{Node, WindowSearch};
+pub use pages::{Entry, FANOUT_MAX, Hits, Inner, Leaf, Marks, WindowBits};
+pub(super) use pages::{HAS_ANTIMATTER, HAS_SEQUENCES, POINTS_MAX, RECTANGLES, RECTANGLES_MAX};
+pub use tree::{Node, RTreeCursor};
+
+pub use super::spatial::WindowSearch;
 
 use super::component::ComponentFile;
 use crate::{Error, Result};

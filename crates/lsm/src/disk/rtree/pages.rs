@@ -117,6 +117,8 @@ pub struct Leaf<'a> {
     antimatter: Option<&'a [u64]>,
     begins: Option<&'a [u64]>,
     ends: Option<&'a [u64]>,
+    /// What follows in the page.
+    pub(in crate::disk) behind: &'a [u8],
 }
 
 impl<'a> Leaf<'a> {
@@ -138,8 +140,8 @@ impl<'a> Leaf<'a> {
         let (antimatter, rest) = words_if(page.flags() & HAS_ANTIMATTER != 0, rest, count.div_ceil(64))?;
         let has_sequences = page.flags() & HAS_SEQUENCES != 0;
         let (begins, rest) = words_if(has_sequences, rest, count)?;
-        let (ends, _) = words_if(has_sequences, rest, count)?;
-        Some(Self { count, x0, y0, far, keys, antimatter, begins, ends })
+        let (ends, behind) = words_if(has_sequences, rest, count)?;
+        Some(Self { count, x0, y0, far, keys, antimatter, begins, ends, behind })
     }
 
     /// The rectangle of an entry.
@@ -234,7 +236,7 @@ impl<'a> Leaf<'a> {
         x0 <= window.x1 && y0 <= window.y1 && x1 >= window.x0 && y1 >= window.y0
     }
 
-    fn is_valid(&self) -> bool {
+    pub(in crate::disk) fn is_valid(&self) -> bool {
         [&self.x0, &self.y0].into_iter().chain(self.far.iter().flatten()).all(Column::is_valid)
             && self.keys.is_valid(self.count)
             && (0..self.count).all(|index| {

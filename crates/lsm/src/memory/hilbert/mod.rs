@@ -17,6 +17,7 @@ pub use nearest::{Child, NodeHandle};
 use super::counters::Counters;
 use super::tree::{Cell, CheckReport, Columns, LeafWalk, Order, Shape, Tree};
 use super::{ErasedMemory, Kind, MemoryComponent, SEQUENCE_MAX, Versioned};
+use crate::curve::{Representative, holds_reference};
 use crate::{Error, Result};
 use columns::{Spatial, SpatialItem};
 use std::ops::ControlFlow;
@@ -45,6 +46,8 @@ pub enum Shapes {
 /// A Hilbert R-tree; see the module [`super`] for what readers may rely on.
 pub struct MemoryRTree {
     kinds: Kinds,
+    /// Which of an object's entries searches report.
+    representative: Representative,
     counters: Counters,
 }
 
@@ -72,6 +75,15 @@ impl MemoryRTree {
         Self::with_shape(shapes, Shape::LARGE)
     }
 
+    /// A component whose objects may have several entries, at different positions, with the same rectangle.
+    /// Searches report one of them.
+    ///
+    /// # Errors
+    /// As [`MemoryRTree::new`].
+    pub fn with_representative(shapes: Shapes, representative: Representative) -> Result<Self> {
+        Ok(Self { representative, ..Self::new(shapes)? })
+    }
+
     /// A component with nodes of given sizes.
     ///
     /// # Errors
@@ -81,7 +93,7 @@ impl MemoryRTree {
             Shapes::Points => Kinds::Points(Tree::new(shape)?),
             Shapes::Rects => Kinds::Rects(Tree::new(shape)?),
         };
-        Ok(Self { kinds, counters: Counters::new() })
+        Ok(Self { kinds, representative: Representative::Only, counters: Counters::new() })
     }
 
     /// Adds an entry that snapshots from `sequence` on see.
@@ -125,14 +137,35 @@ impl MemoryRTree {
     }
 
     /// Visits the entries that the snapshot sees, and anti-matter up to it, whose closed
-    /// rectangle meets the closed window, in no order, until the visitor breaks.
+    /// rectangle meets the closed window, in no order, until the visitor breaks; of an object of
+    /// several entries, one.
     pub fn search<'a>(
         &'a self,
         window: &Rect,
         snapshot: u64,
         visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
     ) {
-        let _ = either!(self, tree => tree.search_window(window, snapshot, visit));
+        let _ = match &self.representative {
+            Representative::Only => either!(self, tree => tree.search_window(window, 0, snapshot, visit)),
+            Representative::From(position) => {
+                either!(self, tree => tree.search_window(window, *position, snapshot, visit))
+            }
+            Representative::OfCell(grid) => either!(self, tree => {
+                tree.search_window(window, 0, snapshot, &mut |version| {
+                    let SpatialEntry { position, rect, .. } = version.entry;
+                    if holds_reference(grid, position, &rect, window) {
+                        visit(version)
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+            }),
+        };
+    }
+
+    /// Whether objects have one entry each, as searches node by node need it.
+    pub fn has_one_each(&self) -> bool {
+        self.representative == Representative::Only
     }
 
     /// A rectangle that covers all entries; it never shrinks.

@@ -2,7 +2,7 @@
 //!
 //! A best-first nearest-neighbour search keeps one queue over the nodes and entries of
 //! all components. It meets what a window query meets as long as it expands every node
-//! it was given at most once.
+//! it was given at most once, and if no object has several entries.
 
 use super::super::Versioned;
 use super::super::tree::{Extent, Inner, Leaf, Node};

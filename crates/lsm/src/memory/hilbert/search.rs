@@ -8,20 +8,22 @@ use std::ops::ControlFlow;
 use terrane_space::Rect;
 
 impl<const N: usize> Tree<Spatial<N>> {
-    /// Visits what the snapshot sees and what meets the window.
+    /// Visits what the snapshot sees and what meets the window, of the entries from a position on.
     pub(super) fn search_window<'a>(
         &'a self,
         window: &Rect,
+        from: u64,
         snapshot: u64,
         visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        search_inner(self.root(), window, snapshot, visit)
+        search_inner(self.root(), window, from, snapshot, visit)
     }
 }
 
 fn search_inner<'a, const N: usize>(
     inner: &'a Inner<Spatial<N>>,
     window: &Rect,
+    from: u64,
     snapshot: u64,
     visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
@@ -36,9 +38,12 @@ fn search_inner<'a, const N: usize>(
     while hits != 0 {
         let index = hits.trailing_zeros() as usize;
         hits &= hits - 1;
+        if from > 0 && children.is_below(index, from) {
+            continue;
+        }
         match children.get(index) {
-            Node::Inner(child) => search_inner(child, window, snapshot, visit)?,
-            Node::Leaf(leaf) => search_leaf(leaf, window, snapshot, visit)?,
+            Node::Inner(child) => search_inner(child, window, from, snapshot, visit)?,
+            Node::Leaf(leaf) => search_leaf(leaf, window, from, snapshot, visit)?,
         }
     }
     ControlFlow::Continue(())
@@ -47,6 +52,7 @@ fn search_inner<'a, const N: usize>(
 fn search_leaf<'a, const N: usize>(
     leaf: &'a Leaf<Spatial<N>>,
     window: &Rect,
+    from: u64,
     snapshot: u64,
     visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
@@ -55,7 +61,9 @@ fn search_leaf<'a, const N: usize>(
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
             hits &= hits - 1;
-            if let Some(entry) = seen(view.cell(slot), snapshot) {
+            if let Some(entry) = seen(view.cell(slot), snapshot)
+                && entry.entry.position >= from
+            {
                 visit(entry)?;
             }
         }

@@ -161,6 +161,14 @@ impl<'a, C: Columns> Children<'a, C> {
         index
     }
 
+    /// Whether all that a child covers has lower heads than this.
+    #[inline]
+    pub(in crate::memory) fn is_below(self, index: usize, head: u64) -> bool {
+        // SAFETY: these children are published.
+        let heads = unsafe { self.node.heads.published(self.len) };
+        heads.get(index + 1).is_some_and(|next| *next < head)
+    }
+
     /// The lowest order that a child covers.
     pub(super) fn separator(self, index: usize) -> StoredOrder {
         assert!(index < self.len, "child {index} of {}", self.len);

@@ -1,31 +1,28 @@
-//! Going over the entries of an R-tree component in Hilbert order, as merges do.
+//! Going over the entries of a component in the order of their positions, as merges do.
 
 use std::sync::Arc;
 
-use terrane_space::{CoordinateSystem, hilbert};
-
-use super::RTreeComponent;
-use super::pages::{Entry, Leaf};
-use super::search::Node;
+use super::{Node, SpatialTree, not_below};
 use crate::Result;
 use crate::disk::page::{Page, PagePointer};
+use crate::disk::rtree::{Entry, Leaf};
 
-/// A position in a component; pages it reads do not displace others in the cache.
+/// A place in a component; pages it reads do not displace others in the cache.
 #[derive(Debug)]
-pub struct RTreeCursor {
-    component: Arc<RTreeComponent>,
-    system: CoordinateSystem,
+pub struct TreeCursor<T: SpatialTree> {
+    component: Arc<T>,
+    order: T::Order,
     /// Pages still to be visited, the next one last.
     pending: Vec<PagePointer>,
     leaf: Option<(Page, usize)>,
     position: u64,
 }
 
-impl RTreeCursor {
+impl<T: SpatialTree> TreeCursor<T> {
     /// A cursor at the first entry.
-    pub fn first(component: Arc<RTreeComponent>, system: CoordinateSystem) -> Result<Self> {
-        let pending = component.root().into_iter().collect();
-        let mut cursor = Self { component, system, pending, leaf: None, position: 0 };
+    pub fn first(component: Arc<T>, order: T::Order) -> Result<Self> {
+        let pending = component.file().meta().root.into_iter().collect();
+        let mut cursor = Self { component, order, pending, leaf: None, position: 0 };
         cursor.next_leaf()?;
         Ok(cursor)
     }
@@ -34,12 +31,20 @@ impl RTreeCursor {
         self.leaf = None;
         while let Some(pointer) = self.pending.pop() {
             let page = self.component.page_once(pointer)?;
-            match self.component.node(&page, pointer)? {
-                Node::Inner(inner) => self.pending.extend(inner.children.iter().rev()),
-                Node::Leaf(_) => {
-                    self.leaf = Some((page, 0));
-                    break;
+            let is_leaf = match self.component.node(&page, pointer)? {
+                Node::Inner(inner) => {
+                    let children = T::children(&inner);
+                    if children.iter().any(|child| child.offset >= pointer.offset) {
+                        return Err(not_below(&*self.component, pointer));
+                    }
+                    self.pending.extend(children.iter().rev());
+                    false
                 }
+                Node::Leaf(_) => true,
+            };
+            if is_leaf {
+                self.leaf = Some((page, 0));
+                break;
             }
         }
         self.locate();
@@ -47,8 +52,10 @@ impl RTreeCursor {
     }
 
     fn locate(&mut self) {
-        if let Some(entry) = self.entry() {
-            self.position = hilbert::position(self.system, entry.rect.center());
+        if let Some((page, index)) = &self.leaf
+            && let Some(leaf) = Leaf::parse(page)
+        {
+            self.position = self.component.position(&leaf, *index, self.order);
         }
     }
 
@@ -64,7 +71,7 @@ impl RTreeCursor {
         Leaf::parse(page)?.life(*index)
     }
 
-    /// Hilbert position of the entry here.
+    /// Position of the entry here.
     pub fn position(&self) -> u64 {
         self.position
     }

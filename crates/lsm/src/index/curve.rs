@@ -1,0 +1,124 @@
+//! The curve-keyed LSM indexes: `dhb`, `dhvb`, `shb` and `sif`.
+//!
+//! Operations are those of the R-tree ([`super::rtree`]): the key holds the rectangle and the value the primary key.
+//! The positions follow from the rectangle, so the log does not depend on the kind.
+//!
+//! The memory component is the R-tree's, ordered by (position, key): it drains in the order of the component to be
+//! written, without a sort, and finds the entries in a window by boxes, which beside so few entries cost little.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use terrane_space::CoordinateSystem;
+
+use super::{
+    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, decode_rect, downcast, downcast_memory, merged_sequence,
+    spatial,
+};
+use crate::curve::{Curve, CurveOptions};
+use crate::disk::curve::{CurveBuilder, CurveComponent, CurveCursor};
+use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
+use crate::memory::hilbert::Shapes;
+use crate::memory::{ErasedMemory, MemoryRTree};
+use crate::operation::Operation;
+use crate::{Error, Result};
+
+/// A curve-keyed index.
+#[derive(Debug)]
+pub struct CurveIndex {
+    curve: Curve,
+}
+
+impl CurveIndex {
+    /// An index of `points`, or of rectangles of any size.
+    ///
+    /// # Errors
+    /// What the kind cannot hold, and a grid that is not possible ([`CurveOptions::check`]).
+    pub fn new(options: &CurveOptions, system: CoordinateSystem, points: bool) -> Result<Self> {
+        Ok(Self { curve: Curve::new(options, system, points)? })
+    }
+
+    /// The kind with its options, which tells the positions of objects to a bulk load.
+    pub fn curve(&self) -> &Curve {
+        &self.curve
+    }
+}
+
+impl DiskPart for CurveComponent {
+    fn file(&self) -> &Arc<ComponentFile> {
+        CurveComponent::file(self)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Index for CurveIndex {
+    fn kind(&self) -> &'static str {
+        self.curve.kind()
+    }
+
+    fn new_memory(&self) -> Result<Arc<dyn ErasedMemory>> {
+        let shapes = if self.curve.points() { Shapes::Points } else { Shapes::Rects };
+        Ok(Arc::new(MemoryRTree::with_representative(shapes, self.curve.representative())?))
+    }
+
+    fn apply(&self, memory: &dyn ErasedMemory, operation: &Operation<'_>, sequence: u64) -> Result<()> {
+        let memory: &MemoryRTree = downcast_memory(memory)?;
+        let rect = decode_rect(operation.key).ok_or_else(|| {
+            Error::Invalid(format!("an operation of an index of kind {} has no finite rectangle", self.kind()))
+        })?;
+        for position in self.curve.positions(&rect) {
+            if operation.delete {
+                memory.delete(position, rect, operation.value, sequence)?;
+            } else {
+                memory.insert(position, rect, operation.value, sequence)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta> {
+        let memory: &MemoryRTree = downcast_memory(memory)?;
+        let mut builder = CurveBuilder::new(writer, &self.curve, !plan.snapshots.is_empty());
+        spatial::flush(memory, plan, &mut |position, rect, key, antimatter, life| {
+            builder.push(position, rect, key, antimatter, life)
+        })?;
+        builder.finish(plan.sequence)
+    }
+
+    fn merge(
+        &self,
+        parts: &[Arc<dyn DiskPart>],
+        writer: ComponentWriter,
+        is_oldest: bool,
+        cancellation: &Cancellation,
+    ) -> Result<Option<ComponentMeta>> {
+        let mut cursors = Vec::with_capacity(parts.len());
+        for part in parts {
+            cursors.push(CurveCursor::first(downcast::<CurveComponent>(part)?, ())?);
+        }
+        let mut builder = CurveBuilder::new(writer, &self.curve, false);
+        let complete =
+            spatial::merge(cursors, is_oldest, cancellation, &mut |position, rect, key, antimatter, life| {
+                builder.push(position, rect, key, antimatter, life)
+            })?;
+        if !complete {
+            return Ok(None);
+        }
+        builder.finish(merged_sequence(parts)).map(Some)
+    }
+
+    fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
+        Ok(Arc::new(CurveComponent::open(file, self.curve.clone())?))
+    }
+
+    fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
+        downcast::<CurveComponent>(part)?.check()
+    }
+}

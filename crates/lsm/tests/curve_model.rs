@@ -1,0 +1,266 @@
+//! The curve-keyed indexes in a partition against a list that is scanned: changes, flushes, merges, and snapshots
+//! that are held over them.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::curve_objects::{Setting, object, settings, stored, window};
+use crate::disk_support::seeded;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use terrane_lsm::curve::CurveOptions;
+use terrane_lsm::disk::PageCache;
+use terrane_lsm::index::{Cancellation, CurveIndex, Index, RTreeIndex, encode_rect};
+use terrane_lsm::log::LogPosition;
+use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
+use terrane_lsm::operation::Operation;
+use terrane_lsm::partition::{NumberedIndex, Partition, PinnedVersion, Version, Workshop};
+use terrane_lsm::policy::MergePolicy;
+use terrane_lsm::search::{WindowScan, owned_spatial_sources, spatial_sources, visit_source};
+use terrane_space::{CoordinateSystem, Rect};
+use terrane_storage::{MemoryStorage, Storage};
+
+const INDEX: u32 = 0;
+const PLACE: usize = 0;
+const BYTES_MAX: u64 = 1 << 20;
+
+type Model = BTreeMap<Vec<u8>, Rect>;
+
+/// A partition with one spatial index.
+struct Bench {
+    workshop: Workshop,
+    partition: Partition,
+    index: Arc<dyn Index>,
+    points: bool,
+    sequence: u64,
+    model: Model,
+}
+
+impl Bench {
+    fn new(index: Arc<dyn Index>, points: bool) -> Self {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        storage.create_directory("components").unwrap();
+        let indexes = vec![IndexState::new(INDEX)];
+        let state = PartitionState { id: 0, flushed_sequence: 0, loads: 0, indexes };
+        let catalog = serde_json::Value::Null;
+        let dataset = DatasetState { id: 0, name: "d".into(), catalog, partitions: vec![state.clone()] };
+        let manifest = Manifest {
+            store_id: "0".into(),
+            generation: 0,
+            durability: "none".into(),
+            next_file_id: 1,
+            next_dataset_id: 1,
+            last_sequence: 0,
+            low_water: LogPosition::START,
+            datasets: vec![dataset],
+        };
+        let manifest = ManifestFile::create(storage.clone(), manifest).unwrap();
+        let cache = PageCache::new(1 << 20);
+        let numbered = vec![NumberedIndex { id: INDEX, index: index.clone() }];
+        let mut sound = |_: usize, error| Err(error);
+        let partition = Partition::open(&storage, &cache, 0, &state, numbered, &mut sound).unwrap();
+        let workshop =
+            Workshop { storage, cache, next_file_id: Arc::new(AtomicU64::new(1)), manifest: Arc::new(manifest) };
+        Self { workshop, partition, index, points, sequence: 0, model: Model::new() }
+    }
+
+    /// Puts an object in place of the one that the key has, or deletes it.
+    fn change(&mut self, key: &[u8], rect: Option<Rect>) {
+        self.sequence += 1;
+        let generation = self.partition.active();
+        generation.note_lsn(self.sequence);
+        let operate = |rect: &Rect, delete: bool| {
+            let mut place = Vec::new();
+            encode_rect(rect, self.points, &mut place);
+            let operation = Operation { index: INDEX, delete, key: &place, value: key };
+            generation.apply(&operation, self.sequence).unwrap();
+        };
+        if let Some(old) = self.model.remove(key) {
+            operate(&old, true);
+        }
+        if let Some(rect) = rect {
+            operate(&rect, false);
+            self.model.insert(key.to_vec(), rect);
+        }
+    }
+
+    fn flush(&self) {
+        self.partition.seal(self.sequence).unwrap();
+        while self.partition.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
+        self.check();
+    }
+
+    /// Merges some of the components, in places where anti-matter is kept too.
+    fn merge(&self, random: &mut SmallRng) {
+        let cancellation = Cancellation::default();
+        if random.random_ratio(1, 3) {
+            let count = random.random_range(1..4);
+            self.partition.merge_oldest(&self.workshop, PLACE, count, BYTES_MAX, &cancellation).unwrap();
+        } else {
+            let mergeable_bytes_max = 1 << random.random_range(11..16);
+            let policy = MergePolicy::Prefix { mergeable_bytes_max, components_max: 2 };
+            self.partition.merge(&self.workshop, &policy, BYTES_MAX, &cancellation).unwrap();
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        for part in self.partition.version().components(PLACE) {
+            self.index.check(part).unwrap();
+        }
+    }
+}
+
+fn sorted(mut found: Vec<(Vec<u8>, [u64; 4])>) -> Vec<(Vec<u8>, [u64; 4])> {
+    found.sort();
+    found
+}
+
+/// What a scan over all components finds, every object as often as it comes.
+fn found(version: &Version, snapshot: u64, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
+    let mut found = Vec::new();
+    let mut scan = WindowScan::new(spatial_sources(version, PLACE).unwrap(), *window, snapshot);
+    while scan
+        .advance(&mut |hit| {
+            found.push((hit.key().to_vec(), stored(&hit.rect())));
+            ControlFlow::Continue(())
+        })
+        .unwrap()
+    {}
+    sorted(found)
+}
+
+fn expected(model: &Model, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
+    let meets = |(_, rect): &(&Vec<u8>, &Rect)| rect.intersects(window);
+    sorted(model.iter().filter(meets).map(|(key, rect)| (key.clone(), stored(rect))).collect())
+}
+
+/// Numbers as the keys of a dataset, and keys of other lengths.
+fn key(random: &mut SmallRng) -> Vec<u8> {
+    let number = random.random_range(0..120u64);
+    if number < 100 { number.to_be_bytes().to_vec() } else { vec![number as u8; (number - 95) as usize] }
+}
+
+fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, random: &mut SmallRng) {
+    let mut bench = Bench::new(index, setting.points);
+    let mut pins: Vec<(Arc<PinnedVersion>, Model)> = Vec::new();
+    let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 6_000 } else { 1_200 };
+    for round in 0..rounds {
+        let key = key(random);
+        // Often to where something is already.
+        let near = random.random_ratio(1, 4).then(|| bench.model.values().nth(random.random_range(0..40)).copied());
+        let rect = near.flatten().unwrap_or_else(|| object(random, setting));
+        bench.change(&key, random.random_ratio(3, 4).then_some(rect));
+        if random.random_ratio(1, 60) {
+            pins.push((bench.partition.pin(|| bench.sequence), bench.model.clone()));
+        }
+        if random.random_ratio(1, 60) && !pins.is_empty() {
+            pins.swap_remove(random.random_range(0..pins.len()));
+        }
+        if random.random_ratio(1, 40) {
+            bench.flush();
+        }
+        if random.random_ratio(1, 80) {
+            bench.merge(random);
+        }
+        if round % 20 > 0 {
+            continue;
+        }
+        for _ in 0..3 {
+            let known = bench.model.values().nth(random.random_range(0..60)).copied();
+            let window = window(random, setting, known);
+            let wanted = expected(&bench.model, &window);
+            let version = bench.partition.version();
+            assert_eq!(found(&version, bench.sequence, &window), wanted, "{setting:?}, {window:?}, round {round}");
+            for (pin, model) in &pins {
+                let (version, wanted) = (pin.version_full(), expected(model, &window));
+                assert_eq!(found(&version, pin.sequence(), &window), wanted, "{setting:?}, {window:?}, a snapshot");
+            }
+        }
+    }
+    drop(pins);
+    bench.flush();
+    let cancellation = Cancellation::default();
+    bench.partition.merge_oldest(&bench.workshop, PLACE, usize::MAX, BYTES_MAX, &cancellation).unwrap();
+    bench.check();
+    let version = bench.partition.version();
+    let everything = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
+    assert_eq!(found(&version, bench.sequence, &everything), expected(&bench.model, &everything));
+    assert!(version.components(PLACE).iter().all(|part| part.file().meta().statistics.antimatter == 0));
+}
+
+#[test]
+fn every_kind_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
+    let mut random = seeded("every_kind_finds", 71);
+    for setting in settings() {
+        let index = Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap());
+        assert_eq!(index.curve().kind(), index.kind());
+        agrees_with_a_scan(&setting, index, &mut random);
+    }
+}
+
+/// The same changes, for what the kinds share with it.
+#[test]
+fn the_r_tree_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
+    let mut random = seeded("the_r_tree_finds", 72);
+    for setting in settings().into_iter().filter(|setting| !setting.points || setting.options == CurveOptions::Dhb) {
+        let index = Arc::new(RTreeIndex { system: setting.system, points: setting.points });
+        agrees_with_a_scan(&setting, index, &mut random);
+    }
+}
+
+/// What `check` of a store reads: every entry of one component, once.
+#[test]
+fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
+    let mut random = seeded("a_component_gives_every_object_once", 73);
+    for setting in settings() {
+        let index = Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap());
+        let mut bench = Bench::new(index, setting.points);
+        for number in 0..400u64 {
+            bench.change(&number.to_be_bytes(), Some(object(&mut random, &setting)));
+        }
+        let everything = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
+        let read = |bench: &Bench| {
+            let mut keys = Vec::new();
+            for source in owned_spatial_sources(&bench.partition.version(), PLACE) {
+                let source = terrane_lsm::search::HoldsSource::source(&source).unwrap();
+                let complete = visit_source(source, &everything, u64::MAX, &mut |_, key, antimatter| {
+                    assert!(!antimatter);
+                    keys.push(key.to_vec());
+                    ControlFlow::Continue(())
+                });
+                assert!(complete.unwrap());
+            }
+            keys.sort();
+            keys
+        };
+        let keys: Vec<_> = bench.model.keys().cloned().collect();
+        assert_eq!(read(&bench), keys, "{setting:?}, in memory");
+        bench.flush();
+        assert_eq!(read(&bench), keys, "{setting:?}, on disk");
+    }
+}
+
+/// Where entries of one position fill many nodes: in the first cells of all levels and of the curve, and in cells that
+/// each have a part of every rectangle.
+#[test]
+fn many_keys_at_the_same_positions_are_all_found_once() {
+    let corner = Rect::new(-180.0, -90.0, -180.0, -90.0);
+    let across = Rect::new(-0.5, -0.5, 0.5, 0.5);
+    for setting in settings().into_iter().filter(|setting| setting.system == CoordinateSystem::LonLat) {
+        for rect in if setting.points { vec![corner] } else { vec![corner, across] } {
+            let index = Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap());
+            let mut bench = Bench::new(index, setting.points);
+            for number in 0..3_000u64 {
+                bench.change(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), Some(rect));
+            }
+            for place in ["in memory", "on disk"] {
+                let found = found(&bench.partition.version(), bench.sequence, &rect);
+                assert_eq!(found, expected(&bench.model, &rect), "{setting:?}, {place}");
+                bench.flush();
+            }
+        }
+    }
+}
