@@ -12,10 +12,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrane_lsm::curve::CurveOptions;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::disk::curve::CurveBuilder;
 use terrane_lsm::disk::rtree::RTreeBuilder;
 use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
-use terrane_lsm::index::{CurveIndex, Index, RTreeIndex};
+use terrane_lsm::index::{CurveIndex, Index, RTreeIndex, SpatialIndex};
 use terrane_lsm::search::{OwnedSource, WindowScan};
 use terrane_space::{CoordinateSystem, Point, Rect, hilbert};
 use terrane_storage::{MemoryStorage, Storage};
@@ -51,11 +50,11 @@ fn main() -> Outcome<()> {
         let index = CurveIndex::new(&CurveOptions::of(kind, true, None).ok_or("a kind")?, SYSTEM, true)?;
         let mut order: Vec<(u64, [u8; 8], Point)> = Vec::new();
         for (point, key) in &bench.points {
-            let positions = index.curve().positions(&Rect::from_point(*point));
+            let positions = index.positions(&Rect::from_point(*point));
             order.extend(positions.into_iter().map(|position| (position, *key, *point)));
         }
         order.sort_unstable_by_key(|entry| (entry.0, entry.1));
-        let mut builder = CurveBuilder::new(bench.writer()?, index.curve(), false);
+        let mut builder = index.builder(bench.writer()?, false);
         for (position, key, point) in order {
             builder.push(position, Rect::from_point(point), &key, false, LIFE)?;
         }

@@ -9,13 +9,13 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use terrane_space::CoordinateSystem;
+use terrane_space::{CoordinateSystem, Rect};
 
 use super::{
-    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, decode_rect, downcast, downcast_memory, merged_sequence,
-    spatial,
+    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, SpatialBuilder, SpatialIndex, decode_rect, downcast,
+    downcast_memory, merged_sequence, spatial,
 };
-use crate::curve::{Curve, CurveOptions};
+use crate::curve::{Curve, CurveOptions, Positions};
 use crate::disk::curve::{CurveBuilder, CurveComponent, CurveCursor};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
 use crate::memory::hilbert::Shapes;
@@ -36,11 +36,6 @@ impl CurveIndex {
     /// What the kind cannot hold, and a grid that is not possible ([`CurveOptions::check`]).
     pub fn new(options: &CurveOptions, system: CoordinateSystem, points: bool) -> Result<Self> {
         Ok(Self { curve: Curve::new(options, system, points)? })
-    }
-
-    /// The kind with its options, which tells the positions of objects to a bulk load.
-    pub fn curve(&self) -> &Curve {
-        &self.curve
     }
 }
 
@@ -84,12 +79,7 @@ impl Index for CurveIndex {
     }
 
     fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta> {
-        let memory: &MemoryRTree = downcast_memory(memory)?;
-        let mut builder = CurveBuilder::new(writer, &self.curve, !plan.snapshots.is_empty());
-        spatial::flush(memory, plan, &mut |position, rect, key, antimatter, life| {
-            builder.push(position, rect, key, antimatter, life)
-        })?;
-        builder.finish(plan.sequence)
+        spatial::flush(self, downcast_memory(memory)?, writer, plan)
     }
 
     fn merge(
@@ -103,15 +93,7 @@ impl Index for CurveIndex {
         for part in parts {
             cursors.push(CurveCursor::first(downcast::<CurveComponent>(part)?, ())?);
         }
-        let mut builder = CurveBuilder::new(writer, &self.curve, false);
-        let complete =
-            spatial::merge(cursors, is_oldest, cancellation, &mut |position, rect, key, antimatter, life| {
-                builder.push(position, rect, key, antimatter, life)
-            })?;
-        if !complete {
-            return Ok(None);
-        }
-        builder.finish(merged_sequence(parts)).map(Some)
+        spatial::merge(cursors, self.builder(writer, false), merged_sequence(parts), is_oldest, cancellation)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
@@ -120,5 +102,23 @@ impl Index for CurveIndex {
 
     fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
         downcast::<CurveComponent>(part)?.check()
+    }
+}
+
+impl SpatialIndex for CurveIndex {
+    fn positions(&self, rect: &Rect) -> Positions {
+        self.curve.positions(rect)
+    }
+
+    fn has_several(&self) -> bool {
+        self.curve.has_several()
+    }
+
+    fn has_boxes(&self) -> bool {
+        false
+    }
+
+    fn builder(&self, writer: ComponentWriter, has_sequences: bool) -> SpatialBuilder {
+        SpatialBuilder::Curve(CurveBuilder::new(writer, &self.curve, has_sequences))
     }
 }

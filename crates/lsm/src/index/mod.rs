@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub use btree::BTreeIndex;
 pub use curve::CurveIndex;
 pub use rtree::{RTreeIndex, decode_rect, encode_rect};
+pub use spatial::{SpatialBuilder, SpatialIndex};
 
 use crate::Result;
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use terrane_space::{CoordinateSystem, Rect, hilbert};
 
 use super::{
-    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory, merged_sequence, spatial,
+    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, SpatialBuilder, SpatialIndex, downcast, downcast_memory,
+    merged_sequence, spatial,
 };
+use crate::curve::Positions;
 use crate::disk::rtree::{KIND, RTreeBuilder, RTreeComponent, RTreeCursor};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
 use crate::memory::hilbert::Shapes;
@@ -82,13 +84,7 @@ impl Index for RTreeIndex {
     }
 
     fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta> {
-        let memory: &MemoryRTree = downcast_memory(memory)?;
-        let has_sequences = !plan.snapshots.is_empty();
-        let mut builder = RTreeBuilder::new(writer, self.points, has_sequences);
-        spatial::flush(memory, plan, &mut |position, rect, key, antimatter, life| {
-            builder.push(position, rect, key, antimatter, life)
-        })?;
-        builder.finish(plan.sequence)
+        spatial::flush(self, downcast_memory(memory)?, writer, plan)
     }
 
     fn merge(
@@ -102,15 +98,7 @@ impl Index for RTreeIndex {
         for part in parts {
             cursors.push(RTreeCursor::first(downcast::<RTreeComponent>(part)?, self.system)?);
         }
-        let mut builder = RTreeBuilder::new(writer, self.points, false);
-        let complete =
-            spatial::merge(cursors, is_oldest, cancellation, &mut |position, rect, key, antimatter, life| {
-                builder.push(position, rect, key, antimatter, life)
-            })?;
-        if !complete {
-            return Ok(None);
-        }
-        builder.finish(merged_sequence(parts)).map(Some)
+        spatial::merge(cursors, self.builder(writer, false), merged_sequence(parts), is_oldest, cancellation)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
@@ -119,5 +107,23 @@ impl Index for RTreeIndex {
 
     fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
         downcast::<RTreeComponent>(part)?.check(self.system)
+    }
+}
+
+impl SpatialIndex for RTreeIndex {
+    fn positions(&self, rect: &Rect) -> Positions {
+        Positions::from_slice(&[hilbert::position(self.system, rect.center())])
+    }
+
+    fn has_several(&self) -> bool {
+        false
+    }
+
+    fn has_boxes(&self) -> bool {
+        true
+    }
+
+    fn builder(&self, writer: ComponentWriter, has_sequences: bool) -> SpatialBuilder {
+        SpatialBuilder::RTree(RTreeBuilder::new(writer, self.points, has_sequences))
     }
 }

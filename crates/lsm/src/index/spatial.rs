@@ -11,16 +11,71 @@ use std::ops::ControlFlow;
 use terrane_space::Rect;
 
 use super::order::{Head, Order};
-use super::{CANCELLATION_STEP, Cancellation, FlushPlan};
+use super::{CANCELLATION_STEP, Cancellation, FlushPlan, Index};
 use crate::Result;
+use crate::curve::Positions;
+use crate::disk::curve::CurveBuilder;
+use crate::disk::rtree::RTreeBuilder;
 use crate::disk::spatial::{SpatialTree, TreeCursor};
+use crate::disk::{ComponentMeta, ComponentWriter};
 use crate::memory::{Kind, MemoryComponent, MemoryRTree};
 
-/// Takes an entry: position, rectangle, key, whether it is anti-matter, begin and end number.
-pub(super) type Push<'a> = dyn FnMut(u64, Rect, &[u8], bool, (u64, u64)) -> Result<()> + 'a;
+/// An index of boxes with primary keys. Its operations have the box in the key and the primary key in the value.
+pub trait SpatialIndex: Index {
+    /// The positions under which an object is filed, ascending; it has an entry under each of them.
+    fn positions(&self, rect: &Rect) -> Positions;
 
-/// Hands over what a flush keeps of a memory component.
-pub(super) fn flush(memory: &MemoryRTree, plan: &FlushPlan, push: &mut Push<'_>) -> Result<()> {
+    /// Whether objects may have several entries.
+    fn has_several(&self) -> bool;
+
+    /// Whether its components are trees of boxes, over which searches can go by distance.
+    fn has_boxes(&self) -> bool;
+
+    /// Starts a component; with `has_sequences`, entries keep their begin and end numbers.
+    fn builder(&self, writer: ComponentWriter, has_sequences: bool) -> SpatialBuilder;
+}
+
+/// Builds a component of a spatial index from entries in the order of (position, key).
+#[derive(Debug)]
+pub enum SpatialBuilder {
+    /// Of an R-tree.
+    RTree(RTreeBuilder),
+    /// Of a curve-keyed kind.
+    Curve(CurveBuilder),
+}
+
+impl SpatialBuilder {
+    /// Adds the next entry; `life` is its begin and end number.
+    ///
+    /// # Errors
+    /// Entries out of order, other rectangles than points in a component of points, storage.
+    pub fn push(&mut self, position: u64, rect: Rect, key: &[u8], antimatter: bool, life: (u64, u64)) -> Result<()> {
+        match self {
+            Self::RTree(builder) => builder.push(position, rect, key, antimatter, life),
+            Self::Curve(builder) => builder.push(position, rect, key, antimatter, life),
+        }
+    }
+
+    /// Completes the file. `sequence` is the range of the sequence numbers of the changes inside.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn finish(self, sequence: (u64, u64)) -> Result<ComponentMeta> {
+        match self {
+            Self::RTree(builder) => builder.finish(sequence),
+            Self::Curve(builder) => builder.finish(sequence),
+        }
+    }
+}
+
+/// Writes what a flush keeps of a memory component.
+pub(super) fn flush(
+    index: &dyn SpatialIndex,
+    memory: &MemoryRTree,
+    writer: ComponentWriter,
+    plan: &FlushPlan,
+) -> Result<ComponentMeta> {
+    let mut builder = index.builder(writer, !plan.snapshots.is_empty());
     // Entries of one (position, key) come together, oldest first; of their anti-matter the
     // oldest of each rectangle is kept, as it hides the same and is seen the earliest.
     let mut group = Group::default();
@@ -34,19 +89,22 @@ pub(super) fn flush(memory: &MemoryRTree, plan: &FlushPlan, push: &mut Push<'_>)
         };
         if keep {
             let life = (version.begin, if antimatter { u64::MAX } else { version.end });
-            push(entry.position, entry.rect, entry.key, antimatter, life)?;
+            builder.push(entry.position, entry.rect, entry.key, antimatter, life)?;
         }
         Ok(ControlFlow::Continue(()))
-    })
+    })?;
+    builder.finish(plan.sequence)
 }
 
-/// Hands over what a merge keeps of components, newest first; false when it was cancelled.
+/// Writes what a merge keeps of components, newest first, whose changes have numbers in `sequence`; `None` when it was
+/// cancelled.
 pub(super) fn merge<T: SpatialTree>(
     mut cursors: Vec<TreeCursor<T>>,
+    mut builder: SpatialBuilder,
+    sequence: (u64, u64),
     is_oldest: bool,
     cancellation: &Cancellation,
-    push: &mut Push<'_>,
-) -> Result<bool> {
+) -> Result<Option<ComponentMeta>> {
     let mut group = Group::default();
     let mut steps = 0u64;
     // Of equal places, the entries of newer components come first: `hidden` then tells
@@ -55,7 +113,7 @@ pub(super) fn merge<T: SpatialTree>(
     while let Some(first) = order.first() {
         steps += 1;
         if steps.is_multiple_of(CANCELLATION_STEP) && cancellation.is_cancelled() {
-            return Ok(false);
+            return Ok(None);
         }
         let cursor = &mut cursors[first];
         if let Some(entry) = cursor.entry() {
@@ -69,13 +127,13 @@ pub(super) fn merge<T: SpatialTree>(
                 live && !group.is_hidden(first)
             };
             if keep {
-                push(cursor.position(), entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
+                builder.push(cursor.position(), entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
             }
         }
         cursors[first].advance()?;
         order.moved(&cursors);
     }
-    Ok(true)
+    builder.finish(sequence).map(Some)
 }
 
 /// The entries of one place of the curve and one key.
