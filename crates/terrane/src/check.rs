@@ -207,7 +207,7 @@ impl CheckReport {
             self.without_geometry += u64::from(stored_rect(stored, snapshot.schema().system)?.is_none());
             let hash = key_hash(key);
             for (reader, expected) in readers.iter().zip(&mut expected) {
-                reader.index.content.visit_entries(&snapshot.history, key, stored, &mut |entry| {
+                reader.index.visit_entries(&snapshot.history, key, stored, &mut |entry| {
                     expected.add(hash, entry, key);
                     Ok(())
                 })?;

@@ -8,7 +8,9 @@ use terrane_space::CoordinateSystem;
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
+use crate::query::holds_points;
 use crate::schema::{GeometryColumn, Schema};
+use crate::secondary::IndexOptions;
 use crate::words::counted;
 
 /// An index of a dataset.
@@ -20,11 +22,15 @@ pub struct IndexInfo {
     pub kind: String,
     /// What it indexes.
     pub columns: Vec<String>,
+    /// Options of its kind, if that has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub options: Option<IndexOptions>,
     /// Whether records that were there before it are missing yet. Queries do not use it so long.
     pub is_building: bool,
     /// Disk components.
     pub components: usize,
-    /// Live entries in disk components; some may be hidden by newer components.
+    /// Live entries in disk components; some may be hidden by newer components. Kinds `shb` and `sif` may have several
+    /// of one record.
     pub entries: u64,
     /// Anti-matter entries in disk components.
     pub antimatter: u64,
@@ -120,6 +126,7 @@ impl StoreInfo {
 fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let version = dataset.partition.version();
     let mut bounds: Option<[f64; 4]> = None;
+    let points = holds_points(&dataset.schema());
     let indexes = dataset.indexes.load_full();
     let indexes = indexes.iter().filter_map(|(place, index)| Some((&index.definition, version.indexes.get(place)?)));
     let indexes = indexes.map(|(definition, index)| {
@@ -133,6 +140,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             name: definition.name.clone(),
             kind: definition.kind.clone(),
             columns: definition.columns.clone(),
+            options: IndexOptions::of(definition, points),
             is_building: matches!(index.presence, Presence::Building),
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
@@ -192,6 +200,9 @@ impl fmt::Display for StoreInfo {
                     counted(index.entries, "entry", "entries"),
                     counted(index.bytes, "byte", "bytes")
                 )?;
+                if let Some(options) = &index.options {
+                    write!(f, ", {options}")?;
+                }
                 if index.is_building {
                     f.write_str(", being built")?;
                 }

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::disk::rtree::RTreeBuilder;
-use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, RTreeIndex};
+use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, SpatialIndex};
 use terrane_lsm::partition::Workshop;
-use terrane_space::{CoordinateSystem, Rect, hilbert};
+use terrane_space::Rect;
 
 use crate::dataset::stored_rect;
 use crate::query::holds_points;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
-use crate::schema::{Schema, SchemaHistory};
-use crate::secondary::{Content, DatasetIndex};
+use crate::schema::SchemaHistory;
+use crate::secondary::DatasetIndex;
 use crate::{Error, Result};
 
 /// Sorts the entries of a spatial index in runs and merges them into one component.
@@ -22,11 +21,12 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct SpatialLoader<'a> {
     workshop: &'a Workshop,
-    system: CoordinateSystem,
+    index: &'a dyn SpatialIndex,
     points: bool,
     /// Bytes of entries that are sorted in memory at a time.
     budget: usize,
     sequence: (u64, u64),
+    /// Positions, with the number of the object there.
     order: Vec<(u64, u32)>,
     corners: Vec<f64>,
     keys: Vec<u8>,
@@ -36,11 +36,17 @@ pub(crate) struct SpatialLoader<'a> {
 }
 
 impl<'a> SpatialLoader<'a> {
-    pub fn new(workshop: &'a Workshop, schema: &Schema, budget: usize, sequence: (u64, u64)) -> Self {
-        let points = holds_points(schema);
+    /// A loader that sorts `budget` bytes of entries, of `points` or of other boxes, in memory at a time.
+    pub fn new(
+        workshop: &'a Workshop,
+        index: &'a dyn SpatialIndex,
+        points: bool,
+        budget: usize,
+        sequence: (u64, u64),
+    ) -> Self {
         Self {
             workshop,
-            system: schema.system,
+            index,
             points,
             budget,
             sequence,
@@ -57,14 +63,17 @@ impl<'a> SpatialLoader<'a> {
         if self.points { 2 } else { 4 }
     }
 
-    /// Adds the entry of a record, if it has one.
+    /// Adds the entries of a record, if it has any.
     pub fn add(&mut self, key: &[u8], rect: Option<Rect>) -> Result<()> {
         let Some(rect) = rect else { return Ok(()) };
-        let used = self.order.len() * (20 + 8 * self.corners_each()) + self.keys.len();
-        if used + key.len() >= self.budget || self.keys.len() + key.len() > u32::MAX as usize {
+        let positions = self.index.positions(&rect);
+        let objects = self.ends.len() * (4 + 8 * self.corners_each()) + self.keys.len() + key.len();
+        let used = (self.order.len() + positions.len()) * size_of::<(u64, u32)>() + objects;
+        if used >= self.budget || self.keys.len() + key.len() > u32::MAX as usize {
             self.spill()?;
         }
-        self.order.push((hilbert::position(self.system, rect.center()), self.order.len() as u32));
+        let slot = self.ends.len() as u32;
+        self.order.extend(positions.into_iter().map(|position| (position, slot)));
         self.corners.extend_from_slice(&[rect.x0, rect.y0, rect.x1, rect.y1][..self.corners_each()]);
         self.keys.extend_from_slice(key);
         self.ends.push(self.keys.len() as u32);
@@ -84,7 +93,7 @@ impl<'a> SpatialLoader<'a> {
         order.sort_unstable_by(|(position, slot), (other, other_slot)| {
             position.cmp(other).then_with(|| key(*slot).cmp(key(*other_slot)))
         });
-        let mut builder = RTreeBuilder::new(self.workshop.writer()?, self.points, false);
+        let mut builder = self.index.builder(self.workshop.writer()?, false);
         let each = self.corners_each();
         for (position, slot) in &order {
             let corners = &self.corners[*slot as usize * each..][..each];
@@ -110,8 +119,8 @@ impl<'a> SpatialLoader<'a> {
         self.corners = Vec::new();
         self.keys = Vec::new();
         self.ends = Vec::new();
-        let Self { workshop, system, points, runs, files, budget, .. } = self;
-        merge_to_one(workshop, &RTreeIndex { system, points }, runs, files, budget, cancellation)
+        let Self { workshop, index, runs, files, budget, .. } = self;
+        merge_to_one(workshop, index, runs, files, budget, cancellation)
     }
 }
 
@@ -186,11 +195,10 @@ impl<'a> IndexLoader<'a> {
         budget: usize,
         sequence: (u64, u64),
     ) -> Self {
-        let entries = match index.content {
-            Content::Boxes => Loading::Boxes(SpatialLoader::new(workshop, history.newest(), budget, sequence)),
-            Content::Records | Content::Attributes(_) | Content::Words(_) => {
-                Loading::Keyed(KeyedLoader::new(workshop, budget, sequence))
-            }
+        let points = holds_points(history.newest());
+        let entries = match &index.spatial {
+            Some(spatial) => Loading::Boxes(SpatialLoader::new(workshop, &**spatial, points, budget, sequence)),
+            None => Loading::Keyed(KeyedLoader::new(workshop, budget, sequence)),
         };
         Self { index, history, entries }
     }
@@ -200,7 +208,7 @@ impl<'a> IndexLoader<'a> {
         match &mut self.entries {
             Loading::Boxes(loader) => loader.add(key, stored_rect(stored, self.history.newest().system)?),
             Loading::Keyed(loader) => {
-                self.index.content.visit_entries(self.history, key, stored, &mut |entry| loader.add(entry))
+                self.index.visit_entries(self.history, key, stored, &mut |entry| loader.add(entry))
             }
         }
     }

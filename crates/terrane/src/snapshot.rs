@@ -14,7 +14,7 @@ use crate::key::{Key, KeyError, KeyType};
 use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_fits, holds_points, nearest};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
-use crate::secondary::{Indexes, PRIMARY, SPATIAL};
+use crate::secondary::{DatasetIndex, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
 
 /// A dataset as it was at one moment, for any number of queries; later writes, flushes and
@@ -99,17 +99,30 @@ impl Snapshot {
         Self { handle: handle.clone(), pinned, history, indexes, engine }
     }
 
-    /// The components, to search the spatial index in.
+    /// The components, to search the spatial index in that every dataset has.
     ///
     /// # Errors
-    /// [`Error::DamagedIndex`] if some of its components could not be opened, as their rows would be
-    /// missing from every answer.
+    /// As [`Self::damaged_index`].
     pub(crate) fn spatial_version(&self) -> Result<arc_swap::Guard<Arc<Version>>> {
         let version = self.pinned.version();
         if version.indexes[SPATIAL as usize].damage().is_some() {
-            return Err(self.handle.damaged_index(SPATIAL as usize));
+            return Err(self.damaged_index(SPATIAL as usize));
         }
         Ok(version)
+    }
+
+    /// [`Error::DamagedIndex`]: some of the components of an index could not be opened, so their rows would be missing
+    /// from every answer.
+    pub(crate) fn damaged_index(&self, place: usize) -> Error {
+        self.handle.damaged_index(place)
+    }
+
+    /// The index of a name, with its place.
+    ///
+    /// # Errors
+    /// A name that no index has, with those that there are.
+    pub(crate) fn find_index(&self, name: &str) -> Result<(usize, &Arc<DatasetIndex>)> {
+        self.indexes.find(name).ok_or_else(|| self.indexes.unknown(&self.handle.name, name))
     }
 
     /// Says which record is damaged, if that is what an error is about.
@@ -239,7 +252,7 @@ impl Snapshot {
         let key_type = schema.key.key_type;
         let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
         let version = self.spatial_version()?;
-        if !antimatter_fits(self, &version, &windows)? {
+        if !antimatter_fits(self, &version, SPATIAL as usize, &windows)? {
             // The records tell their boxes too, without knowing what is hidden.
             return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {
                 Some(rect) if windows.iter().any(|window| window.intersects(&rect)) => {
@@ -304,7 +317,9 @@ impl Snapshot {
         }
         let key_type = schema.key.key_type;
         let filters = Filters::new(&Query::new(), schema)?;
-        let mut found = nearest::search(self, &filters, &Nearest { x, y, k }, None, &mut Explanation::default())?;
+        drop(self.spatial_version()?);
+        let (place, index) = (Nearest { x, y, k }, Some(SPATIAL as usize));
+        let mut found = nearest::search_at(self, &filters, &place, index, &mut Explanation::default())?;
         while let Some((key, distance)) = found.take() {
             let decoded = KeyRef::decode(key_type, key).map_err(|error| self.name_record(error, key))?;
             if visit(decoded, distance).is_break() {

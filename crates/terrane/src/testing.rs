@@ -8,6 +8,7 @@ use terrane_space::{CoordinateSystem, Rect};
 use terrane_storage::MemoryStorage;
 
 use crate::load::SpatialLoader;
+use crate::query::holds_points;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::secondary::{PRIMARY, SPATIAL};
 use crate::{Dataset, Key, MEMORY_LIMIT_MIN, MergePolicy, Options, Record, Store};
@@ -61,7 +62,10 @@ fn change(dataset: &Dataset, changes: impl Iterator<Item = (Key, Option<(f64, f6
 pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item = (Key, Rect)>) {
     let (engine, schema) = (&dataset.engine, dataset.schema());
     let sequence = (0, engine.visibility.visible());
-    let mut loader = SpatialLoader::new(&engine.workshop, &schema, engine.shares.work, sequence);
+    let indexes = dataset.handle.indexes.load();
+    let index = indexes.get(SPATIAL as usize).and_then(|index| index.spatial.as_ref()).unwrap();
+    let points = holds_points(&schema);
+    let mut loader = SpatialLoader::new(&engine.workshop, &**index, points, engine.shares.work, sequence);
     for (key, rect) in entries {
         loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();
     }

@@ -369,7 +369,9 @@ fn a_text_of_more_words_than_an_index_holds_is_refused() {
     dataset.delete(&Key::Int(1)).unwrap();
     dataset.create_index("words", IndexKind::Inverted, &["text"]).unwrap();
     let refused = dataset.insert(&text(70_000)).unwrap_err();
-    assert!(refused.is_refusal() && refused.to_string().contains("different words"), "{refused}");
+    let told = refused.to_string();
+    assert!(refused.is_refusal() && told.contains("different words") && told.contains("the index \"words\""), "{told}");
+    assert_eq!(dataset.get(&Key::Int(1)).unwrap(), None);
     dataset.insert(&text(60_000)).unwrap();
     dataset.flush().unwrap();
     dataset.upsert(&text(10)).unwrap();

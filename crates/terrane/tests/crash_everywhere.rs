@@ -5,8 +5,8 @@
 
 use crate::support::crash::{Effort, Work, explore};
 use crate::support::seeded;
-use crate::support::workload::{Plan, Step};
-use terrane::Durability;
+use crate::support::workload::{MAIN, Plan, Step};
+use terrane::{Durability, IndexKind};
 
 const EVERYWHERE: Effort = Effort { stride: 1, again: 50, exhaustive_pending: 6, samples: 2 };
 
@@ -17,6 +17,13 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     assert!(has(|step| matches!(step, Step::Import(_, records) if !records.is_empty())), "the run imports");
     assert!(has(|step| matches!(step, Step::AddColumn(_))), "the run changes the catalog");
     assert!(has(|step| matches!(step, Step::CreateIndex(..))) && has(|step| matches!(step, Step::DropIndex(_))));
+    for kind in [IndexKind::Sif, IndexKind::Dhb, IndexKind::Dhvb, IndexKind::Shb] {
+        let is_of_kind = |step: &Step| matches!(step, Step::CreateIndex(_, created, _) if *created == kind);
+        let is_short = plan.steps.len() < 100 && kind != IndexKind::Sif;
+        assert!(is_short || plan.steps.iter().any(is_of_kind), "the run has an index of kind {kind}");
+    }
+    let live = plan.states.iter().filter_map(|state| state.get(MAIN)).map(|held| held.indexes.len()).max();
+    assert_eq!(live, Some(3), "beside the two that are always there");
     assert!(has(|step| matches!(step, Step::Batch(_))) && has(|step| matches!(step, Step::Side(_))));
 }
 

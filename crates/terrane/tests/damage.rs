@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::support::files::{Files, files_of, spatial_file, storage_of};
-use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
+use crate::support::workload::{MAIN, PLACES, Plan, Runner, State, Step, first_schema, options, state_of};
 use crate::support::{keys_of, record, seeded};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -54,7 +54,8 @@ impl Answers {
         let mut windows = Vec::new();
         for _ in 0..4 {
             let (x, y) = (rng.random_range(-10.0..8.0), rng.random_range(-10.0..8.0));
-            for query in [Query::new().window(x, y, x + 3.0, y + 3.0), Query::new().nearest(x, y, 7)] {
+            let window = Query::new().window(x, y, x + 3.0, y + 3.0);
+            for query in [window.clone(), window.using_index(PLACES), Query::new().nearest(x, y, 7)] {
                 windows.push((query.clone(), sorted(keys_of(&snapshot, &query))));
             }
         }

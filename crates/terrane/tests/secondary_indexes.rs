@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::kinds::KINDS;
 use crate::support::workload::batch;
 use crate::support::{key, record, schema, seeded, small_options};
 use rand::Rng;
 use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Error, IndexKind, Key, OnConflict, Options, Query, Record, Snapshot, Store,
-    Value,
+    Condition, CoordinateSystem, Dataset, Error, IndexKind, IndexOptions, Key, OnConflict, Options, Query, Record,
+    Snapshot, Store, Value,
 };
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -32,6 +33,13 @@ fn created(key_type: KeyType) -> (Arc<MemoryStorage>, Store, Dataset) {
 fn assert_agrees(store: &Store) {
     let report = store.check(false).unwrap();
     assert!(report.findings.is_empty(), "{report}");
+}
+
+/// Creates an index of a spatial kind, named as the kind, of three levels where it has a grid.
+fn create_spatial(dataset: &Dataset, kind: IndexKind) {
+    let grid = || IndexOptions::default().levels("m,l,l".parse().unwrap()).domain(-8.0, -8.0, 8.0, 8.0);
+    let options = if matches!(kind, IndexKind::Shb | IndexKind::Sif) { grid() } else { IndexOptions::default() };
+    dataset.create_index_with(kind.name(), kind, &[], &options).unwrap();
 }
 
 /// The entries of an index in disk components, when all is merged.
@@ -64,7 +72,9 @@ fn indexes_hold_what_was_there_and_what_comes() {
         assert_agrees(&store);
         change(&dataset, 100);
         dataset.create_index("names", IndexKind::BTree, &["name", "size"]).unwrap();
-        dataset.create_index("places", IndexKind::RTree, &[]).unwrap();
+        for kind in KINDS {
+            create_spatial(&dataset, kind);
+        }
         dataset.create_index("words", IndexKind::Inverted, &["name"]).unwrap();
         change(&dataset, 100);
         assert_agrees(&store);
@@ -86,7 +96,10 @@ fn indexes_hold_what_was_there_and_what_comes() {
         for name in ["sizes", "names"] {
             assert_eq!(entries(&store, name), records, "{name} of {key_type}");
         }
-        assert_eq!(entries(&store, "places"), entries(&store, "geometry"), "{key_type}");
+        let objects = entries(&store, "geometry");
+        for (kind, each) in KINDS.into_iter().zip([1, 1, 1, 1, 3]) {
+            assert_eq!(entries(&store, kind.name()), each * objects, "{kind} of {key_type}");
+        }
         assert_agrees(&store);
     }
 }
@@ -111,6 +124,7 @@ fn imports_and_batches_reach_every_index() {
     let (mut rng, _) = seeded(92);
     let (_storage, store, dataset) = created(KeyType::Int64);
     dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
+    create_spatial(&dataset, IndexKind::Sif);
     let mut records = |range: std::ops::Range<i64>| -> Vec<Record> {
         range.map(|number| record(&mut rng, Key::Int(number), true)).collect()
     };
@@ -132,6 +146,8 @@ fn imports_and_batches_reach_every_index() {
     let mut importer = store.importer("d", (*schema).clone()).unwrap();
     assert!(importer.push(&batch(&schema, &records(500..600))).unwrap().is_empty());
     dataset.drop_index("sizes").unwrap();
+    dataset.drop_index("sif").unwrap();
+    create_spatial(&dataset, IndexKind::Shb);
     importer.finish(&mut |row| Err(row.error)).unwrap();
     assert_agrees(&store);
     assert_eq!(entries(&store, "names"), 420);
@@ -193,6 +209,9 @@ fn damaged_indexes_are_found_and_repaired_each_by_itself() {
     let (storage, store, dataset) = created(KeyType::Utf8);
     dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
     dataset.create_index("names", IndexKind::BTree, &["name"]).unwrap();
+    for kind in &KINDS[1..] {
+        create_spatial(&dataset, *kind);
+    }
     for _ in 0..300 {
         let key = key(&mut rng, KeyType::Utf8, 1000);
         dataset.upsert(&record(&mut rng, key, true)).unwrap();
@@ -201,7 +220,7 @@ fn damaged_indexes_are_found_and_repaired_each_by_itself() {
     store.compact().unwrap();
     store.close().unwrap();
     // One byte of each component of one index after the other.
-    for name in ["sizes", "names"] {
+    for name in ["sizes", "names", "dhb", "dhvb", "shb", "sif"] {
         let store = open(&storage);
         let index = |store: &Store| {
             let info = store.info().unwrap();
@@ -252,13 +271,19 @@ fn indexes_are_created_beside_writers_and_merges() {
         for round in 0..12 {
             let name = format!("sizes{}", round % 3);
             dataset.create_index(&name, IndexKind::BTree, &["size", "name"]).unwrap();
-            dataset.create_index("places", IndexKind::RTree, &[]).unwrap();
+            let kind = KINDS[round % KINDS.len()];
+            create_spatial(&dataset, kind);
             if round % 3 == 0 {
                 store.flush().unwrap();
             }
             let report = store.check(false).unwrap();
             assert!(report.findings.is_empty(), "round {round}: {report}");
-            dataset.drop_index("places").unwrap();
+            let snapshot = dataset.snapshot();
+            let window = Query::new().window(-6.0, -3.0, 1.0, 8.0);
+            let by = |name: &str| snapshot.count(&window.clone().using_index(name)).unwrap();
+            assert_eq!(by(kind.name()), by("primary"), "round {round} by {kind}");
+            drop(snapshot);
+            dataset.drop_index(kind.name()).unwrap();
             if round % 3 == 2 {
                 (0..3).for_each(|number| dataset.drop_index(&format!("sizes{number}")).unwrap());
             }

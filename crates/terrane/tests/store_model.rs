@@ -1,16 +1,19 @@
 //! The store against a map and a linear scan, under random mixes of operations on two datasets,
 //! with snapshots held open over flushes, merges and reopenings: every key type with every kind
-//! of geometry, in the plane and on the globe.
+//! of geometry, in the plane and on the globe. Spatial indexes of every kind come and go meanwhile, and each
+//! query is asked through each of them too.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::support::kinds::{self, KINDS};
 use crate::support::oracle::{filters, matching, nearest, query};
 use crate::support::shapes::{Shape, place};
 use crate::support::{Model, encoded, key, keys_of, schema, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Dataset, Error, Key, Options, Query, Record, Snapshot, Store, Value};
+use terrane::{CoordinateSystem, Dataset, Error, IndexKind, Key, Options, Query, Record, Snapshot, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 
 const KEY_TYPES: [KeyType; 4] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary];
@@ -53,7 +56,23 @@ struct Side {
     kind: Kind,
     dataset: Dataset,
     model: Model,
-    held: Vec<(Snapshot, Model)>,
+    /// Kinds of which it has an index, named as the kind.
+    indexes: BTreeSet<IndexKind>,
+    held: Vec<Held>,
+}
+
+/// A snapshot with what it should show, and the indexes that it sees.
+struct Held {
+    snapshot: Snapshot,
+    model: Model,
+    indexes: BTreeSet<IndexKind>,
+}
+
+impl Side {
+    /// What there is now.
+    fn now(&self) -> Held {
+        Held { snapshot: self.dataset.snapshot(), model: self.model.clone(), indexes: self.indexes.clone() }
+    }
 }
 
 fn sorted(mut keys: Vec<Key>) -> Vec<Key> {
@@ -61,7 +80,8 @@ fn sorted(mut keys: Vec<Key>) -> Vec<Key> {
     keys
 }
 
-fn compare(snapshot: &Snapshot, model: &Model, kind: &Kind, rng: &mut SmallRng, what: &str) {
+fn compare(held: &Held, kind: &Kind, rng: &mut SmallRng, what: &str) {
+    let Held { snapshot, model, indexes } = held;
     let system = kind.system;
     let all = sorted(keys_of(snapshot, &Query::new()));
     assert_eq!(all, model.values().map(|record| record.key.clone()).collect::<Vec<_>>(), "all records, {what}");
@@ -71,6 +91,11 @@ fn compare(snapshot: &Snapshot, model: &Model, kind: &Kind, rng: &mut SmallRng, 
         let wanted = matching(model, system, &filters);
         assert_eq!(sorted(keys_of(snapshot, &query(&filters))), wanted, "{filters:?}, {what}");
         assert_eq!(snapshot.count(&query(&filters)).unwrap(), wanted.len() as u64, "{filters:?}, {what}");
+        for name in indexes.iter().map(|kind| kind.name()).chain(["primary", "geometry"]) {
+            let query = query(&filters).using_index(name);
+            assert_eq!(sorted(keys_of(snapshot, &query)), wanted, "{filters:?} by {name}, {what}");
+            assert_eq!(snapshot.count(&query).unwrap(), wanted.len() as u64, "{filters:?} by {name}, {what}");
+        }
     }
     let (mut place, k) = (place(rng, system), rng.random_range(1..20));
     if system == CoordinateSystem::LonLat && rng.random_ratio(1, 4) {
@@ -81,13 +106,47 @@ fn compare(snapshot: &Snapshot, model: &Model, kind: &Kind, rng: &mut SmallRng, 
     let wanted = nearest(model, system, &filters, place, k);
     let near = query(&filters).nearest(place.0, place.1, k);
     assert_eq!(keys_of(snapshot, &near), wanted, "nearest {k} to {place:?} of {filters:?}, {what}");
+    for kind in indexes {
+        let near = near.clone().using_index(kind.name());
+        if *kind == IndexKind::RTree {
+            assert_eq!(keys_of(snapshot, &near), wanted, "nearest {k} to {place:?} of {filters:?} by {kind}, {what}");
+        } else {
+            let refused = snapshot.query(&near).unwrap_err().to_string();
+            assert!(refused.contains(kind.name()) && refused.contains("use one of kind rtree"), "{refused}, {what}");
+        }
+    }
+}
+
+/// Creates an index of a kind, or drops it; one that cannot hold the geometries is refused.
+fn change_index(side: &mut Side, rng: &mut SmallRng, what: &str) {
+    let kind = KINDS[rng.random_range(0..KINDS.len())];
+    if side.indexes.remove(&kind) {
+        return side.dataset.drop_index(kind.name()).unwrap();
+    }
+    let points = side.kind.shape.is_coordinates();
+    let options = kinds::options(rng, kind, points, side.kind.system);
+    let created = side.dataset.create_index_with(kind.name(), kind, &[], &options);
+    if points || kinds::EXTENDED.contains(&kind) {
+        created.unwrap_or_else(|error| panic!("{kind} with {options:?}: {error}, {what}"));
+        side.indexes.insert(kind);
+    } else {
+        let refused = created.unwrap_err().to_string();
+        assert!(refused.contains("points only"), "{refused}, {what}");
+    }
 }
 
 fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
     let kind = side.kind;
+    let held = rng.random_range(0..100);
+    if held < 2 {
+        return side.held.push(side.now());
+    }
+    if held < 4 {
+        return change_index(side, rng, what);
+    }
     let (dataset, model) = (&side.dataset, &mut side.model);
     let key = kind.key(rng);
-    match rng.random_range(0..96) {
+    match rng.random_range(0..94) {
         0..35 => {
             let record = kind.record(rng, key);
             match dataset.insert(&record) {
@@ -122,16 +181,22 @@ fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
         }
         84..90 => assert_eq!(dataset.get(&key).unwrap().as_ref(), model.get(&encoded(&key)), "{what}"),
         90..93 => dataset.flush().unwrap(),
-        93 => dataset.compact().unwrap(),
-        _ => side.held.push((dataset.snapshot(), model.clone())),
+        _ => dataset.compact().unwrap(),
     }
 }
 
 fn reopen(store: &mut Option<Store>, storage: &Arc<dyn Storage>, options: &Options, sides: [Side; 2]) -> [Side; 2] {
-    let kept = sides.map(|Side { name, kind, model, .. }| (name, kind, model));
+    let kept = sides.map(|Side { name, kind, model, indexes, .. }| (name, kind, model, indexes));
     store.take().unwrap().close().unwrap();
     let opened = store.insert(Store::open_on(storage.clone(), options.clone()).unwrap());
-    kept.map(|(name, kind, model)| Side { name, kind, dataset: opened.dataset(name).unwrap(), model, held: Vec::new() })
+    kept.map(|(name, kind, model, indexes)| Side {
+        name,
+        kind,
+        dataset: opened.dataset(name).unwrap(),
+        model,
+        indexes,
+        held: Vec::new(),
+    })
 }
 
 /// Carries out random steps on the datasets of one store and compares on the way.
@@ -141,7 +206,7 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
     let mut sides = [("first", kinds[0]), ("second", kinds[1])].map(|(name, kind)| {
         let schema = schema(kind.key_type, kind.shape.is_coordinates(), kind.system);
         let dataset = store.as_ref().unwrap().create_dataset(name, schema).unwrap();
-        Side { name, kind, dataset, model: Model::new(), held: Vec::new() }
+        Side { name, kind, dataset, model: Model::new(), indexes: BTreeSet::new(), held: Vec::new() }
     });
     for number in 0..steps {
         let side = &mut sides[usize::from(rng.random_ratio(1, 3))];
@@ -149,22 +214,22 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
         match rng.random_range(0..100) {
             0..94 => step(side, rng, &what),
             94..96 if !side.held.is_empty() => {
-                let (snapshot, model) = side.held.swap_remove(rng.random_range(0..side.held.len()));
-                compare(&snapshot, &model, &side.kind, rng, &format!("held snapshot, {what}"));
+                let held = side.held.swap_remove(rng.random_range(0..side.held.len()));
+                compare(&held, &side.kind, rng, &format!("held snapshot, {what}"));
             }
             96 if rng.random_ratio(1, 2) => {
                 // Snapshots and datasets keep a store open.
                 sides = reopen(&mut store, &storage, options, sides);
             }
-            _ => compare(&side.dataset.snapshot(), &side.model, &side.kind, rng, &what),
+            _ => compare(&side.now(), &side.kind, rng, &what),
         }
     }
     for side in &sides {
         let what = format!("{:?} {} at the end, seed {seed}", side.kind, side.name);
-        for (snapshot, model) in &side.held {
-            compare(snapshot, model, &side.kind, rng, &format!("held, {what}"));
+        for held in &side.held {
+            compare(held, &side.kind, rng, &format!("held, {what}"));
         }
-        compare(&side.dataset.snapshot(), &side.model, &side.kind, rng, &what);
+        compare(&side.now(), &side.kind, rng, &what);
     }
     let report = store.unwrap().check(false).unwrap();
     assert!(report.findings.is_empty(), "{report}, {kinds:?}, seed {seed}");

@@ -42,6 +42,7 @@ mod record_value;
 mod replay;
 mod schema_evolution;
 mod secondary_indexes;
+mod spatial_indexes;
 mod store_model;
 mod strays;
 mod support;

@@ -173,34 +173,39 @@ impl CurveOptions {
         })
     }
 
+    /// The name of the kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Dhb => "dhb",
+            Self::Dhvb => "dhvb",
+            Self::Shb { .. } => "shb",
+            Self::Sif { .. } => "sif",
+        }
+    }
+
     /// Whether an index of this kind can hold points, or rectangles of any size.
     ///
     /// # Errors
     /// Why it cannot, and what can; a grid that is not possible.
     pub fn check(&self, system: CoordinateSystem, points: bool) -> Result<()> {
-        let kind = match self {
-            Self::Dhb => "dhb",
-            Self::Dhvb => "dhvb",
-            Self::Sif { grid } => {
-                grid.grid(system)?;
-                "sif"
-            }
+        if !points && !matches!(self, Self::Shb { .. }) {
+            return Err(refused(format!(
+                "an index of kind {} files an object under one place and takes points only; kinds rtree and shb take geometries that have an extent",
+                self.kind()
+            )));
+        }
+        match self {
+            Self::Dhb | Self::Dhvb => Ok(()),
+            Self::Sif { grid } => grid.grid(system).map(|_| ()),
             Self::Shb { grid, cells_per_object_max } => {
-                grid.grid(system)?;
                 if !(1..=CELLS_PER_OBJECT_MAX).contains(cells_per_object_max) {
                     return Err(refused(format!(
                         "an object in up to {cells_per_object_max} cells; 1 to {CELLS_PER_OBJECT_MAX} are possible"
                     )));
                 }
-                return Ok(());
+                grid.grid(system).map(|_| ())
             }
-        };
-        if points {
-            return Ok(());
         }
-        Err(refused(format!(
-            "an index of kind {kind} files an object under one place and takes points only; kinds rtree and shb take geometries that have an extent"
-        )))
     }
 }
 

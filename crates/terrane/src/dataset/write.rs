@@ -11,7 +11,7 @@ use crate::engine::{Committed, PARTITION};
 use crate::key::{EncodedKey, Key};
 use crate::locks::lock_hash;
 use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
-use crate::secondary::{PRIMARY, Side, add_operations};
+use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
 use crate::words::counted;
 use crate::{Error, Result};
 
@@ -99,10 +99,8 @@ impl Dataset {
     /// Commits one change of a key whose lock is held; `None` when nothing had to be done.
     pub(super) fn change(&self, key: &[u8], change: Change<'_>, rect: Option<Rect>) -> Result<Option<Committed>> {
         let mut entry = self.begin_entry();
-        if !self.add_change(key, change, rect, &mut entry)? {
-            return Ok(None);
-        }
-        let admitted = self.engine.admit_write(entry.len())?;
+        let Some(copies_bytes) = self.add_change(key, change, rect, &mut entry)? else { return Ok(None) };
+        let admitted = self.engine.admit_write(entry.len() + copies_bytes)?;
         self.engine.commit(&self.handle, &mut entry, admitted).map(Some)
     }
 
@@ -122,8 +120,15 @@ impl Dataset {
     }
 
     /// Reads what is stored under the key, whose lock is held, and appends the operations of all
-    /// indexes to a log entry. False when there is nothing to change.
-    fn add_change(&self, key: &[u8], change: Change<'_>, rect: Option<Rect>, entry: &mut Vec<u8>) -> Result<bool> {
+    /// indexes to a log entry. Tells about the bytes of memory that it brings beyond those of the entry; `None` when
+    /// there is nothing to change.
+    fn add_change(
+        &self,
+        key: &[u8],
+        change: Change<'_>,
+        rect: Option<Rect>,
+        entry: &mut Vec<u8>,
+    ) -> Result<Option<usize>> {
         let version = self.handle.partition.version();
         // Under the key's lock the newest version is the one to change, visible to others or not.
         let old = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
@@ -133,7 +138,7 @@ impl Dataset {
                 self.engine.check_writable()?;
                 return Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? });
             }
-            (None, Change::Delete) => return self.engine.check_writable().map(|()| false),
+            (None, Change::Delete) => return self.engine.check_writable().map(|()| None),
             (Some(stored), _) => self.stored_rect(stored)?,
             (None, _) => None,
         };
@@ -146,7 +151,11 @@ impl Dataset {
         let old = Side { stored: old.as_deref(), rect: old_rect };
         let (indexes, history) = (self.handle.indexes.load(), self.handle.history.load());
         add_operations(&indexes, &history, key, old, Side { stored: new, rect }, entry)?;
-        Ok(true)
+        Ok(Some(if old.rect == rect {
+            0
+        } else {
+            old.rect.iter().chain(&rect).map(|rect| copies_bytes(&indexes, key, rect)).sum()
+        }))
     }
 
     /// The box under which the spatial index holds a stored record.
@@ -232,14 +241,16 @@ impl AtomicBatch<'_> {
         // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
         let admitted = dataset.engine.admit_write(self.bytes() + self.len() * CHANGE_BYTES)?;
         let mut entry = dataset.begin_entry();
-        let mut changed = false;
+        let (mut changed, mut copies) = (false, 0);
         let available = dataset.engine.shares.components;
         for (key, change) in &self.changes {
-            changed |= match change {
+            let added = match change {
                 Some((value, rect)) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
                 None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
             };
-            if entry.len() > available {
+            changed |= added.is_some();
+            copies += added.unwrap_or(0);
+            if entry.len() + copies > available {
                 return Err(self.too_large(available));
             }
         }
@@ -250,10 +261,12 @@ impl AtomicBatch<'_> {
         dataset.engine.acknowledge(committed)
     }
 
-    /// Bytes of the keys and records.
+    /// Bytes of the keys and records, and of the copies that indexes have of boxes, as if the old ones were as large.
     fn bytes(&self) -> usize {
+        let indexes = self.dataset.handle.indexes.load();
+        let copies = |key: &[u8], rect: &Option<Rect>| rect.map_or(0, |rect| 2 * copies_bytes(&indexes, key, &rect));
         let bytes = |(key, change): (&EncodedKey, &Option<StoredPut>)| {
-            key.len() + change.as_ref().map_or(0, |(value, _)| value.len())
+            key.len() + change.as_ref().map_or(0, |(value, rect)| value.len() + copies(key, rect))
         };
         self.changes.iter().map(bytes).sum()
     }

@@ -15,7 +15,7 @@ use super::Engine;
 use super::row_numbers::RowNumbers;
 use crate::options::Options;
 use crate::schema::{Schema, SchemaHistory};
-use crate::secondary::{IndexDefinition, Indexes, PRIMARY, SPATIAL};
+use crate::secondary::{IndexDefinition, IndexKind, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
 
 /// Number of the only partition.
@@ -40,13 +40,9 @@ impl Catalog {
     /// The catalog of a new dataset: a primary and an R-tree.
     pub fn new(schema: Schema) -> Result<Self> {
         let columns = schema.geometry.names().map(str::to_owned).collect();
-        let primary = IndexDefinition {
-            id: PRIMARY,
-            name: "primary".into(),
-            kind: "btree".into(),
-            columns: vec![schema.key.name.clone()],
-        };
-        let spatial = IndexDefinition { id: SPATIAL, name: "geometry".into(), kind: "rtree".into(), columns };
+        let key = vec![schema.key.name.clone()];
+        let primary = IndexDefinition::of_every_dataset(PRIMARY, "primary", IndexKind::BTree, key);
+        let spatial = IndexDefinition::of_every_dataset(SPATIAL, "geometry", IndexKind::RTree, columns);
         let (history, indexes) = (SchemaHistory::new(schema)?, vec![primary, spatial]);
         Ok(Self { history, indexes, next_index: SPATIAL + 1, merge_policy: None })
     }
@@ -102,7 +98,7 @@ impl DatasetHandle {
         let schema = catalog.history.newest();
         let after_last = catalog.indexes.iter().map(|definition| definition.id + 1).max().unwrap_or(0);
         let indexes = Indexes::open(catalog.indexes, schema)?;
-        let numbered = indexes.iter().map(|(_, index)| index.numbered(schema)).collect();
+        let numbered = indexes.iter().map(|(_, index)| index.numbered()).collect();
         let mut damage = Vec::new();
         let partition = Partition::open(storage, cache, state.id, partition, numbered, &mut |place, error| {
             if !lenient {

@@ -1,4 +1,4 @@
-//! Answering queries: candidates from the spatial index or all records, records from the
+//! Answering queries: candidates from an index or all records, records from the
 //! primary index, exact conditions, batches.
 //!
 //! A long reader reads its snapshot's version anew from batch to batch and every so many records
@@ -18,7 +18,7 @@ use super::explain::{
     CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PLANNING, PRIMARY_LOOKUPS, PRIMARY_SCAN,
 };
 use super::filter::Filters;
-use super::index::{IndexScan, antimatter_fits};
+use super::index::IndexScan;
 use super::keys::Keys;
 use super::plan::{Path, choose_path};
 use super::spans::{KeySpan, SpanScan};
@@ -94,13 +94,14 @@ impl Rows {
             snapshot,
         };
         if query.nearest.is_none() {
-            rows.choose()?;
+            rows.choose(query.index.as_deref())?;
         }
         let planned = rows.add_time(PLANNING, started);
         match &query.nearest {
             Some(place) => {
                 check_origin(&rows.snapshot.schema(), place.x, place.y)?;
-                let found = nearest::search(&rows.snapshot, &rows.filters, place, query.limit, &mut rows.explanation)?;
+                let (index, explanation) = (query.index.as_deref(), &mut rows.explanation);
+                let found = nearest::search(&rows.snapshot, &rows.filters, place, query.limit, index, explanation)?;
                 let (keys, distances) = found.into_parts();
                 (rows.chunk, rows.source) = (keys, Source::Nearest(distances));
                 rows.add_time(NEAREST_SEARCH, planned);
@@ -116,48 +117,42 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Ranges of the keys or an index on attributes where they give few candidates; else the spatial index where there is a spatial condition, unless its anti-matter would not
-    /// fit in memory; else all records.
-    fn choose(&mut self) -> Result<()> {
+    /// Goes by the path that is asked for, or seems cheapest.
+    fn choose(&mut self, index: Option<&str>) -> Result<()> {
+        if let Some(name) = index {
+            self.snapshot.find_index(name)?;
+        }
         if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
             self.explanation.plan = "nothing can match";
             self.source = Source::Attributes(AttributeScan::nothing());
             return Ok(());
         }
-        let (path, considered) = choose_path(&self.snapshot, &self.filters)?;
+        let (path, considered) = choose_path(&self.snapshot, &self.filters, index)?;
         self.explanation.considered = considered;
-        let place = match path {
-            Path::Others => None,
+        let version = self.snapshot.pinned.version();
+        let (plan, place, source) = match path {
+            Path::Windows(place) => {
+                let windows = self.filters.windows().unwrap_or_default();
+                self.explanation.plan = "spatial index";
+                self.explanation.windows = windows.len();
+                // The scans tell which components they searched.
+                self.source = Source::Index(IndexScan::new(&self.snapshot, &version, place, windows));
+                return Ok(());
+            }
+            Path::Records => {
+                let spans = vec![KeySpan::ALL];
+                ("primary scan", PRIMARY as usize, Source::Primary(SpanScan::new(PRIMARY as usize, spans)))
+            }
             Path::Keys(spans) => {
-                self.explanation.plan = "primary range";
-                self.source = Source::Primary(SpanScan::new(PRIMARY as usize, spans));
-                Some(PRIMARY as usize)
+                ("primary range", PRIMARY as usize, Source::Primary(SpanScan::new(PRIMARY as usize, spans)))
             }
             Path::Attributes { place, values, spans } => {
-                self.explanation.plan = "attribute index";
-                self.source = Source::Attributes(AttributeScan::new(place, values, spans));
-                Some(place)
+                ("attribute index", place, Source::Attributes(AttributeScan::new(place, values, spans)))
             }
         };
-        if let Some(place) = place {
-            let version = self.snapshot.pinned.version();
-            self.explanation.components_searched =
-                version.components(place).len() as u64 + version.generations.len() as u64;
-            return Ok(());
-        }
-        let windows = self.filters.windows();
-        let version = if windows.is_some() { self.snapshot.spatial_version()? } else { self.snapshot.pinned.version() };
-        if let Some(windows) = windows
-            && antimatter_fits(&self.snapshot, &version, windows)?
-        {
-            self.explanation.plan = "spatial index";
-            self.explanation.windows = windows.len();
-            self.source = Source::Index(IndexScan::new(&self.snapshot, &version, windows));
-        } else {
-            self.explanation.plan = "primary scan";
-            self.explanation.components_searched =
-                version.components(PRIMARY as usize).len() as u64 + version.generations.len() as u64;
-        }
+        (self.explanation.plan, self.source) = (plan, source);
+        self.explanation.components_searched =
+            version.components(place).len() as u64 + version.generations.len() as u64;
         Ok(())
     }
 
@@ -459,7 +454,7 @@ impl Rows {
 pub(super) fn lookup<'v>(snapshot: &Snapshot, version: &'v Version, key: &[u8]) -> Result<search::PrimaryValue<'v>> {
     // Index and primary are read at one sequence number, so a missing record is damage.
     search::get(version, PRIMARY as usize, key, snapshot.sequence())?.ok_or_else(|| {
-        let error = Error::damaged_record("the spatial index has an entry of it, and the primary index has no record");
+        let error = Error::damaged_record("an index has an entry of it, and the primary index has no record");
         snapshot.name_record(error, key)
     })
 }

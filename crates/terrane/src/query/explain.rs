@@ -44,7 +44,7 @@ impl ConditionPlan {
     }
 }
 
-/// What was thought of an index on attributes, or of the primary where the key is demanded.
+/// What was thought of an index.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Considered {
     /// Its name.
@@ -65,9 +65,10 @@ pub struct Explanation {
     pub plan: &'static str,
     /// The condition on attributes, if there is one.
     pub condition: Option<ConditionPlan>,
-    /// The indexes on attributes, where there is such a condition.
+    /// The indexes that were considered: on attributes where there is such a condition, spatial ones where there is a
+    /// condition on places, the primary where the key is demanded; or the one that was asked for.
     pub considered: Vec<Considered>,
-    /// Windows that the spatial index was searched with.
+    /// Windows that a spatial index was searched with.
     pub windows: usize,
     /// Components of the driving index that were searched.
     pub components_searched: u64,
@@ -76,7 +77,7 @@ pub struct Explanation {
     /// Pages read from files while this query worked. The cache counts for all: what others read
     /// at the same time is in it, what they read between two batches is not.
     pub pages_read: u64,
-    /// Pages of the spatial index visited, in memory or not.
+    /// Pages of a spatial index visited, in memory or not.
     pub pages_visited: u64,
     /// Entries of the driving index that were looked at.
     pub entries: u64,

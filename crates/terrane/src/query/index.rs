@@ -1,4 +1,4 @@
-//! Candidates from the spatial index, for answers that are taken slowly.
+//! Candidates from a spatial index, for answers that are taken slowly.
 //!
 //! Each window has a scan of its own over all components. The memory components of all windows
 //! are searched before the first disk component of any, so that after them no sealed memory
@@ -16,7 +16,6 @@ use terrane_space::Rect;
 use super::explain::Explanation;
 use crate::Result;
 use crate::key::KeyType;
-use crate::secondary::SPATIAL;
 use crate::snapshot::Snapshot;
 
 /// A search with several windows.
@@ -29,10 +28,9 @@ pub(super) struct IndexScan {
 }
 
 impl IndexScan {
-    pub fn new(snapshot: &Snapshot, version: &Version, windows: &[Rect]) -> Self {
-        let scan = |window: &Rect| {
-            WindowScan::new(owned_spatial_sources(version, SPATIAL as usize), *window, snapshot.sequence())
-        };
+    /// A search of the spatial index at a place.
+    pub fn new(snapshot: &Snapshot, version: &Version, place: usize, windows: &[Rect]) -> Self {
+        let scan = |window: &Rect| WindowScan::new(owned_spatial_sources(version, place), *window, snapshot.sequence());
         Self { windows: windows.to_vec(), scans: windows.iter().map(scan).enumerate().collect(), past_memory: false }
     }
 
@@ -102,10 +100,10 @@ fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
     explanation.entries += scan.entries;
 }
 
-/// Whether what anti-matter hides fits into the working memory of a query while the windows are
-/// searched one after the other, memory components first.
-pub(crate) fn antimatter_fits(snapshot: &Snapshot, version: &Version, windows: &[Rect]) -> Result<bool> {
-    let sources = spatial_sources(version, SPATIAL as usize)?;
+/// Whether what anti-matter of the spatial index at a place hides fits into the working memory of a query while the
+/// windows are searched one after the other, memory components first.
+pub(crate) fn antimatter_fits(snapshot: &Snapshot, version: &Version, place: usize, windows: &[Rect]) -> Result<bool> {
+    let sources = spatial_sources(version, place)?;
     // What anti-matter of the oldest component would hide does not exist.
     let Some((_, hiding)) = sources.split_last() else { return Ok(true) };
     let key_type = snapshot.history.newest().key.key_type;

@@ -82,6 +82,7 @@ pub struct Query {
     pub(crate) nearest: Option<Nearest>,
     pub(crate) limit: Option<u64>,
     pub(crate) columns: Option<Vec<String>>,
+    pub(crate) index: Option<String>,
 }
 
 impl Query {
@@ -135,6 +136,14 @@ impl Query {
         self
     }
 
+    /// Goes through the index of this name for its candidates, `primary` being the records themselves; without it, the
+    /// index that seems cheapest is chosen. The rows are the same. An index that can give no candidates for the conditions
+    /// is refused when the query is run, with the reason.
+    pub fn using_index(mut self, name: impl Into<String>) -> Self {
+        self.index = Some(name.into());
+        self
+    }
+
     /// Only these columns, in this order.
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
@@ -151,6 +160,7 @@ impl fmt::Debug for Query {
             .field("nearest", &self.nearest)
             .field("limit", &self.limit)
             .field("columns", &self.columns)
+            .field("index", &self.index)
             .finish()
     }
 }

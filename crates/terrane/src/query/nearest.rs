@@ -19,11 +19,11 @@ use super::filter::{Filters, damaged};
 use super::keys::Keys;
 use super::metric::{PlanarMetric, SphereMetric};
 use super::nearest_scan;
+use super::plan::choose_nearest;
 use super::{Nearest, check_place};
 use crate::key::EncodedKey;
 use crate::record::{GeometryRef, RecordView};
 use crate::schema::GeometryColumn;
-use crate::secondary::SPATIAL;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
@@ -88,31 +88,58 @@ impl Ord for Waiting {
     }
 }
 
-/// Finds the nearest records, no more than the limit allows.
+/// Finds the nearest records, no more than the limit allows, through an index that may be named.
 pub(crate) fn search(
     snapshot: &Snapshot,
     filters: &Filters,
     nearest: &Nearest,
     limit: Option<u64>,
+    index: Option<&str>,
+    explanation: &mut Explanation,
+) -> Result<Found> {
+    let nearest = Nearest {
+        k: limit.map_or(nearest.k, |limit| nearest.k.min(usize::try_from(limit).unwrap_or(usize::MAX))),
+        ..*nearest
+    };
+    let (place, considered) = choose_nearest(snapshot, index)?;
+    explanation.considered = considered;
+    let found = search_at(snapshot, filters, &nearest, place, explanation)?;
+    if explanation.plan == nearest_scan::PLAN {
+        // What was to be searched took too much memory.
+        for considered in explanation.considered.iter_mut().filter(|index| place.is_some() && index.is_used) {
+            considered.is_used = false;
+            considered.reason = "what it has to note on the way does not fit in memory".into();
+        }
+    }
+    Ok(found)
+}
+
+/// Finds the nearest records through the spatial index at a place, or without one.
+pub(crate) fn search_at(
+    snapshot: &Snapshot,
+    filters: &Filters,
+    nearest: &Nearest,
+    index: Option<usize>,
     explanation: &mut Explanation,
 ) -> Result<Found> {
     let system = snapshot.schema().system;
     check_place(system, nearest.x, nearest.y)?;
-    let k = limit.map_or(nearest.k, |limit| nearest.k.min(usize::try_from(limit).unwrap_or(usize::MAX)));
     let place = Point { x: nearest.x, y: nearest.y };
     let exact = Exact { system, place, prepared: PreparedPoint::new(place) };
     explanation.plan = "nearest";
-    let found = match system {
-        CoordinateSystem::Planar => {
-            run(snapshot, filters, &exact, k, PlanarMetric(place), planar_lower_bound, explanation)
+    let search = |index| Search { snapshot, index, filters, exact: &exact, k: nearest.k };
+    let found = match (index, system) {
+        (None, _) => None,
+        (Some(index), CoordinateSystem::Planar) => {
+            search(index).run(PlanarMetric(place), planar_lower_bound, explanation)?
         }
-        CoordinateSystem::LonLat => {
-            run(snapshot, filters, &exact, k, SphereMetric::new(place), sphere_lower_bound, explanation)
+        (Some(index), CoordinateSystem::LonLat) => {
+            search(index).run(SphereMetric::new(place), sphere_lower_bound, explanation)?
         }
-    }?;
+    };
     match found {
         Some(found) => Ok(found),
-        None => nearest_scan::search(snapshot, filters, &exact, k, explanation),
+        None => nearest_scan::search(snapshot, filters, &exact, nearest.k, explanation),
     }
 }
 
@@ -132,85 +159,95 @@ fn sphere_lower_bound(measure: f64) -> f64 {
     (distance_m * (1.0 - 1e-12) - slack_m).max(0.0)
 }
 
-/// Searches the index; `None` when that takes more memory than there is.
-fn run<M: Metric>(
-    snapshot: &Snapshot,
-    filters: &Filters,
-    exact: &Exact,
+/// What is sought, and where.
+struct Search<'q> {
+    snapshot: &'q Snapshot,
+    /// Place of the index.
+    index: usize,
+    filters: &'q Filters,
+    exact: &'q Exact,
     k: usize,
-    metric: M,
-    lower_bound: fn(f64) -> f64,
-    explanation: &mut Explanation,
-) -> Result<Option<Found>> {
-    let version = arc_swap::Guard::into_inner(snapshot.spatial_version()?);
-    let sources = spatial_sources(&version, SPATIAL as usize)?;
-    let note_searched = |explanation: &mut Explanation, searched: u64| {
-        explanation.components_searched = searched;
-        explanation.components_pruned = sources.len() as u64 - searched;
-    };
-    let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
-    // Only where every entry is a result can the search forget farther ones.
-    if points
-        && filters.is_empty()
-        && let Some(nearest) =
-            nearest_points(&sources, &metric, &|point| exact.to_point(point), snapshot.sequence(), k)?
-    {
-        note_searched(explanation, nearest.components_searched);
-        explanation.candidates = nearest.measured;
-        explanation.pages_visited = nearest.pages;
-        explanation.entries = nearest.measured;
-        return Ok(Some(Found { points: Some(nearest), ..Found::default() }));
-    }
-    let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), filters.windows());
-    let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
-    let mut found = Found::default();
-    let (mut seen, mut long_key_bytes) = (0u64, 0);
-    let memory_max = snapshot.engine.shares.work;
-    while found.distances.len() < k {
-        let bound = search.peek().map(lower_bound);
-        if let Some(Reverse(first)) = waiting.peek()
-            && bound.is_none_or(|bound| first.distance < bound)
+}
+
+impl Search<'_> {
+    /// Searches the index; `None` when that takes more memory than there is.
+    fn run<M: Metric>(
+        self,
+        metric: M,
+        lower_bound: fn(f64) -> f64,
+        explanation: &mut Explanation,
+    ) -> Result<Option<Found>> {
+        let Self { snapshot, index, filters, exact, k } = self;
+        let version = snapshot.pinned.version_full();
+        let sources = spatial_sources(&version, index)?;
+        let note_searched = |explanation: &mut Explanation, searched: u64| {
+            explanation.components_searched = searched;
+            explanation.components_pruned = sources.len() as u64 - searched;
+        };
+        let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
+        // Only where every entry is a result can the search forget farther ones.
+        if points
+            && filters.is_empty()
+            && let Some(nearest) =
+                nearest_points(&sources, &metric, &|point| exact.to_point(point), snapshot.sequence(), k)?
         {
-            found.keys.push(&first.key);
-            found.distances.push(first.distance);
-            long_key_bytes -= first.key.heap_bytes();
-            waiting.pop();
-            continue;
+            note_searched(explanation, nearest.components_searched);
+            explanation.candidates = nearest.measured;
+            explanation.pages_visited = nearest.pages;
+            explanation.entries = nearest.measured;
+            return Ok(Some(Found { points: Some(nearest), ..Found::default() }));
         }
-        let results = found.keys.memory_used() + size_of::<f64>() * found.distances.capacity();
-        let held = waiting.capacity() * size_of::<Waiting>() + long_key_bytes + results;
-        let candidate = match search.advance(memory_max.saturating_sub(held))? {
-            Next::Candidate(candidate) => candidate,
-            Next::End if waiting.is_empty() => break,
-            Next::End => continue,
-            Next::MemoryFull => {
-                explanation.pages_visited = search.pages;
-                return Ok(None);
+        let mut search = NearestSearch::new(&sources, metric, snapshot.sequence(), filters.windows());
+        let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
+        let mut found = Found::default();
+        let (mut seen, mut long_key_bytes) = (0u64, 0);
+        let memory_max = snapshot.engine.shares.work;
+        while found.distances.len() < k {
+            let bound = search.peek().map(lower_bound);
+            if let Some(Reverse(first)) = waiting.peek()
+                && bound.is_none_or(|bound| first.distance < bound)
+            {
+                found.keys.push(&first.key);
+                found.distances.push(first.distance);
+                long_key_bytes -= first.key.heap_bytes();
+                waiting.pop();
+                continue;
             }
-        };
-        seen += 1;
-        let (rect, key) = (candidate.rect, EncodedKey::new(candidate.key)?);
-        let found_distance = if points && !filters.needs_record() {
-            let point = Point { x: rect.x0, y: rect.y0 };
-            filters.matches_point(point)?.then(|| exact.to_point(point))
-        } else {
-            explanation.lookups += 1;
-            let stored = lookup(snapshot, &version, &key)?;
-            let distance = RecordView::parse(&stored, &snapshot.history).map_err(Error::from).and_then(|record| {
-                if filters.matches_record(&key, &record)? { exact.to_record(&record) } else { Ok(None) }
-            });
-            distance.map_err(|error| snapshot.name_record(error, &key))?
-        };
-        if let Some(distance) = found_distance {
-            long_key_bytes += key.heap_bytes();
-            waiting.push(Reverse(Waiting { distance, key }));
+            let results = found.keys.memory_used() + size_of::<f64>() * found.distances.capacity();
+            let held = waiting.capacity() * size_of::<Waiting>() + long_key_bytes + results;
+            let candidate = match search.advance(memory_max.saturating_sub(held))? {
+                Next::Candidate(candidate) => candidate,
+                Next::End if waiting.is_empty() => break,
+                Next::End => continue,
+                Next::MemoryFull => {
+                    explanation.pages_visited = search.pages;
+                    return Ok(None);
+                }
+            };
+            seen += 1;
+            let (rect, key) = (candidate.rect, EncodedKey::new(candidate.key)?);
+            let found_distance = if points && !filters.needs_record() {
+                let point = Point { x: rect.x0, y: rect.y0 };
+                filters.matches_point(point)?.then(|| exact.to_point(point))
+            } else {
+                explanation.lookups += 1;
+                let stored = lookup(snapshot, &version, &key)?;
+                let distance = RecordView::parse(&stored, &snapshot.history).map_err(Error::from).and_then(|record| {
+                    if filters.matches_record(&key, &record)? { exact.to_record(&record) } else { Ok(None) }
+                });
+                distance.map_err(|error| snapshot.name_record(error, &key))?
+            };
+            if let Some(distance) = found_distance {
+                long_key_bytes += key.heap_bytes();
+                waiting.push(Reverse(Waiting { distance, key }));
+            }
         }
+        note_searched(explanation, search.components_searched);
+        explanation.candidates = seen;
+        explanation.pages_visited = search.pages;
+        explanation.entries = search.entries;
+        Ok(Some(found))
     }
-    note_searched(explanation, search.components_searched);
-    explanation.candidates = seen;
-    explanation.pages_visited = search.pages;
-    explanation.entries = search.entries;
-    Ok(Some(found))
 }
 
 /// Distances as they are reported.

@@ -12,6 +12,9 @@ use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
+/// What explanations call this.
+pub(super) const PLAN: &str = "nearest by primary scan";
+
 /// Records that are kept beyond those asked for, so that choosing among them is rare.
 const SURPLUS_MIN: usize = 1024;
 
@@ -104,7 +107,7 @@ pub(super) fn search(
     k: usize,
     explanation: &mut Explanation,
 ) -> Result<Found> {
-    explanation.plan = "nearest by primary scan";
+    explanation.plan = PLAN;
     let version = snapshot.pinned.version();
     explanation.components_searched =
         version.components(PRIMARY as usize).len() as u64 + version.generations.len() as u64;

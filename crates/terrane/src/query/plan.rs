@@ -2,6 +2,10 @@
 //!
 //! Each index that can serve the conditions estimates how many candidates it would give, from what its components
 //! know of themselves. The fewest win; where a look-up for each costs more than reading all records, these are read.
+//!
+//! All spatial indexes give the same candidates for windows. So how many these are is estimated by the R-tree that
+//! every dataset has, whose entries are objects, and it comes first; others are used where it cannot be, or where
+//! they are asked for.
 
 use terrane_lsm::memory::{ErasedMemory, MemoryBTree};
 use terrane_lsm::partition::Version;
@@ -11,22 +15,31 @@ use terrane_space::Rect;
 use super::attributes::{Serves, serves};
 use super::explain::Considered;
 use super::filter::Filters;
+use super::index::antimatter_fits;
 use super::spans::{KeySpan, of_keys};
-use crate::Result;
-use crate::secondary::{Content, PRIMARY, SPATIAL};
+use crate::condition::Implied;
+use crate::secondary::{Content, DatasetIndex, PRIMARY, SPATIAL};
 use crate::snapshot::Snapshot;
+use crate::{Error, Result};
 
 /// Records that are read in order in the time of one look-up, about.
 const LOOKUP_RECORDS: u64 = 4;
 /// Entries of memory components that are counted for an estimate.
 const COUNTED_MAX: usize = 10_000;
 
+const ASKED_FOR: &str = "it was asked for";
+const CHEAPER: &str = "another way is cheaper";
+const UNFIT: &str = "what it has to note as deleted does not fit in memory";
+const NO_BOXES: &str = "its components are no trees of boxes, over which the nearest are found";
+
 /// What a query goes through.
 pub(super) enum Path {
-    /// The windows of its conditions on places, if it has any; else all records.
-    Others,
+    /// All records.
+    Records,
     /// The records in these spans of keys.
     Keys(Vec<KeySpan>),
+    /// The windows of its conditions on places, in the spatial index at a place.
+    Windows(usize),
     /// An index on attributes or words.
     Attributes {
         place: usize,
@@ -36,70 +49,174 @@ pub(super) enum Path {
     },
 }
 
-/// The keys or the index on attributes to go through, if that is better than the others, than the windows and than all
-/// records; and what was thought of each.
-pub(super) fn choose_path(snapshot: &Snapshot, filters: &Filters) -> Result<(Path, Vec<Considered>)> {
+/// What was thought of one index.
+fn considered(index: &DatasetIndex, entries: Option<u64>, reason: impl Into<String>) -> Considered {
+    Considered { index: index.definition.name.clone(), entries, is_used: false, reason: reason.into() }
+}
+
+/// The way to go, which is the one through the index `named` where one is; and what was thought of each index.
+pub(super) fn choose_path(
+    snapshot: &Snapshot,
+    filters: &Filters,
+    named: Option<&str>,
+) -> Result<(Path, Vec<Considered>)> {
+    if let Some(name) = named {
+        let (path, considered) = path_through(snapshot, filters, name)?;
+        return Ok((path, vec![considered]));
+    }
+    let (path, mut considered) = choose_keyed(snapshot, filters)?;
+    let Some(windows) = filters.windows() else { return Ok((path.unwrap_or(Path::Records), considered)) };
+    if let Some(path) = path {
+        let spatial = snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some());
+        considered.extend(spatial.map(|(_, index)| self::considered(index, None, CHEAPER)));
+        return Ok((path, considered));
+    }
+    let fits = |place: usize, _: &DatasetIndex| {
+        Ok((!antimatter_fits(snapshot, &snapshot.pinned.version(), place, windows)?).then_some(UNFIT))
+    };
+    let place = choose_spatial(snapshot, &fits, &mut considered)?;
+    Ok((place.map_or(Path::Records, Path::Windows), considered))
+}
+
+/// The spatial index in which the nearest are sought, if that is not done in the records; and what was thought of each.
+pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result<(Option<usize>, Vec<Considered>)> {
+    if let Some(name) = named {
+        let (place, index) = snapshot.find_index(name)?;
+        let used = Considered { is_used: true, ..considered(index, None, ASKED_FOR) };
+        if index.definition.id == PRIMARY {
+            return Ok((None, vec![used]));
+        }
+        check_whole(snapshot, place, index)?;
+        return match &index.spatial {
+            Some(spatial) if spatial.has_boxes() => Ok((Some(place), vec![used])),
+            Some(_) => Err(cannot_serve(index, &format!("{NO_BOXES}; use one of kind rtree"))),
+            None => Err(cannot_serve(index, "it has no places, by which the nearest are found; use one of kind rtree")),
+        };
+    }
+    let has_boxes = |_: usize, index: &DatasetIndex| {
+        Ok(index.spatial.as_ref().is_none_or(|index| !index.has_boxes()).then_some(NO_BOXES))
+    };
     let mut considered = Vec::new();
-    let Some(implied) = filters.implied() else { return Ok((Path::Others, considered)) };
+    let place = choose_spatial(snapshot, &has_boxes, &mut considered)?;
+    Ok((place, considered))
+}
+
+/// The first spatial index of which all components are there and nothing speaks against.
+fn choose_spatial(
+    snapshot: &Snapshot,
+    against: &dyn Fn(usize, &DatasetIndex) -> Result<Option<&'static str>>,
+    considered: &mut Vec<Considered>,
+) -> Result<Option<usize>> {
+    let version = snapshot.pinned.version();
+    let mut chosen: Option<(usize, &str)> = None;
+    let mut is_damaged = false;
+    for (place, index) in snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some()) {
+        let reason = match chosen {
+            Some((_, first)) => format!("{first} comes first"),
+            None => match (unusable(&version, place), against(place, index)) {
+                (Some(reason), _) => {
+                    is_damaged |= place == SPATIAL as usize;
+                    reason.to_owned()
+                }
+                (None, against) => match against? {
+                    Some(reason) => reason.to_owned(),
+                    None => {
+                        chosen = Some((place, &index.definition.name));
+                        "it is the first of the spatial ones that can be used".to_owned()
+                    }
+                },
+            },
+        };
+        let is_used = chosen.is_some_and(|(chosen, _)| chosen == place);
+        considered.push(Considered { is_used, ..self::considered(index, None, reason) });
+    }
+    match chosen {
+        None if is_damaged => Err(snapshot.damaged_index(SPATIAL as usize)),
+        chosen => Ok(chosen.map(|(place, _)| place)),
+    }
+}
+
+/// Why an index cannot be searched, if it cannot. A snapshot that is older than an index does not see it.
+fn unusable(version: &Version, place: usize) -> Option<&'static str> {
+    match version.indexes.get(place) {
+        Some(index) if index.is_whole() => None,
+        Some(index) if index.damage().is_some() => Some("it is damaged"),
+        _ => Some("it is not built yet"),
+    }
+}
+
+/// Refuses an index of which not all components are there.
+fn check_whole(snapshot: &Snapshot, place: usize, index: &DatasetIndex) -> Result<()> {
+    let version = snapshot.pinned.version();
+    match unusable(&version, place) {
+        None => Ok(()),
+        Some(_) if version.indexes.get(place).is_some_and(|index| index.damage().is_some()) => {
+            Err(snapshot.damaged_index(place))
+        }
+        Some(reason) => Err(cannot_serve(index, reason)),
+    }
+}
+
+fn cannot_serve(index: &DatasetIndex, reason: &str) -> Error {
+    let (name, kind) = (&index.definition.name, &index.definition.kind);
+    Error::usage(format!("the query cannot go through the index {name:?}, of kind {kind}: {reason}"))
+}
+
+/// The way through an index that was asked for.
+fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(Path, Considered)> {
+    let (place, index) = snapshot.find_index(name)?;
+    check_whole(snapshot, place, index)?;
+    let implied = filters.implied();
+    let (path, entries) = match &index.content {
+        Content::Records => (implied.and_then(|implied| implied.key).map(|keys| Path::Keys(of_keys(&keys))), None),
+        Content::Boxes => {
+            let Some(windows) = filters.windows() else {
+                return Err(cannot_serve(index, "the query has no condition on places, such as a window"));
+            };
+            if !antimatter_fits(snapshot, &snapshot.pinned.version(), place, windows)? {
+                return Ok((Path::Records, considered(index, None, UNFIT)));
+            }
+            (Some(Path::Windows(place)), None)
+        }
+        Content::Attributes(_) | Content::Words(_) => {
+            let version = snapshot.pinned.version_full();
+            let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &implied));
+            let fewest = if let Serves::Spans(spans) = serves { fewest(&version, place, spans)? } else { None };
+            let Some((entries, spans)) = fewest else { return Err(cannot_serve(index, &nothing_demanded(index))) };
+            let values = index.content.values().unwrap_or(0);
+            (Some(Path::Attributes { place, values, spans }), Some(entries))
+        }
+    };
+    let used = Considered { is_used: true, ..considered(index, entries, ASKED_FOR) };
+    Ok((path.unwrap_or(Path::Records), used))
+}
+
+fn nothing_demanded(index: &DatasetIndex) -> String {
+    let what = if matches!(index.content, Content::Words(_)) { "no word" } else { "nothing" };
+    format!("{what} is demanded of {}, the first that it is on", index.definition.columns[0])
+}
+
+/// Of ways through the B-tree at a place, each of which would do, the one with the fewest entries, about.
+fn fewest(version: &Version, place: usize, alternatives: Vec<Vec<KeySpan>>) -> Result<Option<(u64, Vec<KeySpan>)>> {
+    let mut fewest: Option<(u64, Vec<KeySpan>)> = None;
+    for spans in alternatives {
+        let entries = estimate_spans(version, place, &spans)?;
+        if fewest.as_ref().is_none_or(|(fewest, _)| entries < *fewest) {
+            fewest = Some((entries, spans));
+        }
+    }
+    Ok(fewest)
+}
+
+/// The keys or the index on attributes to go through, if that is better than the windows and than all records; and
+/// what was thought of each.
+fn choose_keyed(snapshot: &Snapshot, filters: &Filters) -> Result<(Option<Path>, Vec<Considered>)> {
+    let mut considered = Vec::new();
+    let Some(implied) = filters.implied() else { return Ok((None, considered)) };
     let version = snapshot.pinned.version_full();
-    // What the best would cost, in records that are read in order, with its number among those considered.
-    let mut best: Option<(u64, usize, Path)> = None;
-    if let Some(keys) = &implied.key {
-        let spans = of_keys(keys);
-        let entries = estimate_spans(&version, PRIMARY as usize, &spans)?;
-        let reason = "another way is cheaper".to_owned();
-        considered.push(Considered {
-            index: snapshot.indexes.name(PRIMARY as usize).to_owned(),
-            entries: Some(entries),
-            is_used: false,
-            reason,
-        });
-        // Each span is sought for.
-        let cost = entries.saturating_add(spans.len() as u64 * LOOKUP_RECORDS);
-        best = Some((cost, 0, Path::Keys(spans)));
-    }
-    for (place, index) in snapshot.indexes.secondaries() {
-        let Some(values) = index.content.values() else { continue };
-        let mut note = |entries: Option<u64>, reason: &str| {
-            let index = index.definition.name.clone();
-            considered.push(Considered { index, entries, is_used: false, reason: reason.to_owned() });
-        };
-        let alternatives = match serves(index, &implied) {
-            Serves::Never => continue,
-            Serves::Nothing => {
-                let what = if matches!(index.content, Content::Words(_)) { "no word" } else { "nothing" };
-                note(None, &format!("{what} is demanded of {}, the first that it is on", index.definition.columns[0]));
-                continue;
-            }
-            Serves::Spans(alternatives) => alternatives,
-        };
-        // A snapshot that is older than the index does not see it.
-        match version.indexes.get(place) {
-            Some(index) if index.is_whole() => {}
-            Some(index) if index.damage().is_some() => {
-                note(None, "it is damaged");
-                continue;
-            }
-            _ => {
-                note(None, "it is not built yet");
-                continue;
-            }
-        }
-        let mut fewest: Option<(u64, Vec<KeySpan>)> = None;
-        for spans in alternatives {
-            let entries = estimate_spans(&version, place, &spans)?;
-            if fewest.as_ref().is_none_or(|(fewest, _)| entries < *fewest) {
-                fewest = Some((entries, spans));
-            }
-        }
-        let Some((entries, spans)) = fewest else { continue };
-        note(Some(entries), "another way is cheaper");
-        let cost = entries.saturating_add(spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
-        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, considered.len() - 1, Path::Attributes { place, values, spans }));
-        }
-    }
-    let Some((cost, number, path)) = best else { return Ok((Path::Others, considered)) };
+    let Some((cost, number, path)) = cheapest(snapshot, &version, &implied, &mut considered)? else {
+        return Ok((None, considered));
+    };
     let chosen = &mut considered[number];
     if let Some(windows) = filters.windows()
         && version.indexes[SPATIAL as usize].is_whole()
@@ -107,17 +224,61 @@ pub(super) fn choose_path(snapshot: &Snapshot, filters: &Filters) -> Result<(Pat
         let met = estimate_windows(snapshot, windows)?;
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
             chosen.reason = format!("the windows give fewer candidates, about {met}");
-            return Ok((Path::Others, considered));
+            return Ok((None, considered));
         }
     }
     let records = records_of(&version)?;
     if cost > records {
         chosen.reason = format!("to read all records, about {records}, is cheaper");
-        return Ok((Path::Others, considered));
+        return Ok((None, considered));
     }
     chosen.is_used = true;
     chosen.reason = "it gives the fewest candidates".to_owned();
-    Ok((path, considered))
+    Ok((Some(path), considered))
+}
+
+/// Of the keys and the indexes on attributes and words, the one that costs least: the cost in records that are read in
+/// order, and its number among those considered.
+fn cheapest(
+    snapshot: &Snapshot,
+    version: &Version,
+    implied: &Implied,
+    considered: &mut Vec<Considered>,
+) -> Result<Option<(u64, usize, Path)>> {
+    let mut best: Option<(u64, usize, Path)> = None;
+    if let (Some(keys), Some(primary)) = (&implied.key, snapshot.indexes.get(PRIMARY as usize)) {
+        let spans = of_keys(keys);
+        let entries = estimate_spans(version, PRIMARY as usize, &spans)?;
+        considered.push(self::considered(primary, Some(entries), CHEAPER));
+        // Each span is sought for.
+        let cost = entries.saturating_add(spans.len() as u64 * LOOKUP_RECORDS);
+        best = Some((cost, 0, Path::Keys(spans)));
+    }
+    for (place, index) in snapshot.indexes.secondaries() {
+        let Some(values) = index.content.values() else { continue };
+        let mut note = |entries: Option<u64>, reason: &str| {
+            considered.push(self::considered(index, entries, reason));
+        };
+        let alternatives = match serves(index, implied) {
+            Serves::Never => continue,
+            Serves::Nothing => {
+                note(None, &nothing_demanded(index));
+                continue;
+            }
+            Serves::Spans(alternatives) => alternatives,
+        };
+        if let Some(reason) = unusable(version, place) {
+            note(None, reason);
+            continue;
+        }
+        let Some((entries, spans)) = fewest(version, place, alternatives)? else { continue };
+        note(Some(entries), CHEAPER);
+        let cost = entries.saturating_add(spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
+        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+            best = Some((cost, considered.len() - 1, Path::Attributes { place, values, spans }));
+        }
+    }
+    Ok(best)
 }
 
 /// About how many entries lie in spans of the B-tree at a place.
@@ -139,6 +300,7 @@ fn records_of(version: &Version) -> Result<u64> {
     Ok(records)
 }
 
+/// About how many objects meet the windows.
 fn estimate_windows(snapshot: &Snapshot, windows: &[Rect]) -> Result<u64> {
     let version = snapshot.spatial_version()?;
     let sources = spatial_sources(&version, SPATIAL as usize)?;

@@ -126,13 +126,13 @@ fn where_too_much_is_deleted_the_records_answer() {
         let snapshot = dataset.snapshot();
         let version = snapshot.pinned.version_full();
         let what = format!("{count} keys of type {key_type}");
-        assert_eq!(antimatter_fits(&snapshot, &version, &[EVERYTHING]).unwrap(), fits, "{what}");
+        assert_eq!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING]).unwrap(), fits, "{what}");
         // Elsewhere nothing is deleted.
         let elsewhere = Rect::new(200.0, 0.0, 300.0, 1.0);
-        assert!(antimatter_fits(&snapshot, &version, &[elsewhere]).unwrap(), "{what}");
+        assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[elsewhere]).unwrap(), "{what}");
         // And little in a small part of the same components.
         let small = Rect::new(2.5, 0.0, 3.5, 2.0);
-        assert!(antimatter_fits(&snapshot, &version, &[small]).unwrap(), "{what}");
+        assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[small]).unwrap(), "{what}");
         let mut rows = snapshot.query(&Query::new().window(2.5, 0.0, 3.5, 2.0)).unwrap();
         assert_eq!(rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 0, "{what}");
         assert_eq!(rows.explanation().plan, "spatial index", "{what}");
@@ -261,9 +261,9 @@ fn deleted_keys_in_memory_count_as_well() {
     delete(&dataset, (0..2000).map(Key::Int));
     let mut snapshot = dataset.snapshot();
     let version = snapshot.pinned.version_full();
-    assert!(antimatter_fits(&snapshot, &version, &[EVERYTHING]).unwrap());
+    assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING]).unwrap());
     // Each window has a note of its own while memory components are passed.
-    assert!(!antimatter_fits(&snapshot, &version, &[EVERYTHING; 12]).unwrap());
+    assert!(!antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING; 12]).unwrap());
     snapshot = dataset.snapshot();
     assert_eq!(snapshot.count(&Query::new().window(0.0, 0.0, 1e9, 1.0)).unwrap(), 1000);
 }

@@ -15,7 +15,7 @@ use terrane_lsm::manifest::Manifest;
 use terrane_lsm::partition::Presence;
 use terrane_storage::sync::Ordering;
 
-use super::{DatasetIndex, IndexDefinition, IndexKind, PRIMARY, SPATIAL};
+use super::{DatasetIndex, IndexDefinition, IndexKind, IndexOptions, PRIMARY, SPATIAL};
 use crate::dataset::Dataset;
 use crate::engine::{DatasetHandle, Engine};
 use crate::load::IndexLoader;
@@ -33,8 +33,22 @@ impl Dataset {
     /// A name that is taken; columns that the kind cannot index; no space or other failures of storage, after which the
     /// index is gone again; [`Error::Cancelled`] if the store is closed meanwhile, after which the next session goes on.
     pub fn create_index(&self, name: &str, kind: IndexKind, columns: &[&str]) -> Result<()> {
+        self.create_index_with(name, kind, columns, &IndexOptions::default())
+    }
+
+    /// As [`Self::create_index`], with options of the kind.
+    ///
+    /// # Errors
+    /// As [`Self::create_index`]; options that the kind does not have, and grids that are not possible.
+    pub fn create_index_with(
+        &self,
+        name: &str,
+        kind: IndexKind,
+        columns: &[&str],
+        options: &IndexOptions,
+    ) -> Result<()> {
         let columns: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
-        self.engine.create_index(&self.handle, name, kind, &columns)
+        self.engine.create_index(&self.handle, name, kind, &columns, options)
     }
 
     /// Removes an index. Snapshots that there are can search it as long as they live.
@@ -64,13 +78,14 @@ impl Engine {
         name: &str,
         kind: IndexKind,
         columns: &[String],
+        options: &IndexOptions,
     ) -> Result<()> {
         self.check_writable()?;
         let _building = dataset.building.lock();
         let begun = {
             let _changes = self.catalog_changes.lock();
             let id = dataset.next_index.load(Ordering::Relaxed);
-            let definition = IndexDefinition::new(id, name, kind, columns, &dataset.schema())?;
+            let definition = IndexDefinition::new(id, name, kind, columns, options, &dataset.schema())?;
             match dataset.indexes.load().find(name) {
                 None => Some(self.begin_index(dataset, definition)?),
                 // Under B1 nobody is at work on it.
@@ -117,7 +132,7 @@ impl Engine {
         let _gate = dataset.gate.write();
         self.seal(dataset)?;
         let cut = self.last_sequence();
-        let begun = dataset.partition.begin_index(&self.workshop, index.numbered(&schema), cut, |manifest| {
+        let begun = dataset.partition.begin_index(&self.workshop, index.numbered(), cut, |manifest| {
             set_catalog(manifest, dataset, catalog)?;
             // Numbers up to the cut are not given out again, whatever of them is left.
             manifest.last_sequence = manifest.last_sequence.max(cut);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::options::IndexOptions;
 use crate::engine::check_name;
 use crate::schema::{Column, ColumnType, Schema};
 use crate::{Error, Result};
@@ -18,19 +19,27 @@ pub(crate) const SPATIAL: u32 = 1;
 const COLUMNS_MAX: usize = 8;
 
 /// A kind of index that can be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum IndexKind {
     /// The values of one or several attributes, in order.
     BTree,
     /// The words of a text (UAX 29, in lower case).
     Inverted,
-    /// The boxes of the geometries.
+    /// The boxes of the geometries, in an R-tree.
     RTree,
+    /// Points in the order of a Hilbert curve.
+    Dhb,
+    /// Points with their values on a Hilbert curve.
+    Dhvb,
+    /// Geometries under the cells of a grid that their boxes meet.
+    Shb,
+    /// Points under the cells of a grid that hold them, one of every level.
+    Sif,
 }
 
 impl IndexKind {
-    const ALL: [Self; 3] = [Self::BTree, Self::Inverted, Self::RTree];
+    const ALL: [Self; 7] = [Self::BTree, Self::Inverted, Self::RTree, Self::Dhb, Self::Dhvb, Self::Shb, Self::Sif];
 
     /// Its name on the command line and in the catalog.
     pub fn name(self) -> &'static str {
@@ -38,6 +47,10 @@ impl IndexKind {
             Self::BTree => "btree",
             Self::Inverted => "inverted",
             Self::RTree => "rtree",
+            Self::Dhb => "dhb",
+            Self::Dhvb => "dhvb",
+            Self::Shb => "shb",
+            Self::Sif => "sif",
         }
     }
 }
@@ -60,7 +73,7 @@ impl FromStr for IndexKind {
 }
 
 /// An index of a dataset, as the catalog describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IndexDefinition {
     /// Number within the dataset, which no other index gets, also when this one is gone.
     pub id: u32,
@@ -70,23 +83,42 @@ pub(crate) struct IndexDefinition {
     pub kind: String,
     /// What it indexes.
     pub columns: Vec<String>,
+    /// The options of a curve-keyed kind, as [`terrane_lsm::curve::CurveOptions`] reads them. Kept as they are, so that
+    /// what a newer version wrote of a kind of its own is not taken for damage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<serde_json::Value>,
 }
 
 impl IndexDefinition {
     /// Describes an index that is to be created.
-    pub fn new(id: u32, name: &str, kind: IndexKind, columns: &[String], schema: &Schema) -> Result<Self> {
+    pub fn new(
+        id: u32,
+        name: &str,
+        kind: IndexKind,
+        columns: &[String],
+        options: &IndexOptions,
+        schema: &Schema,
+    ) -> Result<Self> {
         check_name("an index", name)?;
         let columns = match kind {
             IndexKind::BTree => attributes(columns, schema, COLUMNS_MAX, kind)?,
             IndexKind::Inverted => texts(columns, schema)?,
-            IndexKind::RTree => geometry(columns, schema)?,
+            IndexKind::RTree | IndexKind::Dhb | IndexKind::Dhvb | IndexKind::Shb | IndexKind::Sif => {
+                geometry(columns, schema)?
+            }
         };
-        Ok(Self { id, name: name.to_owned(), kind: kind.name().to_owned(), columns })
+        let options = options.resolve(kind, schema)?;
+        Ok(Self { id, name: name.to_owned(), kind: kind.name().to_owned(), columns, options })
+    }
+
+    /// Describes an index that every dataset has.
+    pub fn of_every_dataset(id: u32, name: &str, kind: IndexKind, columns: Vec<String>) -> Self {
+        Self { id, name: name.to_owned(), kind: kind.name().to_owned(), columns, options: None }
     }
 
     /// Whether an index that is to be created would be the same.
     pub fn is_like(&self, other: &Self) -> bool {
-        (&self.kind, &self.columns) == (&other.kind, &other.columns)
+        (&self.kind, &self.columns, &self.options) == (&other.kind, &other.columns, &other.options)
     }
 }
 

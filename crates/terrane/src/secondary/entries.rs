@@ -44,7 +44,7 @@ impl Content {
                 [name] => column(name).map(Self::Words),
                 _ => Err(Error::damaged("MANIFEST", 0, format!("the index {:?} is not on one text", definition.name))),
             },
-            "rtree" => Ok(Self::Boxes),
+            "rtree" | "dhb" | "dhvb" | "shb" | "sif" => Ok(Self::Boxes),
             kind => Err(Error::Unsupported {
                 what: format!("an index of kind {kind:?}"),
                 instead: "a newer version made it; open the store with that",
@@ -118,18 +118,6 @@ impl Content {
             Self::Records | Self::Attributes(_) | Self::Words(_) => &[],
         }
     }
-
-    /// The entries of a stored record; none of no record.
-    fn entries(&self, history: &SchemaHistory, key: &[u8], stored: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
-        let mut entries = Vec::new();
-        if let Some(stored) = stored {
-            self.visit_entries(history, key, stored, &mut |entry| {
-                entries.push(entry.to_vec());
-                Ok(())
-            })?;
-        }
-        Ok(entries)
-    }
 }
 
 /// The words of a text, ascending, each once; words so long that their entries are cut off alike, as one.
@@ -172,6 +160,17 @@ pub(crate) struct Side<'a> {
     pub rect: Option<Rect>,
 }
 
+/// Bytes that an entry of a spatial index takes in memory besides its key, about.
+const BOX_BYTES: usize = 96;
+
+/// About the bytes that an object takes in the memory of those indexes that have more than one entry of it, which one
+/// operation of the log stands for.
+pub(crate) fn copies_bytes(indexes: &Indexes, key: &[u8], rect: &Rect) -> usize {
+    let several =
+        indexes.secondaries().filter_map(|(_, index)| index.spatial.as_ref()).filter(|index| index.has_several());
+    several.map(|index| index.positions(rect).len() * (key.len() + BOX_BYTES)).sum()
+}
+
 /// Appends the operations of all secondary indexes to a log entry that changes a record. An entry that stays what it is
 /// needs no anti-matter and no copy.
 pub(crate) fn add_operations(
@@ -200,7 +199,7 @@ pub(crate) fn add_operations(
             }
             continue;
         }
-        let (before, after) = (content.entries(history, key, old.stored)?, content.entries(history, key, new.stored)?);
+        let (before, after) = (index.entries(history, key, old.stored)?, index.entries(history, key, new.stored)?);
         // Both ascend.
         before.iter().filter(|entry| after.binary_search(entry).is_err()).for_each(|entry| add(true, entry));
         after.iter().filter(|entry| before.binary_search(entry).is_err()).for_each(|entry| add(false, entry));

@@ -7,20 +7,24 @@ mod attributes;
 mod build;
 mod definition;
 mod entries;
+mod options;
 
 use std::sync::Arc;
 
-use terrane_lsm::index::{BTreeIndex, Index, RTreeIndex};
+use serde::Deserialize;
+use terrane_lsm::curve::CurveOptions;
+use terrane_lsm::index::{BTreeIndex, CurveIndex, Index, RTreeIndex, SpatialIndex};
 use terrane_lsm::partition::NumberedIndex;
 
 pub(crate) use attributes::{encode as encode_attribute, shortened as shortened_word, split as split_attributes};
 pub(crate) use build::has_unbuilt;
 pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
-pub(crate) use entries::{Content, Side, add_operations, box_entry};
+pub(crate) use entries::{Content, Side, add_operations, box_entry, copies_bytes};
+pub use options::IndexOptions;
 
 use crate::query::holds_points;
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaHistory};
 use crate::{Error, Result};
 
 /// An index of a dataset that is open.
@@ -28,22 +32,80 @@ use crate::{Error, Result};
 pub(crate) struct DatasetIndex {
     pub definition: IndexDefinition,
     pub content: Content,
+    /// Files the boxes, of a spatial kind.
+    pub spatial: Option<Arc<dyn SpatialIndex>>,
 }
 
 impl DatasetIndex {
     /// Resolves a definition by the newest schema.
     pub fn open(definition: IndexDefinition, schema: &Schema) -> Result<Self> {
         let content = Content::of(&definition, schema)?;
-        Ok(Self { definition, content })
+        let spatial = match content {
+            Content::Boxes => Some(spatial_index(&definition, schema)?),
+            Content::Records | Content::Attributes(_) | Content::Words(_) => None,
+        };
+        Ok(Self { definition, content, spatial })
+    }
+
+    /// As [`Content::visit_entries`]; says which index it is that cannot hold a record, and what can be done.
+    pub fn visit_entries(
+        &self,
+        history: &SchemaHistory,
+        key: &[u8],
+        stored: &[u8],
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.content.visit_entries(history, key, stored, visit).map_err(|error| match error {
+            Error::Refused { row, column, reason } => {
+                let name = &self.definition.name;
+                Error::Refused { row, column, reason: format!("{reason}; make it shorter, or drop the index {name:?}") }
+            }
+            error => error,
+        })
+    }
+
+    /// The entries of a stored record; none of no record.
+    fn entries(&self, history: &SchemaHistory, key: &[u8], stored: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
+        let mut entries = Vec::new();
+        if let Some(stored) = stored {
+            self.visit_entries(history, key, stored, &mut |entry| {
+                entries.push(entry.to_vec());
+                Ok(())
+            })?;
+        }
+        Ok(entries)
     }
 
     /// The index object of the framework.
-    pub fn numbered(&self, schema: &Schema) -> NumberedIndex {
-        let index: Arc<dyn Index> = match self.content {
-            Content::Records | Content::Attributes(_) | Content::Words(_) => Arc::new(BTreeIndex),
-            Content::Boxes => Arc::new(RTreeIndex { system: schema.system, points: holds_points(schema) }),
+    pub fn numbered(&self) -> NumberedIndex {
+        let index: Arc<dyn Index> = match &self.spatial {
+            Some(index) => index.clone(),
+            None => Arc::new(BTreeIndex),
         };
         NumberedIndex { id: self.definition.id, index }
+    }
+}
+
+/// What files the boxes of an index of a spatial kind.
+///
+/// # Errors
+/// Options in the catalog that are not those of the kind, or that are not possible.
+fn spatial_index(definition: &IndexDefinition, schema: &Schema) -> Result<Arc<dyn SpatialIndex>> {
+    let (name, kind, points) = (&definition.name, &definition.kind, holds_points(schema));
+    let damaged = |reason: String| {
+        Error::damaged("MANIFEST", 0, format!("the options of the index {name:?}, of kind {kind}: {reason}"))
+    };
+    match &definition.options {
+        None if kind == IndexKind::RTree.name() => Ok(Arc::new(RTreeIndex { system: schema.system, points })),
+        None => Err(damaged("they are missing".into())),
+        Some(options) => {
+            let options = CurveOptions::deserialize(options).map_err(|error| damaged(error.to_string()))?;
+            if options.kind() != kind {
+                return Err(damaged(format!("they are those of kind {}", options.kind())));
+            }
+            let index = CurveIndex::new(&options, schema.system, points);
+            index.map(|index| Arc::new(index) as _).map_err(|error| damaged(error.to_string()))
+        }
     }
 }
 

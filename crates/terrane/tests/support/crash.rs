@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use super::workload::{Held, MAIN, Plan, Runner, State, Step, options, state_of};
-use terrane::{Durability, Error, Key, Record, Store, Value};
+use super::workload::{Held, MAIN, PLACES, Plan, Runner, State, Step, options, state_of};
+use terrane::{Durability, Error, Key, Query, Record, Store, Value};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Crash, DiskEvent, Event, Image};
 
@@ -139,6 +139,7 @@ pub fn recover(
         check("check", report.findings.is_empty(), &|| report.to_string());
     };
     check_all(&store);
+    check_places(&store, image);
     let named: u64 = store
         .info()
         .unwrap()
@@ -173,6 +174,21 @@ pub fn recover(
         check("works on", now == found, &|| format!("{now:?} instead of {found:?}"));
     }
     found
+}
+
+/// Panics if some index on places tells another answer than the records do.
+fn check_places(store: &Store, image: &Image) {
+    let Ok(dataset) = store.dataset(MAIN) else { return };
+    let snapshot = dataset.snapshot();
+    let window = Query::new().window(-9.5, -4.0, 3.0, 8.25);
+    let count = |index: &str| snapshot.count(&window.clone().using_index(index)).unwrap();
+    let records = count("primary");
+    let info = store.info().unwrap();
+    let indexes = info.datasets.iter().filter(|dataset| dataset.name == MAIN).flat_map(|dataset| &dataset.indexes);
+    for index in indexes.filter(|index| !index.is_building && (index.name == PLACES || index.name == "geometry")) {
+        let (name, kind) = (&index.name, &index.kind);
+        assert_eq!(count(name), records, "a window by {name}, of kind {kind}: {}", image.describe());
+    }
 }
 
 /// Panics if the store may not be in this state after a crash.

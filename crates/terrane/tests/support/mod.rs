@@ -6,6 +6,7 @@ pub mod crash;
 pub mod files;
 #[path = "../../../lsm/tests/log_support/hook.rs"]
 pub mod hook;
+pub mod kinds;
 pub mod oracle;
 pub mod shapes;
 pub mod workload;

@@ -10,15 +10,21 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::batch::BatchBuilder;
 use terrane::schema::{Column, ColumnType, KeyType, Schema, SchemaHistory};
-use terrane::{CoordinateSystem, Durability, IndexKind, Key, LogOptions, Options, Query, Record, Result, Store, Value};
+use terrane::{
+    CoordinateSystem, Durability, IndexKind, IndexOptions, Key, LogOptions, Options, Query, Record, Result, Store,
+    Value,
+};
 use terrane_storage::Storage;
 
+use super::kinds::KINDS;
 use super::{keys_of, record, schema, small_options};
 
 /// The dataset that most records go to.
 pub const MAIN: &str = "main";
 /// A dataset that is written as well, but never flushed by a step.
 pub const SIDE: &str = "side";
+/// An index of the main dataset on its places, of any kind.
+pub const PLACES: &str = "places";
 /// Begins the names of datasets that a random run imports.
 const LOADED: &str = "loaded";
 /// Single records have keys below it in size, imported ones lie above.
@@ -40,8 +46,8 @@ pub enum Step {
     /// All or nothing; creates the dataset if need be.
     Import(String, Vec<Record>),
     AddColumn(String),
-    /// Of the main dataset, on these attributes.
-    CreateIndex(String, Vec<&'static str>),
+    /// Of the main dataset, on these columns.
+    CreateIndex(String, IndexKind, Vec<&'static str>),
     DropIndex(String),
     Reopen,
 }
@@ -139,12 +145,15 @@ impl Plan {
             let step = match place % 40 {
                 17 => Step::Flush,
                 22 if place > 40 => Step::AddColumn(format!("added{place}")),
-                // Two live with the two that are always there, from the second round on one goes and one comes.
-                8 if place < 40 => Step::CreateIndex("by-size".into(), vec!["size"]),
+                // Three live with the two that are always there: on attributes, from the second round on one goes and
+                // one comes; on places, each kind in turn.
+                8 if place < 40 => Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]),
                 8 => Step::DropIndex(if place % 80 > 40 { "by-size" } else { "by-both" }.into()),
-                12 if place < 40 => Step::CreateIndex("by-both".into(), vec!["name", "size"]),
-                12 if place % 80 > 40 => Step::CreateIndex("by-size".into(), vec!["size"]),
-                12 => Step::CreateIndex("by-both".into(), vec!["size", "name"]),
+                12 if place < 40 => Step::CreateIndex("by-both".into(), IndexKind::BTree, vec!["name", "size"]),
+                12 if place % 80 > 40 => Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]),
+                12 => Step::CreateIndex("by-both".into(), IndexKind::BTree, vec!["size", "name"]),
+                14 => Step::CreateIndex(PLACES.into(), KINDS[1 + place / 40 % 4], Vec::new()),
+                6 if place > 40 => Step::DropIndex(PLACES.into()),
                 29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 0..12, true)),
                 33 if place > 80 => Step::Compact,
                 36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, 0..12, false)),
@@ -192,11 +201,14 @@ impl Plan {
             let put = record(&mut rng, Key::Int(round), true);
             plan.push(Step::Batch(vec![(Key::Int(0), None), (Key::Int(round + 10), Some(put))]));
             match round {
-                0 => plan.push(Step::CreateIndex("by-size".into(), vec!["size"])),
+                0 => {
+                    plan.push(Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]));
+                    plan.push(Step::CreateIndex(PLACES.into(), IndexKind::Sif, Vec::new()));
+                }
                 1 => plan.push(Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 3..4, true))),
                 2 => {
                     plan.push(Step::AddColumn("added".into()));
-                    plan.push(Step::CreateIndex("by-name".into(), vec!["name"]));
+                    plan.push(Step::CreateIndex("by-name".into(), IndexKind::BTree, vec!["name"]));
                 }
                 3 => plan.push(Step::Import(format!("{LOADED}{round}"), imports(&mut rng, &mut imported, 3..4, false))),
                 _ => {}
@@ -241,7 +253,7 @@ impl Plan {
                 }
             }
             Step::AddColumn(_) => state.get_mut(MAIN).unwrap().columns += 1,
-            Step::CreateIndex(name, _) => assert!(state.get_mut(MAIN).unwrap().indexes.insert(name.clone())),
+            Step::CreateIndex(name, ..) => assert!(state.get_mut(MAIN).unwrap().indexes.insert(name.clone())),
             Step::DropIndex(name) => assert!(state.get_mut(MAIN).unwrap().indexes.remove(name)),
             Step::Flush | Step::Compact | Step::Reopen => {}
         }
@@ -331,7 +343,13 @@ impl Runner {
             Step::Flush => dataset.flush(),
             Step::Compact => dataset.compact(),
             Step::AddColumn(name) => dataset.add_column(Column::new(name.as_str(), ColumnType::Float64)),
-            Step::CreateIndex(name, columns) => dataset.create_index(name, IndexKind::BTree, columns),
+            Step::CreateIndex(name, kind, columns) => {
+                // Some places lie beyond the domain.
+                let grid = || IndexOptions::default().levels("h,l".parse().unwrap()).domain(-9.0, -9.0, 8.0, 8.0);
+                let has_grid = matches!(kind, IndexKind::Shb | IndexKind::Sif);
+                let options = if has_grid { grid() } else { IndexOptions::default() };
+                dataset.create_index_with(name, *kind, columns, &options)
+            }
             Step::DropIndex(name) => dataset.drop_index(name),
             Step::Import(..) | Step::Side(_) | Step::Reopen => unreachable!("handled above"),
         }
