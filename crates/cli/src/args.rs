@@ -220,13 +220,16 @@ pub enum QueryFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Kinds: btree on one or several attributes; inverted on the words of a text; rtree on the geometry. An
-index takes nothing from an
-answer and adds nothing to it; queries use it where it makes them cheaper. Creating one again that
-was interrupted completes it.
+Kinds: btree on one or several attributes; inverted on the words of a text; of the geometry rtree, a
+tree of boxes; dhb and dhvb, points in the order of a Hilbert curve, dhvb with their values on it;
+shb, geometries under the cells of a grid; sif, points under the cells of all levels of a grid. An
+index takes nothing from an answer and adds nothing to it; queries use it where it makes them
+cheaper, or where `query --index` names it. Creating one again that was interrupted completes it.
 
 Examples:
   terrane index s.terrane rides create by_time --using btree --on pickup_time
+  terrane index s.terrane rides create cells --using shb --levels h,h,h,h
+  terrane index s.terrane plots create cells --using shb --domain 0,0,5000,5000 --cells 8
   terrane index s.terrane rides drop by_time")]
 pub struct IndexArguments {
     /// Directory of the store.
@@ -244,12 +247,24 @@ pub enum IndexAction {
     Create {
         /// Its name.
         name: String,
-        /// Its kind: btree, inverted, rtree.
+        /// Its kind: btree, inverted, rtree, dhb, dhvb, shb, sif.
         #[arg(long, value_name = "KIND")]
         using: terrane::IndexKind,
         /// Columns that it is on, in order; of a spatial kind they need not be given.
         #[arg(long, value_name = "COLUMN", num_args = 1..)]
         on: Vec<String>,
+        /// Levels of the grid of shb and sif, the coarsest first: into how many cells each divides one of
+        /// the level above, l for 4x4, m for 8x8, h for 16x16 [default: h,h,h,h,h,h for points, else
+        /// l,l,l,l,h,m].
+        #[arg(long, value_name = "L,L,…")]
+        levels: Option<terrane::Levels>,
+        /// What the grid of shb and sif divides in a planar dataset, which needs it; objects beyond it are
+        /// found as well.
+        #[arg(long, value_name = "x0,y0,x1,y1", allow_hyphen_values = true, value_parser = parse_window)]
+        domain: Option<[f64; 4]>,
+        /// Most cells under which shb files a geometry that is no point [default: 4].
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
+        cells: Option<u32>,
     },
     /// Drop an index. The records stay what they are.
     Drop {
@@ -313,6 +328,9 @@ pub struct QueryArguments {
     /// How rows are printed [env: TERRANE_FORMAT] [default: table on a terminal, else ndjson].
     #[arg(long)]
     pub format: Option<QueryFormat>,
+    /// Index to go through, `primary` for the records themselves [default: what seems cheapest].
+    #[arg(long, value_name = "NAME")]
+    pub index: Option<String>,
     /// Tell on standard error how the answer was found.
     #[arg(long)]
     pub explain: bool,
@@ -347,7 +365,7 @@ Examples:
 pub struct CheckArguments {
     #[command(flatten)]
     pub report: ReportArguments,
-    /// Rebuild spatial indexes that are damaged or disagree with the records.
+    /// Rebuild indexes that are damaged or disagree with the records, which are what they are rebuilt from.
     #[arg(long)]
     pub repair: bool,
 }

@@ -64,6 +64,9 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
     if let Some(limit) = arguments.limit {
         query = query.limit(limit);
     }
+    if let Some(name) = &arguments.index {
+        query = query.using_index(name);
+    }
     Ok((query, systems))
 }
 

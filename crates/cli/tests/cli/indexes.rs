@@ -91,3 +91,72 @@ fn killed_creations_are_completed_or_have_not_begun() {
     }
     is_clean(&store);
 }
+
+/// Rows of a window by each index, and what is told of it.
+#[test]
+fn spatial_kinds_are_created_with_options_and_asked_for_by_name() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let input: String =
+        (0..400).map(|id| format!("{}\n", json!({"id": id, "lon": id % 20, "lat": id / 20, "size": id % 7}))).collect();
+    insert(&store, "d", input, &[]).exits(0);
+    let create = |arguments: &[&str]| terrane("index", &store, &[&["d", "create"], arguments].concat());
+    for kind in ["rtree", "dhb", "dhvb"] {
+        let text = create(&[kind, "--using", kind]).exits(0).text();
+        assert!(text.starts_with(&format!("created index {kind} ({kind} on lon, lat): 400 entries, ")), "{text}");
+    }
+    let text = create(&["shb", "--using", "shb", "--on", "lon", "lat", "--levels", "h,h,m"]).exits(0).text();
+    assert!(text.contains("(shb on lon, lat, levels h,h,m): 400 entries"), "{text}");
+    let text = create(&["sif", "--using", "sif", "--levels", "l,l"]).exits(0).text();
+    assert!(text.contains("levels l,l): 800 entries"), "{text}");
+    let query = |arguments: &[&str]| terrane("query", &store, &[&["d"], arguments].concat());
+    let window = ["--bbox", "2.5,3,8,8", "--format", "csv"];
+    let sorted = |text: String| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let rows = sorted(query(&window).exits(0).text());
+    assert_eq!(rows.len(), 1 + 6 * 6);
+    for name in ["primary", "geometry", "rtree", "dhb", "dhvb", "shb", "sif"] {
+        let answer = query(&[&window[..], &["--index", name, "--explain"]].concat()).exits(0);
+        let answer = answer.says(&format!("index       {name}: used, as it was asked for"));
+        assert_eq!(sorted(answer.text()), rows, "{name}");
+        let count = query(&["--circle", "5,5,300000", "--count", "--index", name]).exits(0).number();
+        assert_eq!(count, query(&["--circle", "5,5,300000", "--count"]).exits(0).number(), "{name}");
+    }
+    query(&[&window[..], &["--explain"]].concat()).exits(0).says("index       sif: not used, as geometry comes first");
+    query(&["--nearest", "5,5", "--index", "shb"]).exits(2).says("use one of kind rtree");
+    query(&["--index", "shb"]).exits(2).says("no condition on places");
+    query(&["--bbox", "0,0,1,1", "--index", "cells"]).exits(2).says("it has primary, geometry, rtree, dhb, dhvb");
+    let found = indexes(&store);
+    assert_eq!(found[5]["options"], json!({"levels": "h,h,m"}));
+    assert_eq!(found[2].get("options"), None);
+    is_clean(&store);
+    terrane("info", &store, &[]).exits(0);
+    for name in ["rtree", "dhb", "dhvb", "shb", "sif"] {
+        terrane("index", &store, &["d", "drop", name]).exits(0);
+    }
+    assert_eq!(indexes(&store).len(), 2);
+}
+
+#[test]
+fn grids_of_a_plane_need_a_domain_and_shapes_a_kind_that_holds_them() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let line = "{\"id\":1,\"geometry\":\"LINESTRING(1 1,300 5)\"}\n{\"id\":2,\"geometry\":\"POINT(7 7)\"}\n";
+    insert(&store, "d", line, &["--planar"]).exits(0);
+    let create = |arguments: &[&str]| terrane("index", &store, &[&["d", "create", "i"], arguments].concat());
+    create(&["--using", "dhb"]).exits(2).says("takes points only; kinds rtree and shb");
+    create(&["--using", "sif", "--domain", "0,0,9,9"]).exits(2).says("takes points only");
+    create(&["--using", "shb"]).exits(2).says("needs a domain");
+    create(&["--using", "shb", "--domain", "0,0,9"]).exits(2).says("x0,y0,x1,y1");
+    create(&["--using", "shb", "--domain", "0,0,9,9", "--levels", "h,q"]).exits(2).says("l (4x4)");
+    create(&["--using", "shb", "--domain", "0,0,9,9", "--cells", "0"]).exits(2).says("1 to 1024");
+    create(&["--using", "rtree", "--cells", "3"]).exits(2).says("does not take");
+    assert_eq!(indexes(&store).len(), 2);
+    create(&["--using", "shb", "--domain", "-10,-10,400,400", "--levels", "m,m", "--cells", "30"]).exits(0);
+    let count = ["d", "--bbox", "100,0,101,9", "--count", "--index", "i"];
+    assert_eq!(terrane("query", &store, &count).exits(0).number(), 1);
+    is_clean(&store);
+}
