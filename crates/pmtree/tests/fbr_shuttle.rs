@@ -9,6 +9,7 @@ mod entries;
 #[path = "../../pmem/tests/support/orders.rs"]
 mod orders;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use entries::{Call, Tree, check, held, recover, rect, run};
@@ -19,9 +20,14 @@ use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
 use terrane_pmtree::explored::{Explored, Kind, Step};
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
-const THREADS: usize = 3;
+/// Threads, and operations of all of them together, at most.
+const THREADS: std::ops::RangeInclusive<usize> = 3..=5;
+const OPERATIONS: usize = 12;
+
+/// Redistributions in all runs.
+static REDISTRIBUTIONS: AtomicUsize = AtomicUsize::new(0);
 const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
 /// Entries that threads insert and delete.
@@ -39,12 +45,13 @@ fn next_step(random: &mut SmallRng) -> Step {
 /// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
 fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-    let threads: Vec<_> = (0..THREADS)
+    let threads = random.random_range(THREADS);
+    let threads: Vec<_> = (0..threads)
         .map(|_| {
             let (controller, tree, calls) = (controller.clone(), tree.clone(), calls.clone());
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
-                for _ in 0..random.random_range(1..=4) {
+                for _ in 0..random.random_range(1..=OPERATIONS / threads) {
                     record(&calls, &controller, next_step(&mut random), |step| run(&tree, step));
                 }
             })
@@ -77,6 +84,10 @@ fn entries_are_linearizable(seed: u64) {
     let calls = run_threads(&controller, &tree, &mut random);
     check(&calls, &start, &held(&tree), &"at the end");
     let last = controller.events();
+    let is_redistribution =
+        |event: &Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.complete.redistribute", .. }));
+    let redistributions = controller.log().iter().skip(first).filter(|event| is_redistribution(event)).count();
+    REDISTRIBUTIONS.fetch_add(redistributions, Ordering::Relaxed);
     drop(tree);
     // Anywhere, and right after something was seen.
     let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at).collect();
@@ -92,4 +103,7 @@ fn entries_are_linearizable(seed: u64) {
 #[test]
 fn what_threads_see_of_entries_and_what_a_crash_leaves_is_linearizable() {
     explore("what_threads_see_of_entries", 16, entries_are_linearizable);
+    let redistributions = REDISTRIBUTIONS.load(Ordering::Relaxed);
+    let is_one_seed = std::env::var_os("TERRANE_TEST_SEED").is_some();
+    assert!(redistributions > 50 || is_one_seed, "{redistributions} redistributions among others' operations");
 }

@@ -1,8 +1,8 @@
-//! Two threads, one of which is stopped in the middle of an operation while the other one does a whole one, as far as locks let it;
-//! then the power fails. What was acknowledged stays, and what one of them has seen.
+//! Threads that are stopped in the middle of an operation while another one does a whole one, as far as locks let it; then the power
+//! fails. What was acknowledged stays, and what one of them has seen.
 //!
-//! The first one is stopped at every store, flush and fence. Where the other one needs a lock that the first one holds, power fails there
-//! too, and the first one goes on until the lock is free.
+//! The first one is stopped at every store, flush and fence; where there are three, the second one somewhere. Where one needs a lock
+//! that another one holds, power fails there too, and the other one goes on until the lock is free.
 #![cfg(shuttle)]
 
 #[path = "support/entries.rs"]
@@ -28,9 +28,11 @@ use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEv
 
 const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 3, name_order: NameOrder::AnySubset };
 
-/// Of those that shuttle numbers: the one that is stopped, and the other one.
+/// Of those that shuttle numbers, the one that is stopped everywhere. The others follow.
 const STOPPED: usize = 1;
-const OTHER: usize = 2;
+
+/// Changes before which the second one of three is stopped, at most.
+const CHANGES_OF_SECOND: usize = 96;
 
 /// What a run and its scheduler share.
 #[derive(Default)]
@@ -39,29 +41,46 @@ struct Shared {
     controller: Mutex<Option<Arc<Controller>>>,
     /// Whether the first thread came to where it is to be stopped.
     has_stopped: AtomicBool,
-    /// Numbers of events at which the other one began to wait for it.
+    /// Numbers of events at which one of the others began to wait.
     waits: Mutex<Vec<usize>>,
 }
 
-/// Lets the first thread run to its change with this number, then the other one whenever it can; one more in each execution,
-/// until the first thread has no more.
+/// Lets the first thread run up to a place with this number, then the second one of three up to one of its changes, then the last one
+/// whenever it can; one place more in each execution, until the first thread has no more.
 struct Stops {
+    seed: u64,
+    threads: usize,
     number: usize,
     is_begun: bool,
-    passed: usize,
-    /// Events at the last look at the first thread.
+    /// Changes of each thread.
+    passed: [usize; 4],
+    /// Events at the last look.
     events: usize,
     shared: Arc<Shared>,
 }
 
 impl Stops {
-    /// Takes note of what the first thread has done since it was last looked at.
-    fn pass(&mut self) {
+    fn new(seed: u64, threads: usize, shared: Arc<Shared>) -> Self {
+        Self { seed, threads, number: 0, is_begun: false, passed: [0; 4], events: 0, shared }
+    }
+
+    /// Takes note of what a thread has done since the last look.
+    fn pass(&mut self, thread: usize) {
         let controller = self.shared.controller.lock().unwrap();
         let Some(controller) = controller.as_ref() else { return };
         let events = controller.events();
-        self.passed += events - self.events;
-        self.events = events;
+        let new = events - std::mem::replace(&mut self.events, events);
+        self.passed[thread] += new;
+    }
+
+    /// Whether a thread is where it is to be stopped, or has been there.
+    fn is_stopped(&self, thread: usize) -> bool {
+        let second = (self.number * 7919 + self.seed as usize * 104_729) % CHANGES_OF_SECOND;
+        match thread {
+            STOPPED => self.passed[thread] > self.number,
+            _ if thread < self.threads => self.passed[thread] > second,
+            _ => false,
+        }
     }
 }
 
@@ -71,7 +90,7 @@ impl Scheduler for Stops {
             self.number += 1;
         }
         let is_last = self.is_begun && !self.shared.has_stopped.swap(false, Ordering::Relaxed);
-        (self.is_begun, self.passed, self.events) = (true, 0, 0);
+        (self.is_begun, self.passed, self.events) = (true, [0; 4], 0);
         *self.shared.controller.lock().unwrap() = None;
         self.shared.waits.lock().unwrap().clear();
         (!is_last).then(|| Schedule::new(0))
@@ -79,24 +98,19 @@ impl Scheduler for Stops {
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, _: bool) -> Option<TaskId> {
         let of = |number: usize| runnable.iter().map(|task| task.id()).find(|task| usize::from(*task) == number);
-        match current.map(usize::from) {
-            Some(STOPPED) => self.pass(),
-            Some(OTHER) => {
-                let controller = self.shared.controller.lock().unwrap();
-                self.events = controller.as_ref().map_or(0, |controller| controller.events());
-                if of(OTHER).is_none() {
-                    self.shared.waits.lock().unwrap().push(self.events);
-                }
+        if let Some(current) = current.map(usize::from) {
+            self.pass(current);
+            if current > STOPPED && of(current).is_none() {
+                self.shared.waits.lock().unwrap().push(self.events);
             }
-            _ => {}
         }
-        let is_stopped = self.passed > self.number;
-        if is_stopped && of(OTHER).is_some() {
+        if self.is_stopped(STOPPED) && (STOPPED + 1..=self.threads).any(|other| of(other).is_some()) {
             self.shared.has_stopped.store(true, Ordering::Relaxed);
         }
-        // The first one of all begins and ends the run.
-        let order = if is_stopped { [0, OTHER, STOPPED] } else { [0, STOPPED, OTHER] };
-        order.into_iter().find_map(of)
+        // The first one of all begins and ends the run. Who is stopped goes on when nobody else can, the last one first.
+        let (stopped, others): (Vec<usize>, Vec<usize>) =
+            (STOPPED..=self.threads).partition(|&thread| self.is_stopped(thread));
+        [0].into_iter().chain(others).chain(stopped.into_iter().rev()).find_map(of)
     }
 
     fn next_u64(&mut self) -> u64 {
@@ -104,13 +118,13 @@ impl Scheduler for Stops {
     }
 }
 
-/// A tree, and two operations on it at a time.
+/// A tree, and operations on it at a time: that of the first thread is stopped everywhere.
 #[derive(Clone, Debug)]
 struct Scenario {
     options: Options,
     payloads: Vec<u64>,
-    stopped: Step,
-    other: Step,
+    steps: Vec<Step>,
+    seed: u64,
 }
 
 /// What an operation does that has the tree to itself.
@@ -118,6 +132,8 @@ struct Scenario {
 struct Effect {
     /// Commitments, of the log and of the root word.
     commitments: usize,
+    /// Redistributions among them.
+    redistributions: usize,
     /// Boxes that grow.
     enlargements: usize,
 }
@@ -129,6 +145,8 @@ enum Pairs {
     Any,
     /// Both change nodes by way of the log, the first one several.
     Rebalancing,
+    /// Both change nodes by way of the log, and one moves entries from a node to a sibling.
+    Redistribution,
     /// The first one makes boxes grow, the other one inserts into what is large enough by then.
     Enlargement,
 }
@@ -139,6 +157,11 @@ impl Pairs {
         match self {
             Self::Any => true,
             Self::Rebalancing => of_stopped.commitments > 1 && of_other.commitments > 0,
+            Self::Redistribution => {
+                of_stopped.redistributions + of_other.redistributions > 0
+                    && of_stopped.commitments > 0
+                    && of_other.commitments > 0
+            }
             Self::Enlargement => {
                 let are_simple = of_stopped.commitments + of_other.commitments == 0;
                 are_simple && is_insertion(stopped) && is_insertion(other) && of_stopped.enlargements > 0
@@ -148,7 +171,8 @@ impl Pairs {
 }
 
 impl Scenario {
-    fn drawn(options: &Options, pairs: Pairs, seed: u64) -> Self {
+    /// With so many threads, each two of them with operations that are meant.
+    fn drawn(options: &Options, pairs: Pairs, threads: usize, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         loop {
             // A leaf that is full and the root, or more.
@@ -158,19 +182,29 @@ impl Scenario {
             };
             let mut payloads: Vec<u64> = (0..40).choose_multiple(&mut random, count);
             payloads.shuffle(&mut random);
-            let nothing = Step::Sync;
-            let scenario = Self { options: options.clone(), payloads, stopped: nothing, other: nothing };
+            let mut scenario = Self { options: options.clone(), payloads, steps: Vec::new(), seed };
             let effects = scenario.effects();
             let all = effects.iter().flat_map(|first| effects.iter().map(move |second| [first, second]));
             let meant = all.filter(|pair| pair[0].0 != pair[1].0 && pairs.holds(*pair));
-            if let Some([(stopped, _), (other, _)]) = meant.choose(&mut random) {
-                let look_up = match *stopped {
-                    Step::Insert(rect, payload) | Step::Delete(rect, payload) => Step::LookUp(rect, payload),
-                    Step::LookUp(..) | Step::Sync => *stopped,
-                };
-                let is_look_up = pairs == Pairs::Any && random.random_bool(0.3);
-                return Self { stopped: *stopped, other: if is_look_up { look_up } else { *other }, ..scenario };
+            let Some([stopped, other]) = meant.choose(&mut random) else { continue };
+            scenario.steps = vec![stopped.0, other.0];
+            let look_up = match stopped.0 {
+                Step::Insert(rect, payload) | Step::Delete(rect, payload) => Step::LookUp(rect, payload),
+                Step::LookUp(..) | Step::Sync => stopped.0,
+            };
+            if pairs == Pairs::Any && random.random_bool(0.3) {
+                scenario.steps[1] = look_up;
             }
+            // A third one that both may meet, or a look at what the first one does.
+            let more = effects
+                .iter()
+                .filter(|third| pairs.holds([stopped, third]) && third.0 != stopped.0 && third.0 != other.0);
+            match more.choose(&mut random) {
+                _ if threads == 2 => {}
+                Some(third) if random.random_bool(0.8) => scenario.steps.push(third.0),
+                _ => scenario.steps.push(look_up),
+            }
+            return scenario;
         }
     }
 
@@ -190,8 +224,11 @@ impl Scenario {
                 let mut effect = Effect::default();
                 for event in controller.log().split_off(first) {
                     match event {
-                        Event::Pool(PoolEvent::Fence { site: "fbr.log.commit" | "fbr.split.root", .. }) => {
+                        Event::Pool(PoolEvent::Fence { site: "fbr.log.commit" | "fbr.split.root.link", .. }) => {
                             effect.commitments += 1;
+                        }
+                        Event::Pool(PoolEvent::Fence { site: "fbr.complete.redistribute", .. }) => {
+                            effect.redistributions += 1;
                         }
                         Event::Pool(PoolEvent::Flush { site: "fbr.insert.enlarge", .. }) => effect.enlargements += 1,
                         _ => {}
@@ -204,7 +241,7 @@ impl Scenario {
         effects.lock().unwrap().clone()
     }
 
-    /// The tree before both, all of it durable.
+    /// The tree before all of them, all of it durable.
     fn image(&self) -> Image {
         let controller = Controller::new();
         let storage = controller.storage();
@@ -221,16 +258,19 @@ impl Scenario {
         let start: Held = self.payloads.iter().map(|&payload| (payload, 1)).collect();
         *shared.controller.lock().unwrap() = Some(controller.clone());
         let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-        let threads = [self.stopped, self.other].map(|step| {
+        let spawn = |&step: &Step| {
             let (controller, tree, calls) = (controller.clone(), tree.clone(), calls.clone());
             shuttle::thread::spawn(move || {
                 record(&calls, &controller, step, |step| run(&tree, step));
             })
-        });
+        };
+        let threads: Vec<_> = self.steps.iter().map(spawn).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         *shared.controller.lock().unwrap() = None;
         let calls = calls.lock().unwrap().clone();
         check(&calls, &start, &held(&tree), &"at the end");
+        let mut tree = Arc::into_inner(tree).expect("no other thread has it any more");
+        tree.check().unwrap();
         drop(tree);
         let ends = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at);
         for cut in ends.chain(shared.waits.lock().unwrap().iter().copied()) {
@@ -243,7 +283,7 @@ impl Scenario {
 
     fn explore(self) {
         let shared: Arc<Shared> = Arc::default();
-        let stops = Stops { number: 0, is_begun: false, passed: 0, events: 0, shared: shared.clone() };
+        let stops = Stops::new(self.seed, self.steps.len(), shared.clone());
         let image: Mutex<Option<Image>> = Mutex::default();
         Runner::new(stops, config()).run(move || {
             let image = image.lock().unwrap().get_or_insert_with(|| self.image()).clone();
@@ -270,16 +310,26 @@ fn options() -> Vec<Options> {
     small.flat_map(|small| [Options { fan_out: 6, ..small.clone() }, small]).collect()
 }
 
-fn explore(test: &str, pairs: &[Pairs], seeds: Range<u64>) {
+/// What is explored: which operations of how many threads, of which the first one is stopped everywhere.
+#[derive(Clone, Copy)]
+struct Plan<'p> {
+    pairs: &'p [Pairs],
+    threads: usize,
+}
+
+/// With TERRANE_SOAK=1, of so many seeds more.
+fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
     let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..3000u64,
+        None if std::env::var_os("TERRANE_SOAK").is_some() => seeds.start..seeds.end + soak,
         None => seeds,
     };
     let options = options();
+    let Plan { pairs, threads } = plan;
     for seed in seeds {
         let pairs = pairs[seed as usize % pairs.len()];
-        let scenario = Scenario::drawn(&options[seed as usize % options.len()], pairs, seed);
+        let options = &options[(seed as usize / 5 + seed as usize) % options.len()];
+        let scenario = Scenario::drawn(options, pairs, threads, seed);
         let explored = scenario.clone();
         if let Err(panic) = std::panic::catch_unwind(move || explored.explore()) {
             eprintln!("seed {seed}, {scenario:?}; replay with TERRANE_TEST_SEED={seed} make shuttle TEST={test}");
@@ -290,12 +340,22 @@ fn explore(test: &str, pairs: &[Pairs], seeds: Range<u64>) {
 
 #[test]
 fn what_is_acknowledged_while_another_operation_is_stopped_survives_a_power_loss() {
-    let pairs = [Pairs::Any, Pairs::Rebalancing, Pairs::Rebalancing, Pairs::Rebalancing];
-    explore("what_is_acknowledged", &pairs, 20..60);
+    let pairs = &[Pairs::Any, Pairs::Rebalancing, Pairs::Rebalancing, Pairs::Redistribution, Pairs::Rebalancing];
+    let plan = Plan { pairs, threads: 2 };
+    explore("what_is_acknowledged_while_another", plan, 20..60, 600);
+}
+
+/// Two of them are stopped, each in the middle.
+#[test]
+fn what_is_acknowledged_while_two_operations_are_stopped_survives_a_power_loss() {
+    let pairs = &[Pairs::Redistribution, Pairs::Rebalancing, Pairs::Redistribution, Pairs::Any];
+    let plan = Plan { pairs, threads: 3 };
+    explore("what_is_acknowledged_while_two", plan, 0..16, 400);
 }
 
 /// Who relies on a box that another thread has enlarged flushes it, too.
 #[test]
 fn what_is_inserted_into_a_box_that_another_insertion_is_enlarging_survives_a_power_loss() {
-    explore("what_is_inserted_into_a_box", &[Pairs::Enlargement], 32..48);
+    let plan = Plan { pairs: &[Pairs::Enlargement], threads: 2 };
+    explore("what_is_inserted_into_a_box", plan, 32..48, 400);
 }

@@ -58,6 +58,24 @@ pub fn check_tests<S: Subject>(crates: &Path, subjects: &[S]) {
     }
 }
 
+/// Checks that names which the sources and tests of a crate mention are those of places: a test that waits for a name which there is
+/// no more waits in vain, and passes.
+pub fn check_mentions(crate_directory: &str, places: &[Place]) {
+    let structures: BTreeSet<&str> = places.iter().filter_map(|place| place.name().split('.').next()).collect();
+    let names: BTreeSet<&str> = places.iter().map(Place::name).collect();
+    let directory = Path::new(crate_directory);
+    for file in ["src", "tests"].iter().flat_map(|part| sources(&directory.join(part))) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let is_name = |word: &&str| {
+            let is_plain = word.bytes().all(|byte| byte.is_ascii_lowercase() || b".-".contains(&byte));
+            is_plain && word.split_once('.').is_some_and(|(structure, _)| structures.contains(structure))
+        };
+        for name in text.split('"').filter(is_name) {
+            assert!(names.contains(name), "{file:?} mentions {name}, and there is no such place");
+        }
+    }
+}
+
 /// The names in the table that the laboratory keeps.
 pub fn names_in_table(table: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(table).unwrap();

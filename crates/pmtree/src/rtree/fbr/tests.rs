@@ -6,9 +6,11 @@ mod interrupting;
 use std::sync::Arc;
 
 use interrupting::{At, Interrupting, Stopped};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use terrane_storage::crash::{Controller, Image};
 
-use super::log::{ENTRIES, Progress};
+use super::log::{Change, ENTRIES, Kind, Progress, Role};
 use super::*;
 use crate::{Error, Rect};
 
@@ -56,7 +58,11 @@ fn stop_everywhere(image: &Image, options: &Options, run: impl Fn(&Tree) + Send 
         })
     };
     // Its fence is behind the last change from which it is reached.
-    let root_is_durable_after = changes_to(At::Fence("fbr.split.root")).unwrap_or(0);
+    let site = match options.rebalancing {
+        Rebalancing::InPlace => "fbr.complete.root",
+        Rebalancing::CopyOnWrite => "fbr.split.root.link",
+    };
+    let root_is_durable_after = changes_to(At::Fence(site)).unwrap_or(0);
     let mut reached = 0;
     for changes in 0.. {
         let tree = open();
@@ -105,6 +111,71 @@ fn nodes_that_a_commitment_links_are_locked_until_it_is_durable_and_complete() {
         }
         assert!(reached[0] > 100, "{reached:?}");
         assert!(reached[1] > 10 || rebalancing == Rebalancing::InPlace, "{reached:?}");
+    }
+}
+
+/// New halves that a committed split has, if they are inner nodes.
+fn new_inner_half(tree: &Tree) -> Option<u64> {
+    let changes = (0..ENTRIES).filter_map(|index| tree.read_change(index).unwrap());
+    let committed = changes.filter(|(_, engagement)| engagement.progress == Progress::Committed);
+    // Of a root, the box is told before.
+    let is_linked = |change: &Change| change.kind == Kind::Split && change.node(Role::Parent) != 0;
+    let halves = committed.filter(|(change, _)| is_linked(change)).map(|(change, _)| change.node(Role::Second));
+    halves.into_iter().find(|&half| tree.node(half).unwrap().level() > 0)
+}
+
+/// An entry below a node of leaves, without which its leaf has too few and a sibling entries to give.
+fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
+    let node = tree.node(node).unwrap();
+    let children: Vec<_> = node.bitmap().slots().map(|slot| tree.node(node.target(slot)).unwrap()).collect();
+    let few = children.iter().find(|child| child.level() == 0 && child.bitmap().count() == tree.layout.fill_min())?;
+    children.iter().find(|child| child.bitmap().count() > tree.layout.fill_min())?;
+    let slot = few.bitmap().slots().next()?;
+    Some((few.rect(slot), few.target(slot)))
+}
+
+/// The box of a new half is told while its lock is held. A deletion that moved entries between its children meanwhile would make one
+/// child's box larger after it was read, and the other one's smaller before.
+#[test]
+fn what_moves_within_a_new_half_while_its_box_is_told_is_found() {
+    const COMMIT: At = At::Fence("fbr.log.commit");
+    const CLEAR: At = At::Fence("fbr.log.clear");
+    // Trees in which what moves goes to the side of the box that its old place alone has reached.
+    const SEEDS: [u64; 6] = [264, 361, 437, 453, 468, 570];
+    let options = options(Rebalancing::InPlace, LeafForm::Bitmap);
+    for (seed, load) in SEEDS.into_iter().flat_map(|seed| (0..40).map(move |load| (seed, load))) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut drawn =
+            |number| (Rect::point([0, 1].map(|_| f64::from(random.random_range(0..40u32)))).unwrap(), number);
+        let entries: Vec<Entry> = (0..14 + seed % 16).map(&mut drawn).collect();
+        let controller = Controller::new();
+        let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
+        let ((rect, payload), before) = entries.split_last().unwrap();
+        before.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
+        drop(tree);
+        let image = controller.process_kill(controller.events());
+        let mut tree = Arc::new(Tree::open(&*image.storage(), "tree", &options).unwrap());
+        let (inserting, rect, payload) = (tree.clone(), *rect, *payload);
+        let insertion = Stopped::start(COMMIT, 0, move || inserting.insert(&rect, payload).unwrap());
+        // What is deleted is chosen before anything is linked.
+        let moving = new_inner_half(&tree).and_then(|half| Some((half, entry_that_moves_others(&tree, half)?)));
+        let (half, (rect, payload)) = moving.expect("the insertion divides an inner node with such a leaf");
+        insertion.go_on(At::Load, load);
+        let mut running = vec![insertion];
+        let mut deleted = None;
+        // Where the half is locked, the deletion has to wait; else it goes on up to where it needs the parent.
+        if new_inner_half(&tree) == Some(half) && tree.locks.of(half).try_write().is_some() {
+            let deleting = tree.clone();
+            running.push(Stopped::start(CLEAR, 0, move || assert!(deleting.delete(&rect, payload).unwrap())));
+            deleted = Some(payload);
+        }
+        Stopped::end(running);
+        let checked = Arc::get_mut(&mut tree).unwrap().check();
+        checked.unwrap_or_else(|error| panic!("seed {seed}, {load} loads: {error}"));
+        for (rect, payload) in &entries {
+            let is_there = tree.contains(rect, *payload).unwrap();
+            assert_eq!(is_there, deleted != Some(*payload), "seed {seed}, {load} loads: {payload}");
+        }
     }
 }
 
