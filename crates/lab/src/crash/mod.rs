@@ -157,7 +157,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let seed = self.options.seed;
         let seeds = seed..seed + GATE_SEEDS;
-        let options = Gate { seeds, breadth: BREADTH, names_stride: 1, in_all: false, inside_stride: 3 };
+        let options = Gate { seeds, breadth: BREADTH, near: BREADTH, names_stride: 1, in_all: false, inside_stride: 3 };
         match gate(subjects, &options) {
             Err(failure) => self.conclude(subjects, Some(*failure)),
             Ok(report) => {

@@ -1,10 +1,12 @@
 //! Whether each flush and each fence is needed, and seen to be.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use terrane_storage::crash::{Budget, NameOrder, PersistenceDomain};
 
+use super::near::{Near, left_out};
 use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally, places, recover};
 use crate::Instruction;
 
@@ -15,6 +17,8 @@ pub struct Gate {
     pub seeds: std::ops::Range<u64>,
     /// How many images of each cut are tried.
     pub breadth: Breadth,
+    /// How many of each cut that comes soon after something was left out. These are few, and show most.
+    pub near: Breadth,
     /// Of the cuts, every so many are recovered from to learn what recovery flushes and fences.
     pub names_stride: usize,
     /// Whether a name is looked for in every configuration that has it, and not only until one has shown it.
@@ -111,7 +115,9 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
         let listed = places::all(&subject.places());
         let of_creation =
             own_names(subject, Instruction::sites(&History::record(subject, Vec::new(), None)?.controller));
-        let reached = names(subject, gate.seeds.start, gate.names_stride)?;
+        let Names { of_history, of_recoveries } = all_names(subject, gate.seeds.start, gate.names_stride)?;
+        let reached: BTreeSet<Dropped> = of_history.union(&of_recoveries).cloned().collect();
+        let mut logs = BTreeMap::new();
         all.extend(listed.iter().cloned());
         report.unlisted.extend(reached.difference(&listed).cloned());
         seen.extend(reached.iter().cloned());
@@ -124,8 +130,19 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
                 continue;
             }
             let is_of_creation = of_creation.contains(&dropped);
-            let catch_with = |seed| catch(subject, &dropped, seed, is_of_creation, gate, &mut report.tally);
-            let found = gate.seeds.clone().find_map(catch_with);
+            let is_of_recovery = of_recoveries.contains(&dropped);
+            let mut found = None;
+            for seed in gate.seeds.clone() {
+                if let Entry::Vacant(free) = logs.entry(seed) {
+                    free.insert(History::record(subject, subject.steps(seed), None)?.controller.log());
+                }
+                let places = left_out(&logs[&seed], &dropped);
+                let looked = Looked { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
+                found = catch(subject, &looked, gate, &mut report.tally);
+                if found.is_some() {
+                    break;
+                }
+            }
             match found {
                 Some(found) => {
                     caught.insert(dropped);
@@ -147,10 +164,23 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
     Ok(report)
 }
 
+/// What a subject flushes and fences.
+struct Names {
+    /// In a history, its creation included.
+    of_history: BTreeSet<Dropped>,
+    /// In recovery from crashes of it.
+    of_recoveries: BTreeSet<Dropped>,
+}
+
 /// What a subject flushes and fences in a history, its creation included, and in recovery from crashes at every so many of its cuts.
 pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeSet<Dropped>, Box<Failure<S::Step>>> {
+    let Names { of_history, of_recoveries } = all_names(subject, seed, stride)?;
+    Ok(of_history.into_iter().chain(of_recoveries).collect())
+}
+
+fn all_names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<Names, Box<Failure<S::Step>>> {
     let history = History::record(subject, subject.steps(seed), None)?;
-    let mut names = Instruction::sites(&history.controller);
+    let mut of_recoveries = BTreeSet::new();
     let extremes = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
     for cut in history.power_cuts_from(0).into_iter().step_by(stride.max(1)) {
         let losses = history.controller.images(cut, &extremes, seed);
@@ -158,10 +188,11 @@ pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeS
             let restarted = image.restart();
             // What is wrong with it is told where it is looked for.
             let _ = recover(subject, &restarted, None);
-            names.extend(Instruction::sites(&restarted));
+            of_recoveries.extend(Instruction::sites(&restarted));
         }
     }
-    Ok(own_names(subject, names))
+    let of_history = own_names(subject, Instruction::sites(&history.controller));
+    Ok(Names { of_history, of_recoveries: own_names(subject, of_recoveries) })
 }
 
 fn own_names<S: Subject>(subject: &S, names: BTreeSet<(Instruction, &'static str)>) -> BTreeSet<Dropped> {
@@ -170,14 +201,18 @@ fn own_names<S: Subject>(subject: &S, names: BTreeSet<(Instruction, &'static str
     own.map(|(instruction, site)| Dropped { instruction, site: site.to_owned() }).collect()
 }
 
-fn catch<S: Subject>(
-    subject: &S,
-    dropped: &Dropped,
+/// What is left out, and of which history.
+struct Looked<'d> {
+    dropped: &'d Dropped,
     seed: u64,
+    /// Where in the history.
+    places: Vec<usize>,
     is_of_creation: bool,
-    gate: &Gate,
-    tally: &mut Tally,
-) -> Option<Catch> {
+    is_of_recovery: bool,
+}
+
+fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch> {
+    let &Looked { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
     let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
         Err(failure) => Some((failure, Some(0))),
         Ok(history) => {
@@ -187,7 +222,12 @@ fn catch<S: Subject>(
             // What the creation alone has shows there soonest.
             let is_meant = |cut: &usize| is_of_creation && history.steps_done(*cut).is_none();
             let of_creation: Vec<usize> = cuts.iter().copied().filter(is_meant).collect();
-            let found = look(&mut explorer, &history, &of_creation, &gate.breadth, 1)
+            let near = Near { places, cuts: &cuts }.cuts_of(&history.controller.log());
+            let found = near
+                .into_iter()
+                .find_map(|cut| explorer.power_losses(&history, cut, &gate.near).err())
+                .or_else(|| look(&mut explorer, &history, &of_creation, &gate.breadth, 1))
+                .or_else(|| is_of_recovery.then(|| near_in_recovery(&mut explorer, &history, dropped, gate)).flatten())
                 .or_else(|| look(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
             *tally += explorer.tally;
             found.map(|failure| {
@@ -221,6 +261,18 @@ fn look<S: Subject>(
     let breadth = Breadth { branches: branches.min(8), samples: samples.min(4), seed };
     let mut few = cuts.iter().step_by(inside_stride.max(1));
     found.or_else(|| few.find_map(|cut| explorer.inside_recovery(history, *cut, &breadth).err()))
+}
+
+/// The first thing that is wrong after a crash in a recovery, soon after something was left out there.
+fn near_in_recovery<S: Subject>(
+    explorer: &mut Explorer<'_, S>,
+    history: &History<'_, S>,
+    dropped: &Dropped,
+    gate: &Gate,
+) -> Option<Box<Failure<S::Step>>> {
+    let mut tried = BTreeSet::new();
+    let cuts = spread(history.power_cuts_from(0));
+    cuts.into_iter().find_map(|cut| explorer.inside_recovery_near(history, cut, dropped, &gate.near, &mut tried).err())
 }
 
 /// The cuts in another order, far ones after each other: most of what matters is caught soon somewhere.

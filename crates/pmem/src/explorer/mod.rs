@@ -18,6 +18,7 @@ mod case;
 mod gate;
 mod history;
 pub mod linearizability;
+mod near;
 mod places;
 mod sample;
 mod search;

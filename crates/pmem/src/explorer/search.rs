@@ -1,13 +1,14 @@
 //! Recovery from the images of a history's cuts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::AddAssign;
 
 use terrane_storage::Reads;
 use terrane_storage::crash::{self, Budget, Controller, Image, NameOrder, PersistenceDomain};
 
 use super::history::sufficient;
-use super::{Checked, Crash, Failure, History, Subject, guarded, recover};
+use super::near::{Near, left_out};
+use super::{Checked, Crash, Dropped, Failure, History, Subject, guarded, recover};
 
 /// How many images of a cut are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,27 @@ impl<'s, S: Subject> Explorer<'s, S> {
     /// everything, and what is drawn.
     pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
         let mut first = self.first_crashes(history, cut, breadth);
-        first.try_for_each(|image| self.inside(history, &image, breadth))
+        first.try_for_each(|image| self.inside(history, &image, None, breadth))
+    }
+
+    /// The same, but of each recovery only soon after something that is left out of it; nothing, where it would not have it anyway.
+    /// Crashes that leave the same as one that was tried are passed over.
+    pub(super) fn inside_recovery_near(
+        &mut self,
+        history: &History<'_, S>,
+        cut: usize,
+        dropped: &Dropped,
+        breadth: &Breadth,
+        tried: &mut BTreeSet<u64>,
+    ) -> Search<S> {
+        let mut first = self.first_crashes(history, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
+        first.try_for_each(|image| {
+            let whole = image.restart();
+            // What is wrong with it is told of the image itself.
+            let _ = recover(self.subject, &whole, None);
+            let places = left_out(&whole.log(), dropped);
+            if places.is_empty() { Ok(()) } else { self.inside(history, &image, Some(&places), breadth) }
+        })
     }
 
     /// Tries power losses in what is done after the recovery from crashes at a cut, which are those of
@@ -176,8 +197,14 @@ impl<'s, S: Subject> Explorer<'s, S> {
         losses.filter(move |_| survives_power).chain([history.controller.process_kill(cut)])
     }
 
-    /// Tries crashes in the recovery from one image.
-    fn inside(&mut self, history: &History<'_, S>, first: &Image, breadth: &Breadth) -> Search<S> {
+    /// Tries crashes in the recovery from one image; all of them, or those near to some of its events.
+    fn inside(
+        &mut self,
+        history: &History<'_, S>,
+        first: &Image,
+        places: Option<&[usize]>,
+        breadth: &Breadth,
+    ) -> Search<S> {
         let restarted = first.restart();
         // What is wrong with it is told of the image itself.
         let Ok(found) = recover(self.subject, &restarted, history.dropped.as_ref()) else {
@@ -185,7 +212,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
         };
         let last = restarted.events();
         let mut is_sufficient = sufficient(&restarted, self.subject.domain());
-        for cut in 0..=last {
+        let all: Vec<usize> = (0..=last).collect();
+        let cuts = places.map(|places| Near { places, cuts: &all }.cuts_of(&restarted.log()));
+        for cut in cuts.unwrap_or(all) {
             // What was seen stays.
             let allowed = if cut == last { std::slice::from_ref(&found) } else { history.allowed(first.cut()) };
             let judge = |explorer: &mut Self, image: &Image| explorer.judge_as(history, &[first], image, allowed);
