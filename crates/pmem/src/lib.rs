@@ -26,7 +26,7 @@ mod pool;
 pub mod probe;
 
 pub use allocator::{INTENT_BLOCKS, Intent};
-pub use backend::{Backend, Dropping, Instruction, Loads, Native, Site, Traced, View, WORD_LENGTH, Words};
+pub use backend::{Backend, Dropping, Instruction, Loads, Native, Rehearsed, Site, Traced, View, WORD_LENGTH, Words};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_BLOCK_LENGTH};
 pub use epoch::Guard;
 pub use error::{Error, Result};

@@ -4,6 +4,7 @@ use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
 use terrane_pmem::{PersistenceDomain, Pool, ROOT, Traced};
 use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
+use terrane_storage::crash::{Controller, Event, PoolEvent};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 fn filled(options: &Options) -> MemoryStorage {
@@ -110,6 +111,65 @@ fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
         let opened = FbrTree::<2, Traced>::open(&storage, "tree", &options);
         assert!(opened.is_err(), "{damage:?}");
         assert!(bytes(&storage) == damaged, "{damage:?}: the file was changed");
+    }
+}
+
+/// Pools that a kill has left right after the commitments of changes.
+fn half_changed(options: &Options) -> Vec<Vec<u8>> {
+    let controller = Controller::new();
+    let tree: FbrTree<2, Traced> = FbrTree::create(&*controller.storage(), "tree", options).unwrap();
+    let mut random = random(1);
+    let entries: Vec<(Rect<2>, u64)> = (0..60).map(|payload| (rect(&mut random, 30), payload)).collect();
+    entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
+    entries.iter().take(50).for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+    let is_commitment = |event: &Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.log.commit", .. }));
+    let commitments: Vec<usize> =
+        controller.log().iter().enumerate().filter(|(_, event)| is_commitment(event)).map(|(at, _)| at).collect();
+    let images = commitments.iter().step_by(7).map(|&cut| controller.process_kill(cut).read("tree").unwrap());
+    images.collect()
+}
+
+/// What the log names is sound, and what it leads to is not.
+#[test]
+fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
+        let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, rebalancing) };
+        let (mut refused, mut random) = (0, random(3));
+        for sound in half_changed(&options) {
+            let open = |bytes: &[u8]| {
+                let storage = with(bytes);
+                let opened = FbrTree::<2, Traced>::open(&storage, "tree", &options);
+                let error = opened.err();
+                if let Some(error) = &error {
+                    let after = self::bytes(&storage);
+                    assert!(
+                        after == bytes,
+                        "{leaves:?}, {rebalancing:?}: the file was changed and then refused: {error}"
+                    );
+                }
+                error
+            };
+            assert!(open(&sound).is_none(), "{leaves:?}, {rebalancing:?}");
+            let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
+            let block = word(ROOT);
+            let is_committed = |entry: &u64| word(*entry) & 1 == 1;
+            let entry = (block + LOG..).step_by(64).take(32).find(is_committed).unwrap();
+            // The nodes that the change names: their first line, the targets and the marks of their entries.
+            let nodes = (1..=5).map(|role| word(entry + 8 * role)).filter(|&node| node != 0);
+            let places = |node: u64| {
+                (0..4)
+                    .map(move |at| node + at * 8)
+                    .chain((64..320).step_by(64).flat_map(move |at| [node + at + 32, node + at + 40]))
+            };
+            for at in nodes.flat_map(places) {
+                for value in [0, u64::MAX, word(at) ^ 1 << random.random_range(0..64)] {
+                    let mut damaged = sound.clone();
+                    damaged[at as usize..at as usize + 8].copy_from_slice(&value.to_le_bytes());
+                    refused += usize::from(open(&damaged).is_some());
+                }
+            }
+        }
+        assert!(refused > 10, "{leaves:?}, {rebalancing:?}: {refused} were refused");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod dropping;
 mod native;
+mod rehearsed;
 mod traced;
 
 use std::fmt::{self, Debug};
@@ -12,6 +13,7 @@ use terrane_storage::File;
 
 pub use dropping::{Dropping, Instruction};
 pub use native::{Native, Words};
+pub use rehearsed::Rehearsed;
 pub use traced::Traced;
 
 use crate::{LINE_LENGTH, PersistenceDomain, Result};

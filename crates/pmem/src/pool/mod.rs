@@ -15,14 +15,14 @@ mod header;
 use std::sync::Arc;
 
 use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
-use terrane_storage::{File, LockKind, OpenMode, Operation, Storage, StorageError};
+use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, Operation, Storage, StorageError};
 
 pub(crate) use header::METADATA_LENGTH;
 use header::{CHUNK_LENGTH_MAX, Header, PAGE_LENGTH, State, is_chunk_length};
 
 use crate::allocator::Allocator;
 use crate::epoch::Epochs;
-use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Result};
+use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Rehearsed, Result};
 
 /// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
 /// has its line to itself.
@@ -87,6 +87,19 @@ impl<B: Backend> Found<B> {
     /// The pool, to be read and not to be changed: what is stored now is not known to be in use.
     pub fn pool(&self) -> &Pool<B> {
         &self.pool
+    }
+
+    /// The pool as [`Found::take`] would give it, with all changes kept beside it, in memory: what a structure does to it in its
+    /// recovery goes wrong here first, if it does, and leaves the file as it is.
+    pub fn rehearse(&self) -> Result<Pool<Rehearsed<'_, B>>> {
+        const NAME: &str = "rehearsal";
+        let mut header = *self.pool.header.lock();
+        header.open_counter += 1;
+        // Should the pool grow, this file does.
+        let file = MemoryStorage::new().open(NAME, OpenMode::CreateNew)?;
+        let pool = Pool::new(Rehearsed::new(self.pool.backend()), file, self.pool.name.clone(), header);
+        pool.recover_intents()?;
+        Ok(pool)
     }
 
     /// Says in the file that the pool is in use, and settles what a crash has left of acquisitions and releases.

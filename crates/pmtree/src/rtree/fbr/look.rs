@@ -7,8 +7,19 @@ use super::log::{self, Change, ENTRIES, Kind, Log, Progress, Role};
 use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm};
 use crate::{Error, Result};
 
-/// The tree's block and the layout of its nodes, if there is a tree; an error, if there is another one or a damaged one.
-pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
+/// What was found of a tree.
+#[derive(Debug)]
+pub(super) struct Look<const D: usize> {
+    /// Offset of the tree's block.
+    pub(super) block: u64,
+    /// Of its nodes.
+    pub(super) layout: Layout<D>,
+    /// Whether a crash has left something to complete or to undo.
+    pub(super) is_changing: bool,
+}
+
+/// The tree, if there is one; an error, if there is another one or a damaged one.
+pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<Look<D>>> {
     let block = pool.backend().load(ROOT);
     if block == 0 {
         return Ok(None);
@@ -27,20 +38,21 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
     let layout = layout.ok_or_else(|| damaged(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
     pool.check_range(block, LOG_START + Log::length(&layout))?;
+    let mut is_changing = false;
     for index in 0..ENTRIES {
-        check_change(pool, &layout, block, index)?;
+        is_changing |= check_change(pool, &layout, block, index)?;
     }
-    Ok(Some((block, layout)))
+    Ok(Some(Look { block, layout, is_changing }))
 }
 
-/// Checks that what a log entry says can be completed or undone, as far as the entry tells.
+/// Checks that what a log entry says can be completed or undone, as far as the entry tells; whether it says something.
 fn check_change<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,
     block: u64,
     index: usize,
-) -> Result<()> {
-    let Some((change, engagement)) = log::read(pool, layout, block, index)? else { return Ok(()) };
+) -> Result<bool> {
+    let Some((change, engagement)) = log::read(pool, layout, block, index)? else { return Ok(false) };
     let progress = engagement.progress;
     // Of what was not committed, only new blocks matter.
     let matters = |role: &Role| progress != Progress::Announced || change.kind.acquired().contains(role);
@@ -54,7 +66,7 @@ fn check_change<const D: usize, B: Backend>(
             return Err(damaged(pool, log::offset(layout, block, index), reason));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Whether a change needs a node in a role.

@@ -50,6 +50,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
 use self::log::Log;
+use self::look::Look;
 use super::limits;
 use crate::{Error, Result, Split};
 pub use check::Census;
@@ -179,15 +180,18 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
     ///
-    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is.
-    /// Damage that only recovery meets, in a node that a crash has left half changed, is found after the first change.
+    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is. So that
+    /// this holds for damage that only recovery meets, in a node that a crash has left half changed, recovery is rehearsed before.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let found = Pool::find(storage, name, &options.for_pool())?;
-        let Some((block, layout)) = look::look(found.pool())? else {
+        let Some(Look { block, layout, is_changing }) = look::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
             return Self::initialise(found.take()?, layout, options);
         };
+        if is_changing {
+            FbrTree::<D, _>::new(found.rehearse()?, layout, options, block).recover()?;
+        }
         let tree = Self::new(found.take()?, layout, options, block);
         tree.recover()?;
         Ok(tree)
