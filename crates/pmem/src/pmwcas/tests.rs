@@ -61,6 +61,42 @@ fn prepared<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64], added:
     place
 }
 
+/// Descriptors that the pool has in its pages.
+fn descriptors<B: Backend>(pool: &Pool<B>) -> u64 {
+    const A_PAGE: u64 = 20;
+    let next = |page: &u64| Some(pool.backend().load(*page)).filter(|page| *page != 0);
+    A_PAGE * std::iter::successors(next(&crate::pool::DESCRIPTOR_PAGES), next).count() as u64
+}
+
+/// Pages of descriptors stay. There are as many as were in use or waited for a reader at a time: one operation after the other takes
+/// a page, whatever their number, and a reader that stays costs a descriptor for each operation that it sees, once.
+#[test]
+fn descriptors_are_as_many_as_operations_that_a_guard_has_seen() {
+    const SEEN: u64 = 500;
+    /// Up to a page, and what waits for others to wait with it.
+    const MORE: u64 = 40;
+    let pool: Pool<Traced> = Pool::create(&terrane_storage::MemoryStorage::new(), "pool", &options()).unwrap();
+    let word = set_up(&pool, 1)[0];
+    let change = || {
+        let guard = pool.pin();
+        let old = read(&pool, word, &guard);
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        descriptor.swap(word, old, old + 1).unwrap();
+        assert!(descriptor.execute());
+    };
+    (0..10 * SEEN).for_each(|_| change());
+    assert!(descriptors(&pool) <= MORE, "{}", descriptors(&pool));
+    for _ in 0..3 {
+        let reader = pool.pin();
+        (0..SEEN).for_each(|_| change());
+        let while_read = descriptors(&pool);
+        assert!((SEEN..SEEN + MORE).contains(&while_read), "{while_read}");
+        drop(reader);
+        (0..4 * SEEN).for_each(|_| change());
+        assert_eq!(descriptors(&pool), while_read, "they are used again");
+    }
+}
+
 fn values(pool: &Pool<Traced>, words: &[u64]) -> Vec<u64> {
     let guard = pool.pin();
     words.iter().map(|word| read(pool, *word, &guard)).collect()
