@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
-use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};
+use terrane_pmtree::{FbrTree, LeafForm, Options, PersistenceDomain, Rect, SearchMode};
 use terrane_storage::RealStorage;
 
 use crate::system::{Reader, Role, System, Visitor};
@@ -13,17 +13,28 @@ use crate::workload::{Location, Points, Window};
 /// Where a pool can be made if the folder to measure lies on a file system that mixes files, as in containers.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// The tree of two dimensions with its default settings.
+/// The tree of two dimensions with its default settings, but for the form of its leaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Fbr;
+pub struct Fbr {
+    /// What says which entries of a leaf are valid.
+    pub leaves: LeafForm,
+}
 
 impl System for Fbr {
     fn name(&self) -> &'static str {
-        "fbr-tree"
+        match self.leaves {
+            LeafForm::Bitmap => "fbr-tree",
+            LeafForm::SelfValidating => "fbr-tree-self-validating",
+        }
     }
 
     fn settings(&self) -> &'static str {
-        "in a file on the page cache: each entry survives SIGKILL when it is inserted; validated search without locks"
+        match self.leaves {
+            LeafForm::Bitmap => {
+                "in a file on the page cache: each entry survives SIGKILL when it is inserted; validated search without locks"
+            }
+            LeafForm::SelfValidating => "the same with leaves whose entries validate themselves",
+        }
     }
 
     fn roles(&self) -> &'static [Role] {
@@ -31,10 +42,10 @@ impl System for Fbr {
     }
 
     fn build(&self, parts: &[Points], dir: &Path) -> Result<Box<dyn Reader>> {
-        let created = create(dir).map(|tree| (tree, None));
+        let created = create(dir, self.leaves).map(|tree| (tree, None));
         let (tree, folder) = created.or_else(|error| {
             let folder = TempDir::new_in(IN_MEMORY).with_context(|| error.to_string())?;
-            anyhow::Ok((create(folder.path())?, Some(folder)))
+            anyhow::Ok((create(folder.path(), self.leaves)?, Some(folder)))
         })?;
         for record in parts.iter().flat_map(Points::records) {
             tree.insert(&Rect::point([record.location.x, record.location.y])?, record.id as u64)?;
@@ -43,8 +54,9 @@ impl System for Fbr {
     }
 }
 
-fn create(dir: &Path) -> terrane_pmtree::Result<FbrTree<2>> {
-    FbrTree::create(&RealStorage::new(dir), "tree", &Options::new(PersistenceDomain::PageCache))
+fn create(dir: &Path, leaves: LeafForm) -> terrane_pmtree::Result<FbrTree<2>> {
+    let options = Options { leaves, ..Options::new(PersistenceDomain::PageCache) };
+    FbrTree::create(&RealStorage::new(dir), "tree", &options)
 }
 
 struct Tree {

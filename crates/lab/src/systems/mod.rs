@@ -4,13 +4,15 @@ mod fbr;
 mod terrane;
 
 use anyhow::{Result, bail};
+use terrane_pmtree::LeafForm;
 
 use crate::system::System;
 
 /// Terrane's first, then their peers.
 pub fn all() -> Vec<Box<dyn System>> {
-    let grown: Box<dyn System> = Box::new(fbr::Fbr);
-    terrane::systems().into_iter().chain([grown]).chain(peers()).collect()
+    let grown = |leaves| -> Box<dyn System> { Box::new(fbr::Fbr { leaves }) };
+    let grown = [LeafForm::Bitmap, LeafForm::SelfValidating].map(grown);
+    terrane::systems().into_iter().chain(grown).chain(peers()).collect()
 }
 
 #[cfg(feature = "peers")]
