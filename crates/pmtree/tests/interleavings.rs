@@ -201,6 +201,12 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
         let image = scenario.after(0);
         for number in 0.. {
             let tree = scenario.open(&*image.storage());
+            if scenario.name.starts_with("a place used") {
+                // The first change in a session shows by more than the number that is meant here.
+                let passing = point(1.0, 1.0);
+                let both = [Operation::Insert(passing, 9000), Operation::Delete(passing, 9000)];
+                Scenario::run(&tree, &both);
+            }
             let (writer, operations) = (tree.clone(), scenario.operations.clone());
             let write = move || Scenario::run(&writer, &operations);
             let (found, was_interrupted) = interrupt(At::Load, number, write, || search.run(&tree));
