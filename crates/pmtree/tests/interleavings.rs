@@ -403,6 +403,38 @@ fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
     }
 }
 
+/// A search that begins after a commitment, and comes between any two reads of its own upon a writer that has just cleared the entry and
+/// not told the nodes yet.
+#[test]
+fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing() {
+    const COMMIT: At = At::Fence("fbr.log.commit");
+    const CLEAR: At = At::Fence("fbr.log.clear");
+    let mut cleared = 0;
+    for scenario in scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4) {
+        for (done, operation) in scenario.chosen() {
+            let image = scenario.after(done);
+            for search in SEARCHES {
+                for place in 0.. {
+                    let tree = scenario.open(&*image.storage());
+                    let (writing, operation) = (tree.clone(), operation.clone());
+                    let writer = Stopped::start(COMMIT, 0, move || Scenario::run(&writing, &[operation]));
+                    let writer = Arc::new(writer);
+                    let going_on = writer.clone();
+                    let clear = move || going_on.go_on(CLEAR, 0);
+                    let (found, was_interrupted) = interrupt(At::Load, place, clear, || search.run(&tree));
+                    let has_cleared = Stopped::end(Arc::into_inner(writer)) == [true];
+                    scenario.check(&search, &found, done, done + 1, &format!("cleared after {place} loads"));
+                    cleared += usize::from(was_interrupted && has_cleared);
+                    if !was_interrupted || !has_cleared {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    assert!(cleared > 1000, "{cleared}");
+}
+
 /// Looks for what an operation under way changes, at each of its steps, and lets the power fail right after. What was seen
 /// and is gone after that, if something is.
 fn seen_and_gone(scenario: &Scenario, dropped: Option<(Instruction, &str)>) -> Option<String> {
