@@ -13,6 +13,7 @@
 //! failed sync a later one may succeed although the new manifest, or the names of component files
 //! that a step under way is about to name, are lost. So the handle stops writing after each of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,9 @@ pub struct PartitionState {
     /// Counts the bulk loads, whose records are in no log.
     #[serde(default)]
     pub loads: u64,
+    /// How far each source of records has been read with the changes that are in disk components.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<u32, u64>,
     /// Its indexes.
     pub indexes: Vec<IndexState>,
 }

@@ -3,8 +3,8 @@
 //! Layout of an entry, little-endian: sequence u64 · transaction u64 · source offset u64 ·
 //! dataset u32 · partition u32 · source u32 · kind u32 · operations, each: index u32 ·
 //! delete u32 · key length u32 · value length u32 · key · value.
-//! Transaction, source and source offset are reserved: a feed's position will commit with
-//! its records. The framework does not look into keys and values; the index kind does.
+//! The transaction is reserved. Source and source offset are a feed's position, which commits with its
+//! records; both are 0 for what comes from no feed. The framework does not look into keys and values; the index kind does.
 
 use crate::{Error, Result};
 
@@ -31,13 +31,13 @@ pub struct EntryHeader {
     pub sequence: u64,
     /// Transaction; 0 while every entry is a transaction of its own.
     pub transaction: u64,
-    /// Reserved: position in the source that the records came from.
+    /// How far the source has been read with this entry; 0 without a source.
     pub source_offset: u64,
     /// Dataset.
     pub dataset: u32,
     /// Partition of the dataset.
     pub partition: u32,
-    /// Reserved: the source that the records came from.
+    /// The source that the records came from; 0 for none.
     pub source: u32,
     /// What the entry is.
     pub kind: EntryKind,

@@ -43,7 +43,7 @@ impl Bench {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         storage.create_directory("components").unwrap();
         let indexes = vec![IndexState::new(INDEX)];
-        let state = PartitionState { id: 0, flushed_sequence: 0, loads: 0, indexes };
+        let state = PartitionState { id: 0, flushed_sequence: 0, loads: 0, sources: BTreeMap::new(), indexes };
         let catalog = serde_json::Value::Null;
         let dataset = DatasetState { id: 0, name: "d".into(), catalog, partitions: vec![state.clone()] };
         let manifest = Manifest {

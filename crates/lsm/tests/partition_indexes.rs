@@ -91,7 +91,7 @@ impl Bench {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         storage.create_directory("components").unwrap();
         let indexes = vec![IndexState::new(FIRST)];
-        let partition = PartitionState { id: 0, flushed_sequence: 0, loads: 0, indexes };
+        let partition = PartitionState { id: 0, flushed_sequence: 0, loads: 0, sources: BTreeMap::new(), indexes };
         let dataset =
             DatasetState { id: 0, name: "d".into(), catalog: serde_json::Value::Null, partitions: vec![partition] };
         let manifest = Manifest {

@@ -8,6 +8,7 @@ use terrane_space::CoordinateSystem;
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
+use crate::feed::{FeedInfo, feeds_of};
 use crate::query::holds_points;
 use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::IndexOptions;
@@ -47,6 +48,8 @@ pub struct DatasetInfo {
     pub schema: Schema,
     /// Indexes, the primary first.
     pub indexes: Vec<IndexInfo>,
+    /// Feeds, and how far their sources have been read.
+    pub feeds: Vec<FeedInfo>,
     /// Bytes of memory components.
     pub memory_bytes: u64,
     /// Box around all entries of disk components: x0, y0, x1, y1.
@@ -153,6 +156,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
         name: dataset.name.clone(),
         schema: (*dataset.schema()).clone(),
         indexes,
+        feeds: feeds_of(dataset),
         memory_bytes: dataset.partition.memory_used() as u64,
         bounds,
     }
@@ -209,6 +213,9 @@ impl fmt::Display for StoreInfo {
                 if index.antimatter > 0 {
                     write!(f, ", {} anti-matter", index.antimatter)?;
                 }
+            }
+            for FeedInfo { name, position, .. } in &dataset.feeds {
+                write!(f, "\n  feed {name}: read up to {position}")?;
             }
             write!(f, "\n  in memory {}", counted(dataset.memory_bytes, "byte", "bytes"))?;
             if let Some([x0, y0, x1, y1]) = dataset.bounds {

@@ -24,6 +24,7 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     }
     let live = plan.states.iter().filter_map(|state| state.get(MAIN)).map(|held| held.indexes.len()).max();
     assert_eq!(live, Some(3), "beside the two that are always there");
+    assert!(has(|step| matches!(step, Step::Feed(_))), "the run has a feed");
     assert!(has(|step| matches!(step, Step::Batch(_))) && has(|step| matches!(step, Step::Side(_))));
 }
 

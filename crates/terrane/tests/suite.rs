@@ -12,6 +12,7 @@ mod crash_everywhere;
 mod damage;
 mod delete_where;
 mod faults;
+mod feeds;
 mod foreign_files;
 mod generated_keys;
 mod import;

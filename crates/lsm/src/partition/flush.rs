@@ -1,5 +1,6 @@
 //! Flush and merge: the two ways in which the components of a partition change.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -92,9 +93,11 @@ impl Partition {
         let metas = self.write_generation(workshop, &version, &generation, snapshots)?;
         let all = || metas.iter().flatten();
         let mut parts = self.open_parts(workshop, &metas).inspect_err(|_| discard(workshop, all()))?;
+        let sources = generation.sources_after(&version.sources);
         let installed = workshop.step(|manifest| {
             let state = self.state_mut(manifest)?;
             state.flushed_sequence = sequence.1;
+            state.sources.clone_from(&sources);
             let dropped = self.add_components(state, &metas);
             manifest.last_sequence = manifest.last_sequence.max(sequence.1);
             low_water(manifest);
@@ -104,7 +107,7 @@ impl Partition {
             parts[place] = None;
             discard(workshop, &metas[place]);
         }
-        self.install_flushed(&generation, &parts, sequence.1)?;
+        self.install_flushed(&generation, &parts, sequence.1, sources)?;
         Ok(Some(FlushOutcome {
             bytes_written: all().map(|meta| meta.file_len).sum(),
             entries: all().next().map_or(0, |meta| meta.statistics.entries),
@@ -147,12 +150,18 @@ impl Partition {
         metas.iter().enumerate().map(open).collect()
     }
 
-    fn install_flushed(&self, generation: &Arc<Generation>, parts: &[NewPart], flushed_sequence: u64) -> Result<()> {
+    fn install_flushed(
+        &self,
+        generation: &Arc<Generation>,
+        parts: &[NewPart],
+        flushed_sequence: u64,
+        sources: BTreeMap<u32, u64>,
+    ) -> Result<()> {
         {
             let _exchange = self.exchange.lock();
             let next = self.version.load().with_flushed(generation, parts);
             let mut next = next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
-            next.flushed_sequence = flushed_sequence;
+            (next.flushed_sequence, next.sources) = (flushed_sequence, Arc::new(sources));
             // Its index was dropped after the step that named it.
             let late = next.indexes.iter().zip(parts).filter(|(index, _)| index.is_dropped());
             late.filter_map(|(_, part)| part.as_ref()).for_each(|part| part.file().set_obsolete());

@@ -1,14 +1,15 @@
 //! A generation: one memory component of every index, filled between two cuts.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::NumberedIndex;
 use crate::index::downcast_memory;
 use crate::memory::ErasedMemory;
-use crate::operation::Operation;
+use crate::operation::{EntryHeader, Operation};
 use crate::{Error, Result};
-use terrane_storage::sync::{AtomicU64, Ordering};
+use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 
 const NOT_SEALED: u64 = u64::MAX;
 
@@ -21,6 +22,8 @@ pub struct Generation {
     /// Position in the log before the first entry; `u64::MAX` while there is none.
     first_lsn: AtomicU64,
     cut: AtomicU64,
+    /// How far each source has been read with the entries here.
+    sources: Mutex<BTreeMap<u32, u64>>,
 }
 
 struct Member {
@@ -45,6 +48,7 @@ impl Generation {
             after,
             first_lsn: AtomicU64::new(u64::MAX),
             cut: AtomicU64::new(NOT_SEALED),
+            sources: Mutex::new(BTreeMap::new()),
         })
     }
 
@@ -79,6 +83,26 @@ impl Generation {
         if self.first_lsn.load(Ordering::Relaxed) == u64::MAX {
             self.first_lsn.store(lsn, Ordering::Release);
         }
+    }
+
+    /// Notes how far the source of an entry has been read whose operations go here. To be called under the store's
+    /// commit latch, so that a cut takes it along with the entry.
+    pub fn note_source(&self, header: &EntryHeader) {
+        if header.source != 0 {
+            advance(&mut self.sources.lock(), header.source, header.source_offset);
+        }
+    }
+
+    /// How far a source has been read with the entries here, if there are any from it.
+    pub fn source_offset(&self, source: u32) -> Option<u64> {
+        self.sources.lock().get(&source).copied()
+    }
+
+    /// How far each source has been read, if they had been read as far as `before` without what is here.
+    pub(super) fn sources_after(&self, before: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
+        let mut after = before.clone();
+        self.sources.lock().iter().for_each(|(&source, &offset)| advance(&mut after, source, offset));
+        after
     }
 
     /// Where the log must be kept from for the sake of this generation.
@@ -123,4 +147,10 @@ impl Generation {
     pub fn memory_used(&self) -> usize {
         self.memories().map(|memory| memory.memory_used()).sum()
     }
+}
+
+/// Moves the position of a source on; none goes back.
+fn advance(sources: &mut BTreeMap<u32, u64>, source: u32, offset: u64) {
+    let position = sources.entry(source).or_default();
+    *position = offset.max(*position);
 }

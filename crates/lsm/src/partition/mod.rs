@@ -20,6 +20,7 @@ mod indexes;
 mod snapshot;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -44,6 +45,8 @@ pub struct Version {
     pub indexes: Vec<IndexVersion>,
     /// Changes up to this number are in disk components.
     pub flushed_sequence: u64,
+    /// How far each source has been read with them.
+    pub sources: Arc<BTreeMap<u32, u64>>,
 }
 
 /// One index at one moment.
@@ -181,7 +184,8 @@ impl Partition {
             versions.push(IndexVersion { numbered, components, presence });
         }
         let flushed_sequence = state.flushed_sequence;
-        let mut version = Version { generations: Vec::new(), indexes: versions, flushed_sequence };
+        let sources = Arc::new(state.sources.clone());
+        let mut version = Version { generations: Vec::new(), indexes: versions, flushed_sequence, sources };
         version.generations.push(Arc::new(version.next_generation(flushed_sequence)?));
         Ok(Self {
             dataset,
@@ -234,6 +238,13 @@ impl Partition {
         active.seal(cut);
         self.version.store(Arc::new(next));
         Ok(true)
+    }
+
+    /// How far a source has been read with what was applied; 0 if there is nothing from it.
+    pub fn source_offset(&self, source: u32) -> u64 {
+        let version = self.version.load();
+        let noted = version.generations.iter().filter_map(|generation| generation.source_offset(source));
+        noted.chain(version.sources.get(&source).copied()).max().unwrap_or(0)
     }
 
     /// Bytes of all memory components, at one moment: one that was flushed while they were summed up does not count

@@ -6,7 +6,7 @@ use terrane_space::Rect;
 
 use super::Dataset;
 use super::pipeline::Pipeline;
-use super::write::Change;
+use super::write::{Change, Origin};
 use crate::batch::BatchRecords;
 use crate::key::{Key, check_length};
 use crate::secondary::PRIMARY;
@@ -68,6 +68,17 @@ impl Dataset {
         on_conflict: OnConflict,
         outcome: &mut BatchOutcome,
     ) -> Result<()> {
+        self.write_batch_from(batch, on_conflict, &|_| Origin::default(), outcome)
+    }
+
+    /// As [`Self::write_batch_into`], of rows whose origins are given by their indexes in the batch.
+    pub(crate) fn write_batch_from(
+        &self,
+        batch: &RecordBatch,
+        on_conflict: OnConflict,
+        origin: &dyn Fn(usize) -> Origin,
+        outcome: &mut BatchOutcome,
+    ) -> Result<()> {
         self.engine.check_writable()?;
         // Before the schema is looked at: no column is widened until the rows are stored.
         let _gate = self.handle.gate.read();
@@ -75,7 +86,7 @@ impl Dataset {
         let mut rows = BatchRecords::new(batch, &schema)?;
         *outcome = BatchOutcome::default();
         let mut pipeline = Pipeline::new(&self.engine);
-        let written = self.write_rows(&mut rows, on_conflict, &mut pipeline, outcome);
+        let written = self.write_rows(&mut rows, on_conflict, origin, &mut pipeline, outcome);
         // Also where a row failed: the rows before it are synced before their locks are given back.
         let acknowledged = pipeline.acknowledge();
         outcome.keys.truncate(pipeline.durable());
@@ -87,6 +98,7 @@ impl Dataset {
         &self,
         rows: &mut BatchRecords<'_>,
         on_conflict: OnConflict,
+        origin: &dyn Fn(usize) -> Origin,
         pipeline: &mut Pipeline<'_>,
         outcome: &mut BatchOutcome,
     ) -> Result<()> {
@@ -97,9 +109,9 @@ impl Dataset {
             let encoded = rows.encode_row(row, &mut key, &mut value).map_err(Error::from);
             let rect = encoded.map(|geometry| geometry.rect());
             let written = rect.and_then(|rect| match on_conflict {
-                _ if !rows.has_keys() => self.write_numbered(&mut key, &value, rect, pipeline),
-                OnConflict::Replace => self.write_row(&key, Change::Upsert(&value), rect, pipeline),
-                OnConflict::Refuse => self.write_row(&key, Change::Insert(&value), rect, pipeline),
+                _ if !rows.has_keys() => self.write_numbered(&mut key, &value, rect, origin(row), pipeline),
+                OnConflict::Replace => self.write_row(&key, Change::Upsert(&value), rect, origin(row), pipeline),
+                OnConflict::Refuse => self.write_row(&key, Change::Insert(&value), rect, origin(row), pipeline),
             });
             match written {
                 Ok(key) => outcome.keys.push(key),
@@ -117,12 +129,13 @@ impl Dataset {
         key: &mut Vec<u8>,
         value: &[u8],
         rect: Option<Rect>,
+        origin: Origin,
         pipeline: &mut Pipeline<'_>,
     ) -> Result<Key> {
         loop {
             key.clear();
             self.generate_key(key)?;
-            match self.write_row(key, Change::Insert(value), rect, pipeline) {
+            match self.write_row(key, Change::Insert(value), rect, origin, pipeline) {
                 // Another has used the number as a key meanwhile.
                 Err(Error::DuplicateKey { .. }) => {}
                 written => return written,
@@ -135,13 +148,14 @@ impl Dataset {
         key: &[u8],
         change: Change<'_>,
         rect: Option<Rect>,
+        origin: Origin,
         pipeline: &mut Pipeline<'_>,
     ) -> Result<Key> {
         check_length(key)?;
         pipeline.lock(self.lock_hash(key))?;
         let decoded = Key::decode(self.schema().key.key_type, key)?;
         self.handle.row_numbers.note(&decoded);
-        if let Some(committed) = self.change(key, change, rect)? {
+        if let Some(committed) = self.change(key, change, rect, origin)? {
             pipeline.note(committed);
         }
         Ok(decoded)

@@ -5,7 +5,7 @@ use terrane_lsm::search;
 
 use super::Dataset;
 use super::pipeline::Pipeline;
-use super::write::Change;
+use super::write::{Change, Origin};
 use crate::batch::BatchKeys;
 use crate::condition::Condition;
 use crate::query::{Filter, Filters, Query};
@@ -78,7 +78,7 @@ impl<'d> Deletion<'d> {
             keys.encode_row(row, &mut key)?;
             pipeline.lock(self.dataset.lock_hash(&key))?;
             if self.still_matches(&key).map_err(|error| self.snapshot.name_record(error, &key))?
-                && let Some(committed) = self.dataset.change(&key, Change::Delete, None)?
+                && let Some(committed) = self.dataset.change(&key, Change::Delete, None, Origin::default())?
             {
                 pipeline.note(committed);
                 pipeline.acknowledge_many()?;

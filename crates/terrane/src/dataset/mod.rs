@@ -13,7 +13,7 @@ pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
 pub use write::AtomicBatch;
-pub(crate) use write::stored_rect;
+pub(crate) use write::{Origin, stored_rect};
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};

@@ -28,6 +28,14 @@ pub(super) enum Change<'a> {
     Delete,
 }
 
+/// Where what is written comes from: a feed, and how far its source has been read with it; or nowhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    /// Number of the feed; 0 for none.
+    pub feed: u32,
+    pub position: u64,
+}
+
 impl Dataset {
     /// Adds a record. When this returns, the record is durable as the store's mode says, and
     /// every query sees it.
@@ -57,7 +65,7 @@ impl Dataset {
         let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
         self.handle.row_numbers.note(&record.key);
-        let committed = self.change(&key, change, geometry.rect())?;
+        let committed = self.change(&key, change, geometry.rect(), Origin::default())?;
         committed.map_or(Ok(()), |committed| self.engine.acknowledge(committed))
     }
 
@@ -70,7 +78,7 @@ impl Dataset {
         let key = self.encode_key(key)?;
         let _gate = self.handle.gate.read();
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
-        match self.change(&key, Change::Delete, None)? {
+        match self.change(&key, Change::Delete, None, Origin::default())? {
             Some(committed) => self.engine.acknowledge(committed).map(|()| true),
             None => Ok(false),
         }
@@ -97,22 +105,35 @@ impl Dataset {
     }
 
     /// Commits one change of a key whose lock is held; `None` when nothing had to be done.
-    pub(super) fn change(&self, key: &[u8], change: Change<'_>, rect: Option<Rect>) -> Result<Option<Committed>> {
-        let mut entry = self.begin_entry();
+    pub(super) fn change(
+        &self,
+        key: &[u8],
+        change: Change<'_>,
+        rect: Option<Rect>,
+        origin: Origin,
+    ) -> Result<Option<Committed>> {
+        let mut entry = self.begin_entry(origin);
         let Some(copies_bytes) = self.add_change(key, change, rect, &mut entry)? else { return Ok(None) };
         let admitted = self.engine.admit_write(entry.len() + copies_bytes)?;
         self.engine.commit(&self.handle, &mut entry, admitted).map(Some)
     }
 
-    fn begin_entry(&self) -> Vec<u8> {
+    /// Commits that a source has been read up to a position, without a record.
+    pub(crate) fn pass(&self, origin: Origin) -> Result<Committed> {
+        let mut entry = self.begin_entry(origin);
+        let admitted = self.engine.admit_write(entry.len())?;
+        self.engine.commit(&self.handle, &mut entry, admitted)
+    }
+
+    fn begin_entry(&self, origin: Origin) -> Vec<u8> {
         let mut entry = Vec::with_capacity(512);
         let header = EntryHeader {
             sequence: 0,
             transaction: 0,
-            source_offset: 0,
+            source_offset: origin.position,
             dataset: self.handle.id,
             partition: PARTITION,
-            source: 0,
+            source: origin.feed,
             kind: EntryKind::COMMIT,
         };
         encode_header(&header, &mut entry);
@@ -240,7 +261,7 @@ impl AtomicBatch<'_> {
         }
         // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
         let admitted = dataset.engine.admit_write(self.bytes() + self.len() * CHANGE_BYTES)?;
-        let mut entry = dataset.begin_entry();
+        let mut entry = dataset.begin_entry(Origin::default());
         let (mut changed, mut copies) = (false, 0);
         let available = dataset.engine.shares.components;
         for (key, change) in &self.changes {

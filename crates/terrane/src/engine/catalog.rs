@@ -1,5 +1,6 @@
 //! Datasets: what the catalog says of them, and their open state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -13,6 +14,7 @@ use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
 use super::row_numbers::RowNumbers;
+use crate::feed::{FeedDefinition, FeedsInUse};
 use crate::options::Options;
 use crate::schema::{Schema, SchemaHistory};
 use crate::secondary::{IndexDefinition, IndexKind, Indexes, PRIMARY, SPATIAL};
@@ -34,6 +36,12 @@ pub(crate) struct Catalog {
     /// When components are merged, if it is not as the store is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_policy: Option<MergePolicy>,
+    /// The feeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feeds: Vec<FeedDefinition>,
+    /// Every feed had a lower number, also those that are gone.
+    #[serde(default)]
+    pub next_feed: u32,
 }
 
 impl Catalog {
@@ -44,7 +52,7 @@ impl Catalog {
         let primary = IndexDefinition::of_every_dataset(PRIMARY, "primary", IndexKind::BTree, key);
         let spatial = IndexDefinition::of_every_dataset(SPATIAL, "geometry", IndexKind::RTree, columns);
         let (history, indexes) = (SchemaHistory::new(schema)?, vec![primary, spatial]);
-        Ok(Self { history, indexes, next_index: SPATIAL + 1, merge_policy: None })
+        Ok(Self { history, indexes, next_index: SPATIAL + 1, merge_policy: None, feeds: Vec::new(), next_feed: 1 })
     }
 
     fn to_json(&self) -> Result<serde_json::Value> {
@@ -66,6 +74,10 @@ pub(crate) struct DatasetHandle {
     pub building: Mutex<()>,
     /// When its components are merged, if it is not as the store is opened. Changes with `catalog_changes` held.
     merge_policy: ArcSwapOption<MergePolicy>,
+    /// Changes with `catalog_changes` held, as does `next_feed`.
+    pub feeds: ArcSwap<Vec<FeedDefinition>>,
+    pub next_feed: AtomicU32,
+    pub feeds_in_use: FeedsInUse,
     /// Writers hold it shared; an import installs its records holding it alone.
     pub gate: RwLock<()>,
     /// Bytes of its memory components that the engine counts. Changes under `memory_noting`.
@@ -97,6 +109,8 @@ impl DatasetHandle {
         };
         let schema = catalog.history.newest();
         let after_last = catalog.indexes.iter().map(|definition| definition.id + 1).max().unwrap_or(0);
+        // Feeds are numbered from 1.
+        let after_last_feed = catalog.feeds.iter().map(|feed| feed.id + 1).max().unwrap_or(1);
         let indexes = Indexes::open(catalog.indexes, schema)?;
         let numbered = indexes.iter().map(|(_, index)| index.numbered()).collect();
         let mut damage = Vec::new();
@@ -116,6 +130,9 @@ impl DatasetHandle {
             next_index: AtomicU32::new(catalog.next_index.max(after_last)),
             building: Mutex::new(()),
             merge_policy: ArcSwapOption::from_pointee(catalog.merge_policy),
+            next_feed: AtomicU32::new(catalog.next_feed.max(after_last_feed)),
+            feeds: ArcSwap::from_pointee(catalog.feeds),
+            feeds_in_use: FeedsInUse::default(),
             gate: RwLock::new(()),
             memory_noted: AtomicUsize::new(0),
             memory_noting: Mutex::new(()),
@@ -138,7 +155,10 @@ impl DatasetHandle {
     pub fn catalog(&self, history: &SchemaHistory, indexes: &Indexes) -> Result<serde_json::Value> {
         let next_index = self.next_index.load(Ordering::Relaxed);
         let merge_policy = self.merge_policy.load().as_deref().copied();
-        Catalog { history: history.clone(), indexes: indexes.definitions(), next_index, merge_policy }.to_json()
+        let feeds = self.feeds.load().to_vec();
+        let next_feed = self.next_feed.load(Ordering::Relaxed);
+        let (history, indexes) = (history.clone(), indexes.definitions());
+        Catalog { history, indexes, next_index, merge_policy, feeds, next_feed }.to_json()
     }
 
     /// When its components are merged.
@@ -162,7 +182,8 @@ impl Engine {
         let catalog = Catalog::new(schema)?;
         let indexes = catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
         let catalog = catalog.to_json()?;
-        let partition = PartitionState { id: PARTITION, flushed_sequence: 0, loads: 0, indexes };
+        let partition =
+            PartitionState { id: PARTITION, flushed_sequence: 0, loads: 0, sources: BTreeMap::new(), indexes };
         let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
         Ok(DatasetState { id, name: name.into(), catalog, partitions: vec![partition] })
     }
@@ -198,11 +219,7 @@ impl Engine {
         self.check_writable()?;
         let _changes = self.catalog_changes.lock();
         let history = change(&dataset.history.load())?;
-        let catalog = dataset.catalog(&history, &dataset.indexes.load())?;
-        self.step(|manifest| {
-            manifest.dataset_mut(dataset.id)?.catalog = catalog;
-            Ok(())
-        })?;
+        self.write_catalog(dataset, &history, &dataset.indexes.load())?;
         dataset.history.store(Arc::new(history));
         Ok(())
     }
@@ -217,18 +234,29 @@ impl Engine {
         }
         let _changes = self.catalog_changes.lock();
         let before = dataset.merge_policy.swap(policy.map(Arc::new));
-        let stored = dataset.catalog(&dataset.history.load(), &dataset.indexes.load()).and_then(|catalog| {
-            self.step(|manifest| {
-                manifest.dataset_mut(dataset.id)?.catalog = catalog;
-                Ok(())
-            })
-        });
+        let stored = self.store_catalog(dataset);
         if stored.is_err() {
             dataset.merge_policy.store(before);
         }
         stored?;
         self.after_flush();
         Ok(())
+    }
+}
+
+impl Engine {
+    /// A manifest step with the catalog of a dataset as it is in memory. To be called with `catalog_changes` held.
+    pub fn store_catalog(&self, dataset: &DatasetHandle) -> Result<()> {
+        self.write_catalog(dataset, &dataset.history.load(), &dataset.indexes.load())
+    }
+
+    /// A manifest step with the catalog of a dataset when it has a history and indexes.
+    fn write_catalog(&self, dataset: &DatasetHandle, history: &SchemaHistory, indexes: &Indexes) -> Result<()> {
+        let catalog = dataset.catalog(history, indexes)?;
+        self.step(|manifest| {
+            manifest.dataset_mut(dataset.id)?.catalog = catalog;
+            Ok(())
+        })
     }
 }
 

@@ -43,6 +43,7 @@ impl Engine {
     /// the entry under one latch, then applies it to the memory components. The caller holds the
     /// locks of all keys inside, and has had the entry admitted.
     pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8], admitted: Admitted<'_>) -> Result<Committed> {
+        let (header, _) = operation::decode(entry)?;
         let (sequence, end_lsn, generation) = loop {
             if let Some(log) = &self.log {
                 let reserved = log.reserve(entry.len()).map_err(Error::from);
@@ -60,6 +61,7 @@ impl Engine {
             };
             let generation = dataset.partition.active();
             generation.note_lsn(lsn);
+            generation.note_source(&header);
             latch.next_sequence += 1;
             break (sequence, end_lsn, generation);
         };

@@ -363,6 +363,7 @@ impl<'a> Replay<'a> {
         let generation = dataset.partition.active();
         let before = generation.memory_used();
         generation.note_lsn(lsn);
+        generation.note_source(&header);
         for operation in operations {
             let applied = generation.apply(&operation?, header.sequence);
             applied.map_err(|error| match error {

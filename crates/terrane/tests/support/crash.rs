@@ -108,7 +108,7 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
         if !indexes.contains(&found.map(|held| held.indexes.clone())) {
             return Some(format!("{name} has indexes {:?} instead of {indexes:?}", found.map(|held| &held.indexes)));
         }
-        let records = |held: Option<&Held>| held.map(|held| held.records.clone());
+        let records = |held: Option<&Held>| held.map(|held| (held.records.clone(), held.read));
         if !allowed.clone().any(|number| records(plan.states[number].get(name)) == records(found)) {
             let wanted = plan.states[acknowledged].get(name);
             return Some(format!("{name} is in none of the states {allowed:?}: {found:?}\nwanted {wanted:?}"));

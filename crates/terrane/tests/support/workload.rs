@@ -11,8 +11,8 @@ use rand::{Rng, SeedableRng};
 use terrane::batch::BatchBuilder;
 use terrane::schema::{Column, ColumnType, KeyType, Schema, SchemaHistory};
 use terrane::{
-    CoordinateSystem, Durability, IndexKind, IndexOptions, Key, LogOptions, Options, Query, Record, Result, Store,
-    Value,
+    BatchOutcome, CoordinateSystem, Durability, IndexKind, IndexOptions, Key, LogOptions, OnConflict, Options, Query,
+    Record, Result, Store, Value,
 };
 use terrane_storage::Storage;
 
@@ -25,6 +25,8 @@ pub const MAIN: &str = "main";
 pub const SIDE: &str = "side";
 /// An index of the main dataset on its places, of any kind.
 pub const PLACES: &str = "places";
+/// The feed of the main dataset.
+const FEED: &str = "source";
 /// Begins the names of datasets that a random run imports.
 const LOADED: &str = "loaded";
 /// Single records have keys below it in size, imported ones lie above.
@@ -36,6 +38,8 @@ const KEY_IMPORTED_MIN: i64 = 1000;
 pub enum Step {
     Insert(Record),
     Upsert(Record),
+    /// An upsert out of a feed, whose position grows by one.
+    Feed(Record),
     Delete(Key),
     /// An upsert into the side dataset.
     Side(Record),
@@ -59,6 +63,8 @@ pub struct Held {
     pub columns: usize,
     /// Indexes that it was given, built or not.
     pub indexes: BTreeSet<String>,
+    /// How far its feed has been read.
+    pub read: u64,
     /// Records by key, without the nulls at the end of their attributes.
     pub records: BTreeMap<i64, Record>,
 }
@@ -171,7 +177,8 @@ impl Plan {
                         Step::Batch(changes.into_values().collect())
                     }
                     _ if plan.last()[MAIN].records.contains_key(&key) => {
-                        Step::Upsert(record(&mut rng, Key::Int(key), true))
+                        let record = record(&mut rng, Key::Int(key), true);
+                        if place % 2 == 0 { Step::Feed(record) } else { Step::Upsert(record) }
                     }
                     _ => Step::Insert(record(&mut rng, Key::Int(key), true)),
                 },
@@ -191,7 +198,7 @@ impl Plan {
             for key in [round, 0, 1] {
                 let mut record = record(&mut rng, Key::Int(key), true);
                 record.values[0] = Value::Utf8("n".repeat(2500));
-                plan.push(Step::Upsert(record));
+                plan.push(if key == 1 { Step::Feed(record) } else { Step::Upsert(record) });
             }
             // No step flushes the side dataset, so from here on it keeps the log.
             if round > 2 {
@@ -238,6 +245,10 @@ impl Plan {
         let mut state = self.last().clone();
         match &step {
             Step::Insert(record) | Step::Upsert(record) => put(&mut state, MAIN, record),
+            Step::Feed(record) => {
+                put(&mut state, MAIN, record);
+                state.get_mut(MAIN).unwrap().read += 1;
+            }
             Step::Side(record) => put(&mut state, SIDE, record),
             Step::Import(name, records) => {
                 state.entry(name.clone()).or_insert_with(|| Held { columns: 2, ..Held::default() });
@@ -329,6 +340,12 @@ impl Runner {
         match step {
             Step::Insert(record) => dataset.insert(&fit(record)),
             Step::Upsert(record) => dataset.upsert(&fit(record)),
+            Step::Feed(record) => {
+                let mut feed = dataset.feed(FEED)?;
+                let batch = batch(&dataset.schema(), &[fit(record)]);
+                let position = feed.position() + 1;
+                feed.write_batch(&batch, &[position], OnConflict::Replace, &mut BatchOutcome::default())
+            }
             Step::Delete(key) => dataset.delete(key).map(|_| ()),
             Step::Batch(changes) => {
                 let mut batch = dataset.atomic_batch();
@@ -372,7 +389,8 @@ pub fn state_of(store: &Store) -> State {
         let indexes = info.datasets.iter().filter(|dataset| dataset.name == name).flat_map(|dataset| &dataset.indexes);
         // The first two are in every dataset.
         let indexes = indexes.skip(2).map(|index| index.name.clone()).collect();
-        state.insert(name, Held { columns, indexes, records });
+        let read = dataset.feeds().first().map_or(0, |feed| feed.position);
+        state.insert(name, Held { columns, indexes, read, records });
     }
     state
 }

@@ -1,0 +1,271 @@
+//! Feeds: sources of records whose positions commit with their records.
+//!
+//! A feed's records are transactions as any others. The log entry of each says how far the source has been read with
+//! it, and a flush takes the position to the manifest together with the records; so after a crash the store holds
+//! the records up to the position that it tells, and none behind it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use serde::{Deserialize, Serialize};
+use terrane_storage::sync::{Mutex, Ordering};
+
+use crate::dataset::{BatchOutcome, Dataset, OnConflict, Origin};
+use crate::engine::{DatasetHandle, Engine};
+use crate::{Error, Result};
+
+/// Longest name, in bytes: the path of a file is one.
+const NAME_BYTES_MAX: usize = 4096;
+/// Longest description of a source, in bytes.
+const SOURCE_BYTES_MAX: usize = 1024;
+
+/// What the catalog says of a feed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FeedDefinition {
+    /// Number within the dataset, from 1, never used again.
+    pub id: u32,
+    pub name: String,
+    /// By what its user knows the source again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+/// A feed of a dataset, as it is in the store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FeedInfo {
+    /// Name.
+    pub name: String,
+    /// How far its source has been read.
+    pub position: u64,
+    /// By what its user knows the source again.
+    pub source: Option<String>,
+}
+
+/// A source of records for a dataset, of which the store keeps how far it has been read. What a position is the source
+/// decides, such as a byte of a file: a number that grows with each record, and 0 before the first.
+///
+/// Each feed has one user at a time.
+#[derive(Debug)]
+pub struct Feed {
+    dataset: Dataset,
+    definition: FeedDefinition,
+    position: u64,
+    _claim: Claim,
+}
+
+impl Dataset {
+    /// Opens a feed, which is created if there is none of the name.
+    ///
+    /// # Errors
+    /// A name that cannot be; a feed that has a user already; storage.
+    pub fn feed(&self, name: &str) -> Result<Feed> {
+        self.engine.check_writable()?;
+        check_text("a feed's name", name, NAME_BYTES_MAX)?;
+        let claim = Claim::new(&self.handle, name)?;
+        let found = self.handle.feeds.load().iter().find(|feed| feed.name == name).cloned();
+        let definition = match found {
+            Some(definition) => definition,
+            None => self.engine.begin_feed(&self.handle, name)?,
+        };
+        let position = self.handle.partition.source_offset(definition.id);
+        Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
+    }
+
+    /// The feeds there are.
+    pub fn feeds(&self) -> Vec<FeedInfo> {
+        feeds_of(&self.handle)
+    }
+
+    /// Forgets a feed and its position; false if there is none of the name. The records stay.
+    ///
+    /// # Errors
+    /// A feed that is in use; storage.
+    pub fn drop_feed(&self, name: &str) -> Result<bool> {
+        self.engine.check_writable()?;
+        let _claim = Claim::new(&self.handle, name)?;
+        self.engine.change_feeds(&self.handle, |feeds| {
+            let count = feeds.len();
+            feeds.retain(|feed| feed.name != name);
+            feeds.len() < count
+        })
+    }
+}
+
+/// The feeds of a dataset.
+pub(crate) fn feeds_of(dataset: &DatasetHandle) -> Vec<FeedInfo> {
+    let feeds = dataset.feeds.load();
+    let info = |feed: &FeedDefinition| FeedInfo {
+        name: feed.name.clone(),
+        position: dataset.partition.source_offset(feed.id),
+        source: feed.source.clone(),
+    };
+    feeds.iter().map(info).collect()
+}
+
+impl Feed {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    /// How far the source has been read: what was written of it up to here is durable, as the store's mode says, and
+    /// nothing was written of it from behind.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// What [`Self::set_source`] was told last.
+    pub fn source(&self) -> Option<&str> {
+        self.definition.source.as_deref()
+    }
+
+    /// Keeps a text, of 1024 bytes at most, by which the source is known again, such as a checksum of a file's first
+    /// bytes. It is durable on return.
+    ///
+    /// # Errors
+    /// A text that cannot be; storage.
+    pub fn set_source(&mut self, source: &str) -> Result<()> {
+        check_text("what a feed's source is known by", source, SOURCE_BYTES_MAX)?;
+        let id = self.definition.id;
+        self.dataset.engine.change_feeds(&self.dataset.handle, |feeds| {
+            feeds.iter_mut().filter(|feed| feed.id == id).for_each(|feed| feed.source = Some(source.to_owned()));
+            true
+        })?;
+        self.definition.source = Some(source.to_owned());
+        Ok(())
+    }
+
+    /// Begins anew at position 0 and with an unknown source, as when another file has taken the place of the one that
+    /// was read. It is durable on return. The records stay.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn restart(&mut self) -> Result<()> {
+        self.definition = self.dataset.engine.begin_feed(&self.dataset.handle, &self.definition.name)?;
+        self.position = 0;
+        Ok(())
+    }
+
+    /// Writes the rows of a batch as [`Dataset::write_batch_into`], and with each the position that the source has
+    /// been read to then: one for each row, growing from row to row. Rows that are refused are passed.
+    ///
+    /// # Errors
+    /// As [`Dataset::write_batch_into`]; positions that do not fit (nothing is written then). [`Self::position`] tells
+    /// after an error, too, which rows were written.
+    pub fn write_batch(
+        &mut self,
+        batch: &RecordBatch,
+        positions: &[u64],
+        on_conflict: OnConflict,
+        outcome: &mut BatchOutcome,
+    ) -> Result<()> {
+        self.check_positions(positions, batch.num_rows())?;
+        let feed = self.definition.id;
+        let origin = |row: usize| Origin { feed, position: positions[row] };
+        let written = self.dataset.write_batch_from(batch, on_conflict, &origin, outcome);
+        // What is applied is durable, unless the store refuses everything from now on.
+        if self.dataset.engine.check_writable().is_ok() {
+            self.position = self.dataset.handle.partition.source_offset(feed);
+        }
+        written?;
+        positions.last().map_or(Ok(()), |&last| self.pass(last))
+    }
+
+    /// Notes that the source has been read up to a position, with nothing to be written on the way. It is durable on
+    /// return; nothing happens if the feed is there already.
+    ///
+    /// # Errors
+    /// No space or a failed sync.
+    pub fn pass(&mut self, position: u64) -> Result<()> {
+        if position > self.position {
+            let Dataset { handle, engine } = &self.dataset;
+            engine.check_writable()?;
+            let _gate = handle.gate.read();
+            engine.acknowledge(self.dataset.pass(Origin { feed: self.definition.id, position })?)?;
+            self.position = position;
+        }
+        Ok(())
+    }
+
+    fn check_positions(&self, positions: &[u64], rows: usize) -> Result<()> {
+        if positions.len() != rows {
+            let (name, count) = (self.name(), positions.len());
+            return Err(Error::usage(format!("feed {name:?}: {rows} rows come with {count} positions")));
+        }
+        let mut before = self.position;
+        for &position in positions {
+            if position <= before {
+                let name = self.name();
+                return Err(Error::usage(format!(
+                    "feed {name:?}: position {position} comes after {before}; every record has to bring a higher one"
+                )));
+            }
+            before = position;
+        }
+        Ok(())
+    }
+}
+
+/// The right to use a feed.
+#[derive(Debug)]
+struct Claim {
+    dataset: Arc<DatasetHandle>,
+    name: String,
+}
+
+impl Claim {
+    fn new(dataset: &Arc<DatasetHandle>, name: &str) -> Result<Self> {
+        if !dataset.feeds_in_use.lock().insert(name.to_owned()) {
+            return Err(Error::usage(format!("feed {name:?} of dataset {:?} is in use", dataset.name)));
+        }
+        Ok(Self { dataset: dataset.clone(), name: name.to_owned() })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.dataset.feeds_in_use.lock().remove(&self.name);
+    }
+}
+
+/// Names of feeds that have a user.
+pub(crate) type FeedsInUse = Mutex<BTreeSet<String>>;
+
+impl Engine {
+    /// Gives a name to a feed at position 0, durably; one that had it is forgotten.
+    fn begin_feed(&self, dataset: &DatasetHandle, name: &str) -> Result<FeedDefinition> {
+        self.change_feeds(dataset, |feeds| {
+            let id = dataset.next_feed.fetch_add(1, Ordering::Relaxed);
+            let definition = FeedDefinition { id, name: name.to_owned(), source: None };
+            feeds.retain(|feed| feed.name != name);
+            feeds.push(definition.clone());
+            definition
+        })
+    }
+
+    fn change_feeds<T>(
+        &self,
+        dataset: &DatasetHandle,
+        change: impl FnOnce(&mut Vec<FeedDefinition>) -> T,
+    ) -> Result<T> {
+        self.check_writable()?;
+        let _changes = self.catalog_changes.lock();
+        let before = dataset.feeds.load_full();
+        let mut feeds = (*before).clone();
+        let outcome = change(&mut feeds);
+        dataset.feeds.store(Arc::new(feeds));
+        let stored = self.store_catalog(dataset);
+        if stored.is_err() {
+            dataset.feeds.store(before);
+        }
+        stored.map(|()| outcome)
+    }
+}
+
+fn check_text(what: &str, text: &str, bytes_max: usize) -> Result<()> {
+    match text.is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
+        true => Err(Error::usage(format!("{what} has 1 to {bytes_max} bytes without control characters: {text:?}"))),
+        false => Ok(()),
+    }
+}
