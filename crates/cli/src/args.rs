@@ -148,6 +148,7 @@ pub struct ImportArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("source").args(["follow", "offset_field"])))]
 #[command(after_help = "\
 Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or
 geometry) or as GeoJSON features. The key is the member of the key column's name (of a new dataset:
@@ -157,8 +158,16 @@ members; what is beside them is not taken, with a warning. Keys are printed as J
 durable. Refused records are reported with their line number on standard error; the others are
 inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close the store.
 
-Example:
-  echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places")]
+A feed keeps how far its source has been read, in the same commit as the record: started again, also
+after a crash, it goes on behind the last record that is stored, and stores none twice. With --follow
+the source is a file of lines that grows; when another file takes its name, the rest of the old one is
+read and then the new one. With --offset-field it is standard input, of which each record brings its
+position as a whole number that rises from record to record; what was read before is passed.
+
+Examples:
+  echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places
+  terrane insert s.terrane rides --follow /var/log/rides.ndjson
+  consume rides | terrane insert s.terrane rides --offset-field offset --feed rides-0")]
 pub struct InsertArguments {
     /// Directory of the store; created when absent.
     pub store: PathBuf,
@@ -170,9 +179,35 @@ pub struct InsertArguments {
     /// Coordinates are in a plane, of any unit, and not longitude and latitude.
     #[arg(long)]
     pub planar: bool,
+    /// Read this file from where its feed stands, and go on as it grows, until a signal.
+    #[arg(long, value_name = "FILE")]
+    pub follow: Option<PathBuf>,
+    /// Member of each record that says its position in the source.
+    #[arg(long, value_name = "MEMBER")]
+    pub offset_field: Option<String>,
+    /// Name of the feed [default: the file's path, or stdin].
+    #[arg(long, value_name = "NAME", requires = "source")]
+    pub feed: Option<String>,
+    /// Forget how far the feed has read, and begin anew.
+    #[arg(long, requires = "source")]
+    pub restart: bool,
+    /// What becomes of records that arrive faster than they are written.
+    #[arg(long, value_name = "POLICY", default_value = "throttle")]
+    pub on_overload: OnOverload,
     /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Durability>,
+}
+
+/// What becomes of records that arrive faster than they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOverload {
+    /// They are not read yet, so that their writer waits.
+    Throttle,
+    /// They are kept in a file without a name in the store's directory until their turn comes.
+    Spill,
+    /// They are dropped and counted.
+    Discard,
 }
 
 #[derive(Debug, Args)]

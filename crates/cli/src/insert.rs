@@ -3,53 +3,74 @@
 //! What has arrived is written as one batch, with one sync, before more is waited for: a lone
 //! producer gets its key at once, and a fast one shares syncs.
 
+mod backlog;
 mod batch;
 mod first;
+mod follow;
 mod lines;
 mod row;
+mod source;
 mod stop;
 
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
+use std::thread;
 
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
 use terrane::{BatchOutcome, CoordinateSystem, Dataset, OnConflict, Store, counted};
 use terrane_formats::{ForeignMembers, parse_record};
 
-use crate::args::{Common, InsertArguments};
+use crate::args::{Common, InsertArguments, OnOverload};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::place::{self, StorePlace};
 
-use lines::{Line, Lines};
+use backlog::{Backlog, Excess};
+use follow::Follow;
+use lines::{Arrivals, Line, Lines};
 use row::Row;
+use source::{Place, Source};
 use stop::{Input, Stop};
 
 /// Records that are written with one sync, at most.
 const BATCH_LINES_MAX: usize = 1000;
+/// Part of the working memory that lines may take that wait for their turn.
+const BACKLOG_SHARE: usize = 8;
 
 pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let place = StorePlace::examine(&arguments.store)?;
+    let source = Source::new(arguments)?;
+    let keeps_position = source.is_some();
     let stop = Stop::listen().map_err(|error| Failure::io("listen for signals", &error))?;
     let store = place.open(arguments.durability, common, messages)?;
-    let mut insertion = Insertion::new(arguments, &store, messages)?;
-    let outcome = insertion.run(&stop);
-    let (inserted, refused) = (insertion.inserted, insertion.refused);
-    drop(insertion);
+    let mut insertion = Insertion::new(arguments, source, &store, messages)?;
+    let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
+    let Insertion { inserted, refused, repeated, discarded, .. } = insertion;
+    drop((insertion.dataset, insertion.source));
     if let Err(failure) = outcome {
         place.undo(store);
         return Err(failure);
     }
     place::close(store, messages)?;
     messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
+    if repeated > 0 {
+        messages.info(format_args!("passed {} that had been read before", counted(repeated, "record", "records")));
+    }
+    if discarded > 0 {
+        let discarded = counted(discarded, "record was discarded", "records were discarded");
+        messages.warn(format_args!("{discarded}, as they arrived faster than they could be written"));
+    }
     if refused > 0 {
         messages.error(counted(refused, "record was refused", "records were refused"));
     }
     match stop.signal() {
         Some((name, exit_code)) => {
-            messages.warn(format_args!("stopped by {name}; records whose keys were not printed are not inserted"));
+            messages.warn(match keeps_position {
+                true => format!("stopped by {name}; started again, the feed goes on behind what is stored"),
+                false => format!("stopped by {name}; records whose keys were not printed are not inserted"),
+            });
             Err(Failure::silent(exit_code))
         }
         None if refused > 0 => Err(Failure::silent(Failure::REFUSED)),
@@ -64,6 +85,8 @@ struct Insertion<'a> {
     store: &'a Store,
     /// `None` until the first valid record shows what the dataset is like.
     dataset: Option<Dataset>,
+    /// Where the records come from, if it is kept how far that has been read.
+    source: Option<Source>,
     /// Rows of the dataset's schema that are not written yet.
     pending: Vec<Row>,
     foreign: ForeignMembers,
@@ -71,10 +94,19 @@ struct Insertion<'a> {
     noticed: HashSet<(String, &'static str)>,
     inserted: u64,
     refused: u64,
+    /// Records that were read before.
+    repeated: u64,
+    /// Records that came too fast.
+    discarded: u64,
 }
 
 impl<'a> Insertion<'a> {
-    fn new(arguments: &'a InsertArguments, store: &'a Store, messages: &'a Messages) -> Result<Self, Failure> {
+    fn new(
+        arguments: &'a InsertArguments,
+        mut source: Option<Source>,
+        store: &'a Store,
+        messages: &'a Messages,
+    ) -> Result<Self, Failure> {
         let dataset = match store.dataset(&arguments.dataset) {
             Ok(dataset) => Some(dataset),
             Err(terrane::Error::UnknownDataset { .. }) => None,
@@ -89,7 +121,11 @@ impl<'a> Insertion<'a> {
                 arguments.dataset
             )));
         }
+        if let (Some(source), Some(dataset)) = (&mut source, &dataset) {
+            source.open(dataset)?;
+        }
         Ok(Self {
+            source,
             arguments,
             messages,
             store,
@@ -99,27 +135,88 @@ impl<'a> Insertion<'a> {
             noticed: HashSet::new(),
             inserted: 0,
             refused: 0,
+            repeated: 0,
+            discarded: 0,
         })
     }
 
-    /// Inserts what arrives, until the input ends or somebody asks to stop.
-    fn run(&mut self, stop: &Stop) -> Result<(), Failure> {
-        let cannot_read = |error: &io::Error| Failure::io("read standard input", error);
-        let mut lines = Lines::new(Input::new(stop).map_err(|error| cannot_read(&error))?);
+    /// Inserts what arrives, until the input ends or somebody asks to stop. Of what arrives too fast, some bytes
+    /// are kept in memory.
+    fn run(&mut self, stop: &Stop, backlog_bytes: usize) -> Result<(), Failure> {
+        let Some(path) = &self.arguments.follow else {
+            let input = Input::new(stop).map_err(|error| self.cannot_read(&error))?;
+            return self.insert_all(Lines::new(input), stop, backlog_bytes);
+        };
+        while let Some((file, position)) = self.followed() {
+            let name = file.path().display();
+            self.messages.info(format_args!("reading {name} from byte {position} on"));
+            self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, backlog_bytes)?;
+            if stop.signal().is_some() {
+                break;
+            }
+            self.messages.info(format_args!("{name} was replaced; all that it held has been read"));
+            self.source.as_mut().map_or(Ok(()), |source| source.follow(path))?;
+        }
+        Ok(())
+    }
+
+    /// The file that is followed, and how far it has been read.
+    fn followed(&self) -> Option<(Arc<Follow>, u64)> {
+        let source = self.source.as_ref()?;
+        Some((source.file()?.clone(), source.position()))
+    }
+
+    fn cannot_read(&self, error: &io::Error) -> Failure {
+        match &self.arguments.follow {
+            Some(path) => Failure::io(format_args!("read {}", path.display()), error),
+            None => Failure::io("read standard input", error),
+        }
+    }
+
+    /// Inserts the lines of one input.
+    fn insert_all(
+        &mut self,
+        mut lines: impl Arrivals + Send,
+        stop: &Stop,
+        backlog_bytes: usize,
+    ) -> Result<(), Failure> {
+        let excess = match self.arguments.on_overload {
+            OnOverload::Throttle => return self.insert_arrivals(&mut lines, stop),
+            OnOverload::Discard => Excess::Discard,
+            OnOverload::Spill => Excess::spill(&self.arguments.store).map_err(|error| {
+                Failure::io(format_args!("make a file in {}", self.arguments.store.display()), &error)
+            })?,
+        };
+        let backlog = Backlog::new(backlog_bytes, excess);
+        let outcome = thread::scope(|scope| {
+            scope.spawn(|| backlog.fill(&mut lines, BATCH_LINES_MAX));
+            // Also where writing fails, the thread that reads ends.
+            let _end = backlog.end_with(stop);
+            self.insert_arrivals(&mut &backlog, stop)
+        });
+        self.discarded += backlog.discarded();
+        outcome
+    }
+
+    fn insert_arrivals(&mut self, lines: &mut dyn Arrivals, stop: &Stop) -> Result<(), Failure> {
         loop {
             let arrived = match lines.next(BATCH_LINES_MAX) {
                 Ok(arrived) if arrived.is_empty() => return Ok(()),
                 Ok(arrived) => arrived,
                 Err(_) if stop.signal().is_some() => return Ok(()),
-                Err(error) => return Err(cannot_read(&error)),
+                Err(error) => return Err(self.cannot_read(&error)),
             };
             for line in arrived {
-                let number = line.number;
+                let (number, end) = (line.number, line.end);
                 if let Err(reason) = self.take(line)? {
                     self.refuse(number, reason);
                 }
+                if let Some(source) = &mut self.source {
+                    source.note_line(end);
+                }
             }
             self.write()?;
+            self.source.as_mut().map_or(Ok(()), Source::pass)?;
         }
     }
 
@@ -140,8 +237,17 @@ impl<'a> Insertion<'a> {
         };
         // What is long is kept once.
         drop(text);
+        let position = match self.source.as_mut().map(|source| source.place(line.end, &record)) {
+            None => 0,
+            Some(Ok(Place::New(position))) => position,
+            Some(Ok(Place::Known)) => {
+                self.repeated += 1;
+                return Ok(Ok(()));
+            }
+            Some(Err(reason)) => return Ok(Err(reason)),
+        };
         if self.foreign.note(&record.foreign) {
-            self.messages.warn(format_args!("line {}: {}", line.number, self.foreign));
+            self.messages.warn(format_args!("{} {}: {}", self.unit(), line.number, self.foreign));
         }
         let schema = match &self.dataset {
             Some(dataset) => dataset.schema(),
@@ -151,13 +257,13 @@ impl<'a> Insertion<'a> {
             },
         };
         let row = match row::convert(record, &schema, line.number) {
-            Ok(row) => row,
+            Ok(row) => Row { position, ..row },
             Err(reason) => return Ok(Err(reason)),
         };
         for notice in &row.notices {
             if self.noticed.insert(notice.clone()) {
                 let (name, notice) = notice;
-                self.messages.warn(format_args!("line {}: column {name:?}: {notice}", line.number));
+                self.messages.warn(format_args!("{} {}: column {name:?}: {notice}", self.unit(), line.number));
             }
         }
         if (self.dataset.is_none() || row.changes_schema())
@@ -179,7 +285,9 @@ impl<'a> Insertion<'a> {
         }
         let Some(dataset) = &self.dataset else {
             let name = &self.arguments.dataset;
-            self.dataset = Some(self.store.create_dataset(name, schema.clone())?);
+            let dataset = self.store.create_dataset(name, schema.clone())?;
+            self.source.as_mut().map_or(Ok(()), |source| source.open(&dataset))?;
+            self.dataset = Some(dataset);
             self.messages.info(first::description(name, schema));
             return Ok(Ok(()));
         };
@@ -214,9 +322,13 @@ impl<'a> Insertion<'a> {
             let has_keys = first.key.is_some();
             let count = rows.iter().take_while(|row| row.key.is_some() == has_keys).count();
             let batch = batch::of_rows(&rows[..count], &schema)?;
-            let lines: Vec<u64> = rows.drain(..count).map(|row| row.line).collect();
+            let (lines, positions): (Vec<u64>, Vec<u64>) =
+                rows.drain(..count).map(|row| (row.line, row.position)).unzip();
             let mut outcome = BatchOutcome::default();
-            let written = dataset.write_batch_into(&batch, on_conflict, &mut outcome);
+            let written = match &mut self.source {
+                Some(source) => source.write(&batch, &positions, on_conflict, &mut outcome),
+                None => dataset.write_batch_into(&batch, on_conflict, &mut outcome).map_err(Failure::from),
+            };
             // Also where a row failed, as on a full disk: the rows before it are durable.
             self.inserted += outcome.keys.len() as u64;
             print_keys(&outcome.keys, self.inserted)?;
@@ -230,7 +342,15 @@ impl<'a> Insertion<'a> {
 
     fn refuse(&mut self, line: u64, reason: String) {
         self.refused += 1;
-        self.messages.error(format_args!("line {line}: {reason}"));
+        self.messages.error(format_args!("{} {line}: {reason}", self.unit()));
+    }
+
+    /// What lines are numbered by.
+    fn unit(&self) -> &'static str {
+        match self.arguments.follow {
+            Some(_) => "byte",
+            None => "line",
+        }
     }
 }
 

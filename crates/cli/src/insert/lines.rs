@@ -10,11 +10,23 @@ const BATCH_BYTES_SOFT: usize = 1 << 20;
 /// Bytes asked of the input at a time.
 const READ_BYTES: usize = 64 << 10;
 
+/// Where lines come from.
+pub trait Arrivals {
+    /// The lines that have arrived, up to `count_max` or so many that they are large; waits only if
+    /// there is none, and returns none at the end.
+    ///
+    /// # Errors
+    /// Of the input.
+    fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>>;
+}
+
 /// A line that is not blank.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number, from 1.
+    /// By what it is told of: its number, from 1, or the byte of the file at which it begins.
     pub number: u64,
+    /// How far the input has been read with it, in bytes.
+    pub end: u64,
     /// Its text without the line end, or why there is none.
     pub text: Result<String, String>,
 }
@@ -28,8 +40,10 @@ pub struct Lines<R> {
     start: usize,
     /// Bytes from `start` that are known to have no line end.
     searched: usize,
-    /// Number of the last line that was begun.
-    number: u64,
+    /// Bytes of the input before `start`.
+    offset: u64,
+    /// Number of the last line that was begun; `None` if lines are told of by their bytes.
+    number: Option<u64>,
     line_bytes_max: usize,
     /// Whether the line at hand was refused for its length and is being passed over.
     is_passing_over: bool,
@@ -37,41 +51,27 @@ pub struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// Lines of an input.
+    /// Lines of an input, by their numbers.
     pub fn new(input: R) -> Self {
+        Self::of(input, 0, Some(1))
+    }
+
+    /// Lines of a file from a byte on, by the bytes at which they begin.
+    pub fn from_byte(input: R, offset: u64) -> Self {
+        Self::of(input, offset, None)
+    }
+
+    fn of(input: R, offset: u64, number: Option<u64>) -> Self {
         Self {
             input,
+            offset,
+            number,
             buffer: Vec::new(),
             start: 0,
             searched: 0,
-            number: 1,
             line_bytes_max: LINE_BYTES_MAX,
             is_passing_over: false,
             has_ended: false,
-        }
-    }
-
-    /// The lines that have arrived, up to `count_max` or so many that they are large; waits only if
-    /// there is none, and returns none at the end.
-    ///
-    /// # Errors
-    /// Of the input.
-    pub fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
-        let mut lines = Vec::new();
-        loop {
-            self.take_complete(count_max, &mut lines);
-            if !lines.is_empty() {
-                return Ok(lines);
-            }
-            if self.has_ended {
-                self.take_rest(&mut lines);
-                return Ok(lines);
-            }
-            if self.buffer.len() - self.start > self.line_bytes_max {
-                self.pass_over(&mut lines);
-                return Ok(lines);
-            }
-            self.read()?;
         }
     }
 
@@ -97,15 +97,14 @@ impl<R: Read> Lines<R> {
             let Some(length) = self.buffer[from..].iter().position(|&byte| byte == b'\n') else {
                 self.searched = self.buffer.len() - self.start;
                 if self.is_passing_over {
-                    self.buffer.clear();
-                    (self.start, self.searched) = (0, 0);
+                    self.forget();
                 }
                 return;
             };
             let end = from + length;
             bytes += end - self.start;
             self.take(end, lines);
-            self.number += 1;
+            self.number = self.number.map(|number| number + 1);
         }
     }
 
@@ -116,6 +115,7 @@ impl<R: Read> Lines<R> {
 
     /// Hands out the line that ends before `end`, and goes on behind it.
     fn take(&mut self, end: usize, lines: &mut Vec<Line>) {
+        let start = self.offset;
         let bytes = self.cut(end);
         if std::mem::take(&mut self.is_passing_over) || bytes.trim_ascii().is_empty() {
             return;
@@ -124,13 +124,14 @@ impl<R: Read> Lines<R> {
             let position = error.utf8_error().valid_up_to();
             format!("byte {position} is not UTF-8; convert the input to UTF-8")
         });
-        lines.push(Line { number: self.number, text });
+        lines.push(Line { number: self.number.unwrap_or(start), end: self.offset, text });
     }
 
     /// Takes the bytes before `end` out of the buffer, with the line end: many without a copy.
     fn cut(&mut self, end: usize) -> Vec<u8> {
         let next = (end + 1).min(self.buffer.len());
         self.searched = 0;
+        self.offset += (next - self.start) as u64;
         if end - self.start < READ_BYTES {
             let bytes = self.buffer[self.start..end].to_vec();
             self.start = next;
@@ -148,10 +149,38 @@ impl<R: Read> Lines<R> {
     /// Refuses a line for its length and forgets what came of it.
     fn pass_over(&mut self, lines: &mut Vec<Line>) {
         let reason = format!("the line has more than {} bytes", self.line_bytes_max);
-        lines.push(Line { number: self.number, text: Err(reason) });
+        // Where it ends is not known yet: who reads on after this one begins with it again.
+        lines.push(Line { number: self.number.unwrap_or(self.offset), end: self.offset, text: Err(reason) });
         self.is_passing_over = true;
+        self.forget();
+    }
+
+    /// Lets go of all that has been read.
+    fn forget(&mut self) {
+        self.offset += (self.buffer.len() - self.start) as u64;
         self.buffer.clear();
         (self.start, self.searched) = (0, 0);
+    }
+}
+
+impl<R: Read> Arrivals for Lines<R> {
+    fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        loop {
+            self.take_complete(count_max, &mut lines);
+            if !lines.is_empty() {
+                return Ok(lines);
+            }
+            if self.has_ended {
+                self.take_rest(&mut lines);
+                return Ok(lines);
+            }
+            if self.buffer.len() - self.start > self.line_bytes_max {
+                self.pass_over(&mut lines);
+                return Ok(lines);
+            }
+            self.read()?;
+        }
     }
 }
 
@@ -230,6 +259,32 @@ mod tests {
         let wanted =
             vec![vec![(1, "short".to_string())], vec![(2, "refused".to_string())], vec![(3, "next".to_string())]];
         assert_eq!(batches(lines, 10), wanted);
+    }
+
+    #[test]
+    fn lines_tell_where_they_begin_and_end() {
+        let long = [&b"0123456789"[..]; 20].concat();
+        let pieces = [&b"a\n\nbc\n"[..], &long, b"\nd\ne"].concat();
+        for piece_len in [1, 3, 1000] {
+            let pieces: Vec<&'static [u8]> = pieces.chunks(piece_len).map(|piece| &*piece.to_vec().leak()).collect();
+            let mut lines = Lines::from_byte(Pieces(pieces), 100);
+            lines.line_bytes_max = 100;
+            let mut places = Vec::new();
+            loop {
+                let batch = lines.next(10).expect("no piece fails");
+                if batch.is_empty() {
+                    break;
+                }
+                places.extend(batch.into_iter().map(|line| (line.number, line.end, line.text.is_ok())));
+            }
+            // Of one that is too long, the end is not known when it is refused.
+            let wanted = [(100, 102, true), (103, 106, true), (106, 106, false), (307, 309, true), (309, 310, true)];
+            match piece_len {
+                // It has arrived as a whole, and is no longer than what is read at a time.
+                1000 => assert_eq!(places.iter().filter(|place| place.2).count(), 5),
+                _ => assert_eq!(places, wanted),
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub const FEATURE_ID_COLUMN: &str = "id";
 pub struct Row {
     /// Line of the input.
     pub line: u64,
+    /// How far its source has been read with it, if that is kept.
+    pub position: u64,
     /// The key, if the record brings one.
     pub key: Option<Key>,
     /// The geometry as WKB.
@@ -57,6 +59,7 @@ pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row
     let taken: Vec<bool> = record.fields.iter().map(is_taken).collect();
     let mut row = Row {
         line,
+        position: 0,
         key,
         geometry: wkb,
         values: Vec::with_capacity(record.fields.len()),

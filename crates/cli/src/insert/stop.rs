@@ -2,13 +2,14 @@
 //! written and the store is closed; a second one ends the process at once.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
@@ -20,8 +21,10 @@ const SIGNAL_EXIT_CODE: i32 = 128;
 pub struct Stop {
     /// Number of the signal, 0 if there was none.
     signal: Arc<AtomicUsize>,
-    /// Readable once a signal has come.
+    /// Readable once a signal has come, or the end.
     wake: UnixStream,
+    waker: UnixStream,
+    has_ended: AtomicBool,
 }
 
 impl Stop {
@@ -40,7 +43,37 @@ impl Stop {
             flag::register_usize(number, signal.clone(), number.unsigned_abs() as usize)?;
             low_level::pipe::register(number, waker.try_clone()?)?;
         }
-        Ok(Self { signal, wake })
+        Ok(Self { signal, wake, waker, has_ended: AtomicBool::new(false) })
+    }
+
+    /// Ends the reading for another reason than a signal.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
+        // It is there to be read already if there is no room for more.
+        let _ = (&self.waker).write(&[0]);
+    }
+
+    /// An error if the reading is to end.
+    ///
+    /// # Errors
+    /// So.
+    pub fn check(&self) -> io::Result<()> {
+        match self.signal().is_some() || self.has_ended.load(Ordering::SeqCst) {
+            true => Err(io::Error::other("asked to stop")),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits some milliseconds, or until the reading is to end.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    pub fn wait(&self, milliseconds: u32) -> io::Result<()> {
+        let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
+        match poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&pause)) {
+            Err(Errno::INTR) => Ok(()),
+            polled => polled.map(drop).map_err(io::Error::from),
+        }
     }
 
     /// The name of the signal that came, and the exit code that tells of it.
@@ -76,9 +109,7 @@ impl Read for Input<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut descriptors = [PollFd::new(&self.input, PollFlags::IN), PollFd::new(&self.stop.wake, PollFlags::IN)];
         poll(&mut descriptors, None)?;
-        if self.stop.signal().is_some() {
-            return Err(io::Error::other("asked to stop"));
-        }
+        self.stop.check()?;
         self.input.read(buffer)
     }
 }

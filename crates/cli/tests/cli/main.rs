@@ -7,6 +7,7 @@ mod broken_pipe;
 mod check_repair;
 mod delete_keys;
 mod environment;
+mod feeds;
 mod file_size;
 mod hostile_input;
 mod import_columnar;

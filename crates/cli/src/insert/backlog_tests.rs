@@ -1,0 +1,109 @@
+use std::thread;
+
+use super::*;
+
+/// An input of numbered lines, some at a time.
+struct Numbered {
+    next: u64,
+    end: u64,
+    at_once: u64,
+    failure: Option<&'static str>,
+}
+
+fn line(number: u64) -> Line {
+    let text = match number % 7 {
+        0 => Err(format!("line {number} is refused")),
+        rest => Ok("x".repeat(rest as usize * 40)),
+    };
+    Line { number, end: number * 100, text }
+}
+
+impl Arrivals for Numbered {
+    fn next(&mut self, _: usize) -> io::Result<Vec<Line>> {
+        let first = self.next;
+        self.next = self.end.min(first + self.at_once);
+        match self.failure.filter(|_| first == self.end) {
+            Some(failure) => Err(io::Error::other(failure)),
+            None => Ok((first..self.next).map(line).collect()),
+        }
+    }
+}
+
+fn numbered(end: u64) -> Numbered {
+    Numbered { next: 0, end, at_once: 13, failure: None }
+}
+
+fn all(mut backlog: &Backlog, count_max: usize) -> Vec<Line> {
+    let mut all = Vec::new();
+    loop {
+        let lines = backlog.next(count_max).expect("the input ends well");
+        assert!(lines.len() <= count_max);
+        if lines.is_empty() {
+            return all;
+        }
+        all.extend(lines);
+    }
+}
+
+fn spill() -> Excess {
+    Excess::spill(&std::env::temp_dir()).expect("a file")
+}
+
+#[test]
+fn what_does_not_fit_is_spilled_and_comes_in_its_turn() {
+    let backlog = Backlog::new(2000, spill());
+    backlog.fill(&mut numbered(5000), 100);
+    assert!(backlog.lock().bytes <= 2000 + LINE_BYTES + 240);
+    assert_eq!(all(&backlog, 20), (0..5000).map(line).collect::<Vec<_>>());
+    // The room of what was read is given back.
+    let Excess::Spill(file) = &backlog.lock().excess else { panic!("it spills") };
+    assert_eq!(file.file.metadata().expect("its size").len(), 0);
+}
+
+#[test]
+fn lines_keep_their_order_while_they_arrive() {
+    let backlog = Backlog::new(3000, spill());
+    let lines = thread::scope(|scope| {
+        scope.spawn(|| backlog.fill(&mut numbered(50_000), 100));
+        all(&backlog, 17)
+    });
+    assert_eq!(lines, (0..50_000).map(line).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_does_not_fit_is_discarded_and_counted() {
+    let backlog = Backlog::new(2000, Excess::Discard);
+    backlog.fill(&mut numbered(5000), 100);
+    let lines = all(&backlog, 1000);
+    assert_eq!(lines, (0..lines.len() as u64).map(line).collect::<Vec<_>>());
+    assert!(!lines.is_empty());
+    assert_eq!(lines.len() as u64 + backlog.discarded(), 5000);
+    // There is room again.
+    backlog.lock().ended = None;
+    backlog.fill(&mut numbered(3), 100);
+    assert_eq!(all(&backlog, 10).len(), 3);
+}
+
+#[test]
+fn a_failure_of_the_input_comes_after_the_lines_before_it() {
+    let backlog = Backlog::new(2000, spill());
+    backlog.fill(&mut Numbered { failure: Some("cut off"), ..numbered(100) }, 100);
+    let mut received = 0;
+    let mut arrivals = &backlog;
+    let error = loop {
+        match arrivals.next(10) {
+            Ok(lines) => received += lines.len(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((received, error.to_string().as_str()), (100, "cut off"));
+}
+
+#[test]
+fn nothing_is_read_once_nobody_wants_more() {
+    let backlog = Backlog::new(2000, Excess::Discard);
+    backlog.close();
+    let mut input = numbered(u64::MAX);
+    backlog.fill(&mut input, 100);
+    assert_eq!(input.next, 13);
+}

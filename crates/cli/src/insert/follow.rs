@@ -1,0 +1,136 @@
+//! A file that grows: its bytes from some place on, waiting for more, and how it is known again.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::stop::Stop;
+use crate::failure::Failure;
+
+/// Bytes at the beginning by which a file is known again, if it has so many.
+const KNOWN_BYTES: u64 = 1024;
+/// How long a file that has not grown is left alone.
+const PAUSE_MS: u32 = 50;
+
+/// A file that is followed as it grows.
+#[derive(Debug)]
+pub struct Follow {
+    path: PathBuf,
+    file: File,
+}
+
+impl Follow {
+    /// Opens a file; anything else has no bytes to come back to.
+    ///
+    /// # Errors
+    /// A file that is not there, or that is none.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let cannot_open = |error: &io::Error| Failure::io(format_args!("open {}", path.display()), error);
+        let path = fs::canonicalize(path).map_err(|error| cannot_open(&error))?;
+        if !fs::metadata(&path).map_err(|error| cannot_open(&error))?.is_file() {
+            return Err(Failure::usage(format!(
+                "{} is no regular file, which alone can be read again from where it was left; give its records on standard input",
+                path.display()
+            )));
+        }
+        let file = File::open(&path).map_err(|error| cannot_open(&error))?;
+        Ok(Self { path, file })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A text that tells it from other files; none while it is empty.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn mark(&self) -> io::Result<Option<String>> {
+        let length = self.len()?.min(KNOWN_BYTES);
+        (length > 0).then(|| self.mark_of(length)).transpose()
+    }
+
+    fn mark_of(&self, length: u64) -> io::Result<String> {
+        let mut bytes = vec![0; length as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(format!("{length} bytes with xxh3 {:016x}", xxh3_64(&bytes)))
+    }
+
+    /// Whether it can be what was read up to a byte when it had this mark: it begins so, and the byte is behind the end
+    /// of a line.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn is_marked(&self, mark: &str, position: u64) -> io::Result<bool> {
+        let length = mark.split_once(' ').and_then(|(length, _)| length.parse().ok());
+        let Some(length) = length.filter(|&length| length <= KNOWN_BYTES) else { return Ok(false) };
+        if self.len()? < position.max(length) || self.mark_of(length)? != mark {
+            return Ok(false);
+        }
+        let mut last = [b'\n'];
+        if let Some(before) = position.checked_sub(1) {
+            self.file.read_exact_at(&mut last, before)?;
+        }
+        Ok(last == [b'\n'])
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Its bytes from one on. Ends when another file has its name and all bytes are read.
+    pub fn read_from<'a>(&'a self, offset: u64, stop: &'a Stop) -> Growing<'a> {
+        Growing { follow: self, stop, offset, is_replaced: false }
+    }
+
+    /// Whether another file has its name now.
+    fn is_replaced(&self) -> io::Result<bool> {
+        match fs::metadata(&self.path) {
+            Ok(named) => {
+                let own = self.file.metadata()?;
+                Ok((named.dev(), named.ino()) != (own.dev(), own.ino()))
+            }
+            // It was moved away, and what takes its place is not there yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Bytes of a file that grows.
+#[derive(Debug)]
+pub struct Growing<'a> {
+    follow: &'a Follow,
+    stop: &'a Stop,
+    offset: u64,
+    is_replaced: bool,
+}
+
+impl Read for Growing<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.stop.check()?;
+            let count = self.follow.file.read_at(buffer, self.offset)?;
+            if count > 0 || self.is_replaced {
+                self.offset += count as u64;
+                return Ok(count);
+            }
+            let length = self.follow.len()?;
+            if length < self.offset {
+                return Err(io::Error::other(format!(
+                    "it has {length} bytes, of which {} were read: it was truncated; with --restart it is read from its beginning",
+                    self.offset
+                )));
+            }
+            // What was written to it before it was replaced is read once more after that is known.
+            self.is_replaced = self.follow.is_replaced()?;
+            if !self.is_replaced {
+                self.stop.wait(PAUSE_MS)?;
+            }
+        }
+    }
+}

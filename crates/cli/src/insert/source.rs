@@ -1,0 +1,225 @@
+//! What is kept of how far the source of the records has been read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use terrane::{BatchOutcome, Dataset, Feed, OnConflict};
+use terrane_formats::JsonRecord;
+
+use super::follow::Follow;
+use super::row::member;
+use crate::args::InsertArguments;
+use crate::failure::Failure;
+
+/// Name of the feed of standard input.
+const STANDARD_INPUT: &str = "stdin";
+
+/// A source whose position commits with its records.
+#[derive(Debug)]
+pub struct Source {
+    name: String,
+    positions: Positions,
+    /// Open once there is a dataset.
+    feed: Option<Feed>,
+    restarts: bool,
+    /// How far it had been read when it was begun.
+    begun_at: u64,
+    /// How far it has been read.
+    read: u64,
+}
+
+/// What the positions are.
+#[derive(Debug)]
+enum Positions {
+    /// Bytes of a file.
+    File(Arc<Follow>),
+    /// One more than what this member of a record says.
+    Member(String),
+}
+
+/// Where a record stands.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To be written, and the source has been read so far with it.
+    New(u64),
+    /// It was read before.
+    Known,
+}
+
+impl Source {
+    /// The source that the flags name, if its position is kept.
+    ///
+    /// # Errors
+    /// A file that cannot be followed.
+    pub fn new(arguments: &InsertArguments) -> Result<Option<Self>, Failure> {
+        let (positions, default_name) = match (&arguments.follow, &arguments.offset_field) {
+            (Some(path), _) => {
+                let file = Follow::open(path)?;
+                let name = name_of(file.path(), arguments.feed.is_some())?;
+                (Positions::File(Arc::new(file)), name)
+            }
+            (None, Some(member)) => (Positions::Member(member.clone()), STANDARD_INPUT.to_owned()),
+            (None, None) => return Ok(None),
+        };
+        let name = arguments.feed.clone().unwrap_or(default_name);
+        Ok(Some(Self { name, positions, feed: None, restarts: arguments.restart, begun_at: 0, read: 0 }))
+    }
+
+    /// The file that is followed, if it is one.
+    pub fn file(&self) -> Option<&Arc<Follow>> {
+        match &self.positions {
+            Positions::File(file) => Some(file),
+            Positions::Member(_) => None,
+        }
+    }
+
+    /// How far it has been read.
+    pub fn position(&self) -> u64 {
+        self.read
+    }
+
+    /// Opens the feed, and tells whether the source can be the one that it has read.
+    ///
+    /// # Errors
+    /// A feed that is in use, or that has read something else; storage.
+    pub fn open(&mut self, dataset: &Dataset) -> Result<(), Failure> {
+        let mut feed = dataset.feed(&self.name)?;
+        if std::mem::take(&mut self.restarts) && (feed.position() > 0 || feed.source().is_some()) {
+            feed.restart()?;
+        }
+        self.check_source(&feed)?;
+        (self.begun_at, self.read) = (feed.position(), feed.position());
+        self.feed = Some(feed);
+        self.mark()
+    }
+
+    fn check_source(&self, feed: &Feed) -> Result<(), Failure> {
+        let position = feed.position();
+        let is_known = match (feed.source(), &self.positions) {
+            (None, _) => position == 0,
+            (Some(source), Positions::Member(member)) => source == member_mark(member),
+            (Some(source), Positions::File(file)) => {
+                let known = file.is_marked(source, position);
+                known.map_err(|error| Failure::io(format_args!("read {}", file.path().display()), &error))?
+            }
+        };
+        if is_known {
+            return Ok(());
+        }
+        let what = match &self.positions {
+            Positions::File(file) => format!("{} is not the file", file.path().display()),
+            Positions::Member(member) => format!("positions in {member:?} are not those"),
+        };
+        Err(Failure::new(
+            Failure::FAILURE,
+            format!(
+                "{what} that feed {:?} has read up to {position}; give it another --feed, or let it begin anew with --restart",
+                self.name
+            ),
+        ))
+    }
+
+    /// Has the feed know its source again; of a file, by as much of its beginning as there is by now.
+    fn mark(&mut self) -> Result<(), Failure> {
+        let Some(feed) = &mut self.feed else { return Ok(()) };
+        let mark = match &self.positions {
+            Positions::Member(member) => Some(member_mark(member)),
+            Positions::File(file) => {
+                file.mark().map_err(|error| Failure::io(format_args!("read {}", file.path().display()), &error))?
+            }
+        };
+        match mark.filter(|mark| feed.source() != Some(mark)) {
+            Some(mark) => Ok(feed.set_source(&mark)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on with the file that has taken the place of the one that was read to its end.
+    ///
+    /// # Errors
+    /// A file that cannot be read; storage.
+    pub fn follow(&mut self, path: &Path) -> Result<(), Failure> {
+        self.positions = Positions::File(Arc::new(Follow::open(path)?));
+        if let Some(feed) = &mut self.feed {
+            feed.restart()?;
+        }
+        (self.begun_at, self.read) = (0, 0);
+        self.mark()
+    }
+
+    /// Where a record stands that comes from a line, or why it has no place.
+    pub fn place(&mut self, line_end: u64, record: &JsonRecord) -> Result<Place, String> {
+        let Positions::Member(name) = &self.positions else { return Ok(Place::New(line_end)) };
+        let value = member(record, name);
+        let position = value.and_then(serde_json::Value::as_u64).and_then(|offset| offset.checked_add(1));
+        let Some(position) = position else {
+            let found = value.map_or_else(|| "there is none".into(), |value| format!("{value} is none"));
+            return Err(format!("column {name:?}: {found}; the position of a record is a whole number from 0 on"));
+        };
+        if position <= self.begun_at {
+            return Ok(Place::Known);
+        }
+        if position <= self.read {
+            let before = self.read - 1;
+            return Err(format!(
+                "column {name:?}: position {} comes after {before}; positions rise from record to record",
+                position - 1
+            ));
+        }
+        self.read = position;
+        Ok(Place::New(position))
+    }
+
+    /// Notes that a line has been read, whatever came of it.
+    pub fn note_line(&mut self, line_end: u64) {
+        if matches!(self.positions, Positions::File(_)) {
+            self.read = line_end;
+        }
+    }
+
+    /// Writes rows with their positions.
+    ///
+    /// # Errors
+    /// Of the feed.
+    pub fn write(
+        &mut self,
+        batch: &RecordBatch,
+        positions: &[u64],
+        on_conflict: OnConflict,
+        outcome: &mut BatchOutcome,
+    ) -> Result<(), Failure> {
+        // A position counts for nothing without what it is one of.
+        if self.feed.as_ref().is_some_and(|feed| feed.source().is_none()) {
+            self.mark()?;
+        }
+        match &mut self.feed {
+            Some(feed) => Ok(feed.write_batch(batch, positions, on_conflict, outcome)?),
+            None => Err(Failure::new(Failure::FAILURE, "records came before their dataset")),
+        }
+    }
+
+    /// Keeps how far it has been read, once all rows are written: what was refused is not read again.
+    ///
+    /// # Errors
+    /// Of the feed.
+    pub fn pass(&mut self) -> Result<(), Failure> {
+        self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.pass(self.read)?))
+    }
+}
+
+fn member_mark(member: &str) -> String {
+    format!("positions in {member:?}")
+}
+
+/// The name of a file's feed, unless it has one of its own.
+fn name_of(path: &Path, has_name: bool) -> Result<String, Failure> {
+    match path.to_str() {
+        Some(path) => Ok(path.to_owned()),
+        None if has_name => Ok(String::new()),
+        None => Err(Failure::usage(format!(
+            "the path {} is not UTF-8, so it cannot name a feed; name it with --feed",
+            path.display()
+        ))),
+    }
+}

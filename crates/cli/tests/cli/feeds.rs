@@ -1,0 +1,264 @@
+//! Feeds: what is started again goes on behind the last record that is stored, and stores none twice. The datasets
+//! number their rows, so that a record that came twice would be there twice.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::support::{Answer, Sandbox, command, insert, is_clean, rows, terrane};
+
+fn lines(numbers: impl IntoIterator<Item = u64>) -> String {
+    let line = |number: u64| {
+        let text = "t".repeat((number % 90) as usize);
+        json!({"n": number, "lon": number % 180, "lat": 1, "text": text}).to_string() + "\n"
+    };
+    numbers.into_iter().map(line).collect()
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().append(true).create(true).open(path).expect("the file is there");
+    file.write_all(text.as_bytes()).expect("it grows");
+}
+
+/// A running `terrane insert --follow`.
+struct Follower {
+    child: Child,
+    keys: BufReader<ChildStdout>,
+}
+
+impl Follower {
+    fn start(store: &Path, file: &Path, arguments: &[&str]) -> Self {
+        let mut command =
+            command(["insert".as_ref(), store.as_os_str(), "d".as_ref(), "--follow".as_ref(), file.as_os_str()]);
+        let mut child = command.args(arguments).spawn().expect("the binary runs");
+        let keys = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, keys }
+    }
+
+    /// Reads so many keys; none is printed before its record is stored.
+    fn keys(&mut self, count: u64) {
+        for _ in 0..count {
+            let mut key = String::new();
+            self.keys.read_line(&mut key).expect("a key");
+            assert!(key.ends_with('\n'), "it ended before {count} keys");
+        }
+    }
+
+    fn end(self, signal: Signal) -> Answer {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
+        kill_process(pid, signal).expect("it can be told");
+        self.answer()
+    }
+
+    fn answer(self) -> Answer {
+        // So that it can print what keys there are.
+        let Self { child, mut keys } = self;
+        std::io::copy(&mut keys, &mut std::io::sink()).expect("it ends");
+        Answer::of(child.wait_with_output().expect("it ends"))
+    }
+}
+
+/// Runs `terrane insert --follow` until it ends by itself.
+fn follow(store: &Path, file: &Path, arguments: &[&str]) -> Answer {
+    Follower::start(store, file, arguments).answer()
+}
+
+#[track_caller]
+fn holds(store: &Path, wanted: impl IntoIterator<Item = u64>) {
+    let mut found: Vec<u64> = rows(store, "d", "key").iter().map(|row| row["n"].as_u64().expect("a number")).collect();
+    found.sort_unstable();
+    assert_eq!(found, wanted.into_iter().collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_file_is_followed_through_kills_without_loss_or_double() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("grows.ndjson", ""));
+    const SEED: u64 = 5_117;
+    eprintln!("seed {SEED}");
+    let mut random = StdRng::seed_from_u64(SEED);
+    let mut written = 0;
+    for round in 0..20 {
+        let flags: &[&str] = match round % 3 {
+            0 => &["--memory-limit", "8MiB"],
+            1 => &["--on-overload", "spill"],
+            _ => &[],
+        };
+        let mut follower = Follower::start(&store, &file, flags);
+        let more = random.random_range(1..400);
+        let text = lines(written..written + more);
+        // Half a line is waited for.
+        let (begin, rest) = text.split_at(random.random_range(0..text.len()));
+        append(&file, begin);
+        follower.keys(random.random_range(0..=begin.lines().count().saturating_sub(1) as u64));
+        if random.random_ratio(1, 2) {
+            append(&file, rest);
+            follower.end(Signal::KILL);
+        } else {
+            follower.end(Signal::KILL);
+            append(&file, rest);
+        }
+        written += more;
+    }
+    // What is printed now is what no earlier one has stored.
+    let mut follower = Follower::start(&store, &file, &[]);
+    append(&file, &lines([written]));
+    while terrane("query", &store, &["d", "--where", &format!("n = {written}"), "--count"]).number() == 0 {
+        follower.keys(1);
+    }
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, 0..=written);
+    is_clean(&store);
+    let size = fs::metadata(&file).expect("it is there").len();
+    let info = terrane("info", &store, &[]).exits(0).text();
+    assert!(info.contains(&format!("grows.ndjson: read up to {size}")), "{info}");
+}
+
+#[test]
+fn a_file_that_takes_the_name_is_read_after_the_rest_of_the_old_one() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(10);
+    fs::rename(&file, sandbox.path("log.1")).expect("it is moved");
+    append(&sandbox.path("log.1"), &lines(10..15));
+    // The last line has no end, and gets none any more.
+    append(&sandbox.path("log.1"), lines([15]).trim_end());
+    let new = sandbox.write("log.new", lines(16..20));
+    fs::rename(new, &file).expect("it takes the name");
+    follower.keys(10);
+    append(&file, &lines([20]));
+    follower.keys(1);
+    follower.end(Signal::INT).exits(130).says("was replaced; all that it held has been read");
+    holds(&store, 0..21);
+    // It is known again, and another one is not taken for it.
+    append(&file, &lines([21]));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(1);
+    follower.end(Signal::INT).exits(130);
+    fs::write(&file, lines(30..60)).expect("it is written anew");
+    follow(&store, &file, &[]).exits(1).says("is not the file that feed").says("--restart");
+    let mut follower = Follower::start(&store, &file, &["--restart"]);
+    follower.keys(30);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, (0..22).chain(30..60));
+}
+
+#[test]
+fn a_file_that_is_truncated_is_not_guessed_at() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..100)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(100);
+    fs::write(&file, "").expect("it is truncated");
+    follower.answer().exits(1).says("it was truncated; with --restart it is read from its beginning");
+    follow(&store, &file, &[]).exits(1).says("is not the file that feed");
+    // As many bytes as before, and as it began, but not behind the end of a line.
+    let text = lines(0..100);
+    fs::write(&file, text.trim_end().to_owned() + " \n").expect("it is written anew");
+    follow(&store, &file, &[]).exits(1).says("is not the file that feed");
+    holds(&store, 0..100);
+}
+
+#[test]
+fn lines_of_a_file_that_are_refused_are_passed_and_told_of_by_their_bytes() {
+    let sandbox = Sandbox::new();
+    let (store, good) = (sandbox.store(), lines([1]));
+    let file = sandbox.write("log", format!("{good}no JSON\n{}{{\"n\":3,\"lon\":1,\"lat\":99}}\n", lines([2])));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(2);
+    append(&file, &lines([4]));
+    follower.keys(1);
+    let said = follower.end(Signal::TERM).exits(143).says(&format!("byte {}: ", good.len())).stderr;
+    assert!(!said.contains("line"), "{said}");
+    let mut follower = Follower::start(&store, &file, &[]);
+    append(&file, &lines([5]));
+    follower.keys(1);
+    let again = follower.end(Signal::TERM).exits(143);
+    assert!(!again.stderr.contains("refused"), "what was refused is not read again: {}", again.stderr);
+    holds(&store, [1, 2, 4, 5]);
+}
+
+#[test]
+fn records_that_bring_their_positions_are_stored_once() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let field = ["--offset-field", "n"];
+    insert(&store, "d", lines(0..50), &field).exits(0);
+    insert(&store, "d", lines(20..70), &field).exits(0).says("passed 30 records that had been read before");
+    let odd = [
+        ("{\"n\":80,\"lon\":1,\"lat\":1}\n{\"n\":79,\"lon\":1,\"lat\":1}\n", "position 79 comes after 80"),
+        ("{\"lon\":1,\"lat\":1}\n", "column \"n\": there is none"),
+        ("{\"n\":-1,\"lon\":1,\"lat\":1}\n", "-1 is none"),
+        ("{\"n\":90.5,\"lon\":1,\"lat\":1}\n", "90.5 is none"),
+        ("{\"n\":18446744073709551615,\"lon\":1,\"lat\":1}\n", "is none"),
+        // Refused for another reason: it is passed.
+        ("{\"n\":91,\"lon\":1,\"lat\":91}\n", "91"),
+    ];
+    for (input, reason) in odd {
+        insert(&store, "d", input, &field).exits(5).says(reason);
+    }
+    insert(&store, "d", lines([91]), &field).exits(0).says("passed 1 record that had been read before");
+    insert(&store, "d", lines([1]), &["--offset-field", "lon"]).exits(1).says("\"lon\" are not those");
+    // Another feed has a position of its own.
+    insert(&store, "d", lines([100]), &["--offset-field", "n", "--feed", "other"]).exits(0);
+    insert(&store, "d", lines([92]), &field).exits(0);
+    holds(&store, (0..70).chain([80, 92, 100]));
+    let info = terrane("info", &store, &["--format", "json"]).exits(0).json_lines();
+    let feeds = &info[0]["datasets"][0]["feeds"];
+    assert_eq!((&feeds[0]["name"], &feeds[0]["position"]), (&json!("stdin"), &json!(93)));
+    assert_eq!((&feeds[1]["name"], &feeds[1]["position"]), (&json!("other"), &json!(101)));
+}
+
+#[test]
+fn what_arrives_too_fast_is_kept_or_counted() {
+    const RECORDS: u64 = 40_000;
+    let sandbox = Sandbox::new();
+    let spilled = sandbox.path("spilled");
+    let flags = ["--memory-limit", "8MiB", "--on-overload"];
+    insert(&spilled, "d", lines(0..RECORDS), &[&flags[..], &["spill"]].concat()).exits(0);
+    holds(&spilled, 0..RECORDS);
+    is_clean(&spilled);
+    let discarded = sandbox.path("discarded");
+    let answer = insert(&discarded, "d", lines(0..RECORDS), &[&flags[..], &["discard"]].concat()).exits(0);
+    let number = |before: &str, after: &str| {
+        let text = answer.stderr.lines().find_map(|line| line.strip_prefix(before)?.split_once(after));
+        text.map_or(0, |(number, _)| number.replace(' ', "").parse().expect("a number"))
+    };
+    let (inserted, lost): (u64, u64) = (number("inserted ", " record"), number("warning: ", " record"));
+    assert_eq!(inserted + lost, RECORDS, "{}", answer.stderr);
+    assert_eq!(rows(&discarded, "d", "key").len() as u64, inserted);
+}
+
+#[test]
+fn what_cannot_be_a_source_is_refused() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines([1])));
+    follow(&store, &sandbox.path("missing"), &[]).exits(2).says("missing");
+    follow(&store, sandbox.path(".").as_path(), &[]).exits(2).says("no regular file");
+    follow(&store, &file, &["--offset-field", "n"]).exits(2);
+    insert(&store, "d", lines([1]), &["--feed", "f"]).exits(2);
+    insert(&store, "d", lines([1]), &["--restart"]).exits(2);
+    assert!(!store.exists(), "no store is left behind");
+}
+
+#[test]
+fn two_feeds_of_a_name_are_one_after_the_other() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines([1])));
+    let mut command =
+        command(["insert".as_ref(), store.as_os_str(), "d".as_ref(), "--follow".as_ref(), file.as_os_str()]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let mut key = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut key).expect("a key");
+    // The store has one writer.
+    follow(&store, &file, &[]).exits(4);
+    child.kill().expect("it ends");
+    child.wait().expect("it ends");
+}
