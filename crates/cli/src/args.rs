@@ -72,6 +72,10 @@ pub enum Command {
     Check(CheckArguments),
     /// Merge all components of every index into one.
     Compact(CompactArguments),
+    /// Copy a store as it is now, also while another process writes to it.
+    Backup(BackupArguments),
+    /// Make a store of a backup, or list the points that it has.
+    Restore(RestoreArguments),
     /// Run the laboratory, `terrane-lab`.
     Lab(LabArguments),
 }
@@ -410,6 +414,46 @@ pub struct CheckArguments {
 pub struct CompactArguments {
     #[command(flatten)]
     pub report: ReportArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A backup has everything that was acknowledged when it was begun. Taken to the same directory again, it
+copies what is new, and adds a point; what is copied is read again and verified.
+
+Examples:
+  terrane backup s.terrane /mnt/backups/s
+  terrane backup s.terrane /mnt/backups/s --keep 7")]
+pub struct BackupArguments {
+    #[command(flatten)]
+    pub report: ReportArguments,
+    /// Directory of the backup: empty, absent, or with earlier ones of the same store.
+    #[arg(value_name = "BACKUP")]
+    pub backup: PathBuf,
+    /// Leave only so many points, the newest.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
+    pub keep: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every page and every entry of the log is verified before the store counts as one. Without STORE, the
+points of the backup are listed, oldest first.
+
+Examples:
+  terrane restore /mnt/backups/s
+  terrane restore /mnt/backups/s restored.terrane")]
+pub struct RestoreArguments {
+    /// Directory of the backup.
+    pub backup: PathBuf,
+    /// Directory of the store to make: empty or absent.
+    pub store: Option<PathBuf>,
+    /// Point to restore [default: the newest].
+    #[arg(long, value_name = "POINT", requires = "store")]
+    pub at: Option<String>,
+    /// How the report is printed [env: TERRANE_FORMAT] [default: text].
+    #[arg(long)]
+    pub format: Option<ReportFormat>,
 }
 
 #[derive(Debug, Args)]

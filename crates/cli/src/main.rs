@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backup;
 mod check;
 mod compact;
 mod delete;
@@ -72,6 +73,8 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Index(arguments) => index::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),
+        Command::Backup(arguments) => backup::take(arguments, common),
+        Command::Restore(arguments) => backup::restore(arguments, common),
         Command::Compact(arguments) => compact::run(arguments, common, messages),
         Command::Lab(arguments) => lab::run(arguments),
     }

@@ -110,12 +110,17 @@ pub struct Manifest {
 impl Manifest {
     /// Reads the manifest; `None` where there is none.
     pub fn read(storage: &dyn Storage) -> Result<Option<Self>> {
-        let file = match storage.open(NAME, OpenMode::Read) {
+        Self::read_from(storage, NAME)
+    }
+
+    /// Reads a manifest that is kept under a name of its own; `None` where there is none.
+    pub fn read_from(storage: &dyn Storage, name: &str) -> Result<Option<Self>> {
+        let file = match storage.open(name, OpenMode::Read) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let damaged = |offset: u64, reason: &str| Error::damaged(NAME, offset, reason);
+        let damaged = |offset: u64, reason: &str| Error::damaged(name, offset, reason);
         let length = file.len()?;
         if length < HEADER_LEN as u64 {
             return Err(damaged(0, "the file is too short for a manifest"));
@@ -127,7 +132,7 @@ impl Manifest {
         }
         let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
         if version != FORMAT_VERSION {
-            return Err(Error::UnknownVersion { file: NAME.into(), found: version, known: FORMAT_VERSION });
+            return Err(Error::UnknownVersion { file: name.into(), found: version, known: FORMAT_VERSION });
         }
         let checksum = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
         let body_len = u64::from_le_bytes(std::array::from_fn(|byte| header[16 + byte]));
@@ -142,6 +147,13 @@ impl Manifest {
         let manifest = serde_json::from_slice(&body)
             .map_err(|error| damaged(HEADER_LEN as u64, &format!("the body cannot be read: {error}")))?;
         Ok(Some(manifest))
+    }
+
+    /// Writes it under a name that nothing has, and makes it durable; the name is not yet.
+    pub fn write_to(&self, storage: &dyn Storage, name: &str) -> Result<()> {
+        let file = storage.open(name, OpenMode::CreateNew)?;
+        file.write_all_at(&self.encode()?, 0)?;
+        Ok(file.sync_data()?)
     }
 
     fn encode(&self) -> Result<Vec<u8>> {

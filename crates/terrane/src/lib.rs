@@ -34,6 +34,7 @@
 #[cfg(test)]
 extern crate self as terrane;
 
+mod backup;
 pub mod batch;
 mod check;
 pub mod condition;
@@ -58,6 +59,7 @@ mod testing;
 pub mod value;
 mod words;
 
+pub use backup::{BackupPoint, BackupReport, RestoreReport};
 pub use check::{CheckReport, Finding};
 pub use condition::{Condition, ConditionError};
 pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};

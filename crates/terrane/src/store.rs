@@ -85,6 +85,10 @@ impl Store {
         Importer::new(self.engine.clone(), name, schema)
     }
 
+    pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {
+        (self.engine.storage.clone(), &self.engine.options)
+    }
+
     /// How the store makes writes durable.
     pub fn durability(&self) -> Durability {
         self.engine.durability

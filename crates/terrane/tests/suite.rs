@@ -4,6 +4,7 @@
 
 mod atomic_batch;
 mod attribute_queries;
+mod backup;
 mod closing;
 mod concurrency;
 mod conditions;

@@ -10,6 +10,7 @@ use terrane_storage::{File, OpenMode, Storage};
 use super::cache::{PageCache, SlotTable};
 use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
 use super::slot::{Lent, ReadGuard};
+use crate::log::copy_file;
 use crate::{Error, Result};
 use terrane_storage::sync::{AtomicBool, Ordering};
 
@@ -237,6 +238,12 @@ impl ComponentFile {
     /// Damage at a page of this file.
     pub fn damaged(&self, pointer: PagePointer, reason: impl Into<String>) -> Error {
         Error::damaged(self.name(), pointer.offset, reason)
+    }
+
+    /// Copies the file as it is to another place, under a name that nothing has there, and makes it durable; the
+    /// name is not yet.
+    pub fn copy_to(&self, storage: &dyn Storage, name: &str) -> Result<u64> {
+        copy_file(&*self.file, storage, name)
     }
 
     /// Has the file removed when the last reader lets go of it.

@@ -42,6 +42,7 @@
 //     in the page cache only, marked as clean.
 
 mod commit;
+mod export;
 mod group;
 mod layout;
 #[cfg(all(test, loom))]
@@ -54,6 +55,7 @@ mod segment;
 mod table;
 mod writer;
 
+pub use export::{copy_file, create_empty, import_tail};
 pub use options::LogOptions;
 pub use read_only::{ReadOnlyTail, replay_read_only};
 pub use recovery::OnEntry;

@@ -1,18 +1,18 @@
 //! Reading the log beside a writer of another process.
 
-use std::sync::Arc;
-
-use terrane_storage::{File, LockKind, OpenMode, Storage};
+use terrane_storage::{LockKind, OpenMode, Storage};
 
 use super::layout::{FileKind, GroupSeal, segment_name};
 use super::recovery::{Classified, Directory, OnEntry, classify, replay};
+use super::segment::Segment;
 use super::{LogPosition, Lsn, TornTail};
 use crate::Result;
 
 /// What a second process has read of the log. The segments stay as they are until it is dropped.
 #[derive(Debug)]
 pub struct ReadOnlyTail {
-    locked: Vec<Arc<dyn File>>,
+    /// They are locked.
+    pub(super) segments: Vec<Segment>,
     end_lsn: Lsn,
     entries: u64,
     torn_tail: Option<TornTail>,
@@ -37,7 +37,7 @@ impl ReadOnlyTail {
 
     /// Number of segments that are locked against reuse.
     pub fn segments(&self) -> usize {
-        self.locked.len()
+        self.segments.len()
     }
 }
 
@@ -97,7 +97,6 @@ pub fn replay_read_only(
     if let Some(last) = segments.last() {
         last.file.file.sync_data()?;
     }
-    let locked = segments.into_iter().map(|segment| segment.file.file).collect();
     let (entries, torn_tail) = (replayed.report.entries, replayed.report.torn_tail);
-    Ok(ReadOnlyTail { locked, end_lsn: replayed.end_lsn, entries, torn_tail })
+    Ok(ReadOnlyTail { segments, end_lsn: replayed.end_lsn, entries, torn_tail })
 }

@@ -13,6 +13,7 @@ mod commit;
 mod maintenance;
 mod names;
 mod open;
+mod pin;
 mod row_numbers;
 mod spill;
 mod visibility;
@@ -33,7 +34,9 @@ pub(crate) use catalog::{DatasetHandle, PARTITION, check_name};
 pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
 pub(crate) use maintenance::{Admitted, Maintenance};
-pub(crate) use names::{foreign_names, own_names};
+pub(crate) use names::{check_not_foreign, foreign_names, is_component, own_names};
+pub(crate) use open::{lock, store_id};
+pub(crate) use pin::PinnedState;
 pub(crate) use visibility::Visibility;
 
 use crate::locks::LockTable;

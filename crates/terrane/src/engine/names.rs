@@ -23,7 +23,7 @@ pub(super) fn no_store(storage: &dyn Storage) -> Error {
 
 /// A directory that has something else in it does not become a store. Another process may be
 /// creating one there now.
-pub(super) fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
+pub(crate) fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
     if !storage.exists("")? {
         return Ok(());
     }
@@ -82,7 +82,7 @@ impl Names {
     }
 }
 
-fn is_component(name: &str) -> bool {
+pub(crate) fn is_component(name: &str) -> bool {
     let id = name.strip_suffix(".tc").and_then(|id| id.parse().ok());
     id.is_some_and(|id| component_name(id) == format!("components/{name}"))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use terrane_lsm::disk::PageCache;
-use terrane_lsm::log::{Log, LogPosition, RecoveryReport, replay_read_only};
+use terrane_lsm::log::{Log, LogPosition, ReadOnlyTail, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
@@ -25,7 +25,7 @@ use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
 
 /// A reader that finds the manifest changed under it begins again, so many times at most.
-const READER_ATTEMPTS: usize = 100;
+pub(super) const READER_ATTEMPTS: usize = 100;
 /// A writer whose lock file is removed as it locks it begins again, so many times at most.
 const LOCK_ATTEMPTS: usize = 100;
 /// Segments of the log above which opening flushes what it replayed, if anything, and gives them up, so
@@ -135,15 +135,12 @@ impl Engine {
     /// is needed. Only where it found none of them must they not have been given up just before, nor may a
     /// component be missing because a merge has taken its place.
     fn is_of_one_piece(&self, before: &Manifest, after: &Manifest) -> bool {
-        let has_log = self.tail.as_ref().is_none_or(|tail| tail.segments() > 0);
         let keeps_components = || {
             let named: HashSet<u64> = after.components().map(|meta| meta.file_id).collect();
             before.components().all(|meta| named.contains(&meta.file_id))
         };
         let is_whole = || self.datasets.load().values().all(|dataset| dataset.damage.is_empty());
-        before.has_content_of(after)
-            && (has_log || before.low_water == after.low_water)
-            && (is_whole() || keeps_components())
+        log_is_of_one_piece(self.tail.as_ref(), before, after) && (is_whole() || keeps_components())
     }
 
     fn open_reader(
@@ -242,6 +239,12 @@ impl Engine {
         let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
         ended.and(log_closed).and_then(|()| self.tell_failed_aftermath())
     }
+}
+
+/// Whether what was read of the log by the manifest `before` belongs to it although another one has come since.
+pub(super) fn log_is_of_one_piece(tail: Option<&ReadOnlyTail>, before: &Manifest, after: &Manifest) -> bool {
+    let has_log = tail.is_none_or(|tail| tail.segments() > 0);
+    before.has_content_of(after) && (has_log || before.low_water == after.low_water)
 }
 
 /// What opening for writing makes of the files, which it changes only once they are known to fit together.
@@ -399,13 +402,13 @@ impl<'a> Replay<'a> {
 
 /// What keeps other writers out while it lives. The directory is let go of first, so that who gets the file gets both.
 #[derive(Debug)]
-pub(super) struct WriterLock {
+pub(crate) struct WriterLock {
     _root: RootLock,
     _file: Arc<dyn File>,
 }
 
 /// Takes the lock, in a directory that is made for it if a store may be created.
-fn lock(storage: &dyn Storage, create: bool) -> Result<WriterLock> {
+pub(crate) fn lock(storage: &dyn Storage, create: bool) -> Result<WriterLock> {
     for _ in 0..LOCK_ATTEMPTS {
         if create {
             storage.create_directory("")?;
@@ -475,13 +478,13 @@ fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {
     }
 }
 
-fn store_id(manifest: &Manifest) -> Result<[u8; 16]> {
+pub(crate) fn store_id(manifest: &Manifest) -> Result<[u8; 16]> {
     let id = u128::from_str_radix(&manifest.store_id, 16)
         .map_err(|_| Error::damaged("MANIFEST", 0, "the store's id is not hexadecimal"))?;
     Ok(id.to_be_bytes())
 }
 
-fn open_datasets(
+pub(crate) fn open_datasets(
     storage: &Arc<dyn Storage>,
     cache: &Arc<PageCache>,
     manifest: &Manifest,

@@ -1,0 +1,86 @@
+//! `terrane backup` and `terrane restore`: copies of a store, and stores made of them again.
+
+use std::fmt;
+
+use serde::Serialize;
+use terrane::{BackupPoint, BackupReport, Options, RestoreReport, Store, counted};
+
+use crate::args::{BackupArguments, Common, RestoreArguments};
+use crate::failure::Failure;
+use crate::size::format_size;
+use crate::{environment, output, place};
+
+/// What was backed up, in words or as JSON.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Taken(BackupReport);
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BackupReport { point, sequence, components, components_copied, bytes_written, points_removed } = &self.0;
+        write!(
+            f,
+            "point {point}: commit {sequence}, {}, of which {components_copied} copied; {} written",
+            counted(*components, "component", "components"),
+            format_size(*bytes_written)
+        )?;
+        match points_removed {
+            0 => Ok(()),
+            removed => write!(f, "; {} removed", counted(*removed, "older point", "older points")),
+        }
+    }
+}
+
+/// What was restored, in words or as JSON.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Restored(RestoreReport);
+
+impl fmt::Display for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RestoreReport { point, sequence, datasets, components, pages, log_entries, bytes } = &self.0;
+        write!(
+            f,
+            "restored point {point}: commit {sequence}, {}, {} of {}; {} and {} verified",
+            counted(*datasets, "dataset", "datasets"),
+            counted(*components, "component", "components"),
+            format_size(*bytes),
+            counted(*pages, "page", "pages"),
+            counted(*log_entries, "log entry", "log entries"),
+        )
+    }
+}
+
+/// A point of a backup, in words or as JSON.
+#[derive(Debug, Serialize)]
+struct Listed {
+    point: String,
+    #[serde(flatten)]
+    at: BackupPoint,
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = terrane_literal::format_timestamp(self.at.unix_seconds as i64 * 1_000_000, true);
+        write!(f, "{}  commit {}, {taken}", self.point, self.at.sequence)
+    }
+}
+
+pub fn take(arguments: &BackupArguments, common: &Common) -> Result<(), Failure> {
+    let format = environment::report_format(arguments.report.format)?;
+    let store = place::open_to_read(&arguments.report.store, common)?;
+    output::print_report(format, &Taken(store.backup(&arguments.backup, arguments.keep)?))
+}
+
+pub fn restore(arguments: &RestoreArguments, common: &Common) -> Result<(), Failure> {
+    let format = environment::report_format(arguments.format)?;
+    let Some(store) = &arguments.store else {
+        for at in Store::backup_points(&arguments.backup)? {
+            output::print_report(format, &Listed { point: at.name(), at })?;
+        }
+        return Ok(());
+    };
+    let options = Options { memory_limit: common.memory_limit, ..Options::default() };
+    let report = Store::restore(&arguments.backup, store, arguments.at.as_deref(), &options)?;
+    output::print_report(format, &Restored(report))
+}

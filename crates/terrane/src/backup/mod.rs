@@ -1,0 +1,145 @@
+//! Backups: copies of a store as it was at a commit, and stores made of them again.
+//!
+//! A backup is a directory of its own:
+//! - `components/NNNNNNNNNNNN.tc`: component files as they were in the store, each once, however many points have it;
+//! - `points/POINT.manifest`: a manifest of the store, for each point in time;
+//! - `points/POINT.log`: what the log had at that time that was in no component.
+//!
+//! A point counts from the moment on at which its manifest has its name, when all that it names is durable. Component files
+//! never change, so a later backup copies those alone that came since.
+
+mod restore;
+mod take;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use terrane_lsm::manifest::Manifest;
+use terrane_storage::{RealStorage, Storage};
+
+use crate::store::Store;
+use crate::{Error, Options, Result};
+
+pub use restore::RestoreReport;
+pub use take::BackupReport;
+
+const COMPONENTS: &str = "components";
+const POINTS: &str = "points";
+/// Ends the name of a file that is being written.
+const NEW: &str = ".new";
+
+/// A moment of a store that a backup has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct BackupPoint {
+    /// Number of the last commit in it.
+    pub sequence: u64,
+    /// When it was taken: seconds since 1970, by the clock of the machine.
+    pub unix_seconds: u64,
+}
+
+impl BackupPoint {
+    /// Its name: both numbers, in digits enough to be in order.
+    pub fn name(&self) -> String {
+        format!("{:020}-{:012}", self.sequence, self.unix_seconds)
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let (sequence, seconds) = name.split_once('-')?;
+        let point = Self { sequence: sequence.parse().ok()?, unix_seconds: seconds.parse().ok()? };
+        (point.name() == name).then_some(point)
+    }
+
+    fn manifest_name(&self) -> String {
+        format!("{POINTS}/{}.manifest", self.name())
+    }
+
+    fn log_name(&self) -> String {
+        format!("{POINTS}/{}.log", self.name())
+    }
+}
+
+impl Store {
+    /// Copies the store as it is, with everything that was acknowledged before the call, to a directory that is empty
+    /// or has earlier backups of it; this process or another one may be writing meanwhile. What is copied is read and
+    /// verified. With `keep`, only so many points are left, the newest.
+    ///
+    /// # Errors
+    /// A directory of something else, or of a store that went on in another way; damage in what is copied; storage.
+    /// Earlier points are there whatever happens.
+    pub fn backup(&self, directory: impl AsRef<Path>, keep: Option<usize>) -> Result<BackupReport> {
+        self.backup_to(Arc::new(RealStorage::new(directory.as_ref())), keep)
+    }
+
+    /// As [`Self::backup`], to any storage.
+    ///
+    /// # Errors
+    /// As [`Self::backup`].
+    pub fn backup_to(&self, target: Arc<dyn Storage>, keep: Option<usize>) -> Result<BackupReport> {
+        let (source, options) = self.storage_and_options();
+        take::take(&source, &target, options, keep)
+    }
+
+    /// Makes a store of a point of a backup, or of the newest, in a place that is empty. Every page and every entry of
+    /// the log is verified before the store counts as one; nothing is written outside of its place.
+    ///
+    /// # Errors
+    /// A place that is not empty; a point that there is not; damage; storage. What was made is taken away again.
+    pub fn restore(
+        backup: impl AsRef<Path>,
+        store: impl AsRef<Path>,
+        point: Option<&str>,
+        options: &Options,
+    ) -> Result<RestoreReport> {
+        Self::restore_on(
+            &(Arc::new(RealStorage::new(backup.as_ref())) as _),
+            Arc::new(RealStorage::new(store.as_ref())),
+            point,
+            options,
+        )
+    }
+
+    /// As [`Self::restore`], on any storage.
+    ///
+    /// # Errors
+    /// As [`Self::restore`].
+    pub fn restore_on(
+        backup: &Arc<dyn Storage>,
+        store: Arc<dyn Storage>,
+        point: Option<&str>,
+        options: &Options,
+    ) -> Result<RestoreReport> {
+        restore::restore(backup, &store, point, options)
+    }
+
+    /// The points that a backup has, oldest first.
+    ///
+    /// # Errors
+    /// A place that is no backup; storage.
+    pub fn backup_points(backup: impl AsRef<Path>) -> Result<Vec<BackupPoint>> {
+        let storage = RealStorage::new(backup.as_ref());
+        let points = points(&storage)?;
+        match points.is_empty() {
+            true => Err(Error::usage(format!("there is no backup at {}", storage.describe()))),
+            false => Ok(points),
+        }
+    }
+}
+
+/// The points, oldest first.
+fn points(backup: &dyn Storage) -> Result<Vec<BackupPoint>> {
+    if !backup.exists(POINTS)? {
+        return Ok(Vec::new());
+    }
+    let names = backup.list(POINTS)?;
+    let mut points: Vec<BackupPoint> =
+        names.iter().filter_map(|name| BackupPoint::parse(name.strip_suffix(".manifest")?)).collect();
+    points.sort_unstable();
+    Ok(points)
+}
+
+/// The manifest of a point.
+fn manifest_of(backup: &dyn Storage, point: &BackupPoint) -> Result<Manifest> {
+    let name = point.manifest_name();
+    Manifest::read_from(backup, &name)?.ok_or_else(|| Error::damaged(name, 0, "the file is missing"))
+}

@@ -1,0 +1,214 @@
+//! Taking a backup.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use terrane_lsm::disk::{ComponentFile, ComponentMeta, PageCache, component_name};
+use terrane_lsm::index::{DiskPart, Index};
+use terrane_lsm::manifest::{self, Manifest};
+use terrane_storage::{OpenMode, Storage};
+
+use super::{BackupPoint, COMPONENTS, NEW, POINTS, manifest_of, points};
+use crate::engine::{PinnedState, is_component};
+use crate::options::{MemoryShares, Options};
+use crate::{Error, Result};
+
+/// What a backup did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BackupReport {
+    /// Name of the point.
+    pub point: String,
+    /// Number of the last commit in it.
+    pub sequence: u64,
+    /// Component files that the point has.
+    pub components: u64,
+    /// Those that no earlier point had.
+    pub components_copied: u64,
+    /// Bytes written, of these and of the log.
+    pub bytes_written: u64,
+    /// Points that were removed.
+    pub points_removed: u64,
+}
+
+/// Copies a store to a backup.
+pub(super) fn take(
+    source: &Arc<dyn Storage>,
+    target: &Arc<dyn Storage>,
+    options: &Options,
+    keep: Option<usize>,
+) -> Result<BackupReport> {
+    if keep == Some(0) {
+        return Err(Error::usage("a backup keeps one point at least"));
+    }
+    let shares = MemoryShares::of(options.memory_limit)?;
+    check_target(&**target)?;
+    target.create_directory(COMPONENTS)?;
+    target.create_directory(POINTS)?;
+    let Some(_lock) = target.lock_root()? else {
+        return Err(Error::usage(format!("another backup is being taken to {}", target.describe())));
+    };
+    remove_unfinished(&**target)?;
+    // While a backup is taken, the pages of a store that is open have its cache, and these have one of their own.
+    let cache = PageCache::new(shares.work);
+    let pinned = PinnedState::pin(source, &cache)?;
+    let earlier = points(&**target)?;
+    check_history(&**target, &earlier, &pinned)?;
+    let seconds = target.unix_time_ns() / 1_000_000_000;
+    // Names are in the order in which points were taken, whatever the clock does.
+    let unix_seconds = earlier.last().map_or(seconds, |last| seconds.max(last.unix_seconds + 1));
+    let point = BackupPoint { sequence: pinned.last_sequence, unix_seconds };
+    let mut backup = Backup { target, cache, point, copied: 0, bytes_written: 0 };
+    let mut components = 0;
+    for dataset in pinned.datasets.values() {
+        for index in &dataset.partition.version().indexes {
+            for part in &index.components {
+                backup.add(&*index.numbered.index, part)?;
+                components += 1;
+            }
+        }
+    }
+    backup.install(&pinned)?;
+    let points_removed = prune(&**target, keep)?;
+    Ok(BackupReport {
+        point: backup.point.name(),
+        sequence: backup.point.sequence,
+        components,
+        components_copied: backup.copied,
+        bytes_written: backup.bytes_written,
+        points_removed,
+    })
+}
+
+/// A backup on its way.
+struct Backup<'a> {
+    target: &'a Arc<dyn Storage>,
+    cache: Arc<PageCache>,
+    point: BackupPoint,
+    copied: u64,
+    bytes_written: u64,
+}
+
+impl Backup<'_> {
+    /// Copies a component and verifies the copy, unless it is there.
+    fn add(&mut self, index: &dyn Index, part: &Arc<dyn DiskPart>) -> Result<()> {
+        let meta = part.file().meta();
+        let name = component_name(meta.file_id);
+        if self.target.exists(&name)? {
+            return match self.open(meta) {
+                Ok(_) => Ok(()),
+                Err(error) if error.is_damage() => Err(Error::Failed(format!(
+                    "{} in {} is damaged, or of a store that went on in another way ({error}); take the backup to another directory",
+                    name,
+                    self.target.describe()
+                ))),
+                Err(error) => Err(error),
+            };
+        }
+        let new = format!("{name}{NEW}");
+        self.bytes_written += part.file().copy_to(&**self.target, &new)?;
+        self.target.rename(&new, &name)?;
+        let verified = self.open(meta).and_then(|file| Ok(index.check(&index.open(file)?)?));
+        if let Err(error) = verified {
+            // A copy that is not sound would stand in the way of a later one that is.
+            self.target.remove(&name)?;
+            return Err(error);
+        }
+        self.copied += 1;
+        Ok(())
+    }
+
+    fn open(&self, meta: &ComponentMeta) -> Result<Arc<ComponentFile>> {
+        Ok(ComponentFile::open(self.target, &self.cache, meta)?)
+    }
+
+    /// Makes the point one.
+    fn install(&mut self, pinned: &PinnedState) -> Result<()> {
+        let log_name = self.point.log_name();
+        let log = self.target.open(&log_name, OpenMode::CreateNew)?;
+        if let Some(tail) = &pinned.tail {
+            self.bytes_written += tail.export(&*log)?;
+        }
+        log.sync_data()?;
+        let name = self.point.manifest_name();
+        let new = format!("{name}{NEW}");
+        pinned.manifest.write_to(&**self.target, &new)?;
+        // All that it names has its name before it has its own.
+        for directory in ["", COMPONENTS, POINTS] {
+            self.target.sync_directory(directory)?;
+        }
+        self.target.rename(&new, &name)?;
+        Ok(self.target.sync_directory(POINTS)?)
+    }
+}
+
+/// Whether a directory can have backups.
+fn check_target(target: &dyn Storage) -> Result<()> {
+    if !target.exists("")? {
+        return Ok(());
+    }
+    let refuse =
+        |what: String| Err(Error::usage(format!("{} {what}; take the backup to another directory", target.describe())));
+    if target.exists(manifest::NAME)? {
+        return refuse("is a store".into());
+    }
+    let directories = target.list_directories("")?.into_iter().filter(|name| name != COMPONENTS && name != POINTS);
+    match target.list("")?.into_iter().chain(directories).next() {
+        Some(name) => refuse(format!("is no backup, and it is not empty (it has {name})")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a backup that has points of another store, or later ones than the store has got to.
+fn check_history(target: &dyn Storage, earlier: &[BackupPoint], pinned: &PinnedState) -> Result<()> {
+    let Some(newest) = earlier.last() else { return Ok(()) };
+    let before = manifest_of(target, newest)?;
+    let reason = if before.store_id != pinned.manifest.store_id {
+        "has backups of another store".to_owned()
+    } else if newest.sequence > pinned.last_sequence || before.generation > pinned.manifest.generation {
+        format!(
+            "has commit {} of this store, which is at commit {}: it was restored to an earlier point, or is another copy",
+            newest.sequence, pinned.last_sequence
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::usage(format!("{} {reason}; take the backup to another directory", target.describe())))
+}
+
+/// Removes what a backup left that did not end, but for components, which the next may want.
+fn remove_unfinished(target: &dyn Storage) -> Result<()> {
+    let known: HashSet<String> = points(target)?.iter().map(BackupPoint::log_name).collect();
+    for directory in [COMPONENTS, POINTS] {
+        for name in target.list(directory)?.into_iter().map(|name| format!("{directory}/{name}")) {
+            if name.ends_with(NEW) || (name.ends_with(".log") && !known.contains(&name)) {
+                target.remove(&name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes all points but the newest, and the components that no point has.
+fn prune(target: &dyn Storage, keep: Option<usize>) -> Result<u64> {
+    let points = points(target)?;
+    let (gone, kept) = points.split_at(points.len() - keep.unwrap_or(points.len()).min(points.len()));
+    for point in gone {
+        target.remove(&point.manifest_name())?;
+    }
+    // They count no more before anything goes that they name.
+    target.sync_directory(POINTS)?;
+    for point in gone {
+        target.remove(&point.log_name())?;
+    }
+    let manifests = kept.iter().map(|point| manifest_of(target, point)).collect::<Result<Vec<Manifest>>>()?;
+    let named: HashSet<String> =
+        manifests.iter().flat_map(Manifest::components).map(|meta| component_name(meta.file_id)).collect();
+    for name in target.list(COMPONENTS)?.into_iter().filter(|name| is_component(name)) {
+        let name = format!("{COMPONENTS}/{name}");
+        if !named.contains(&name) {
+            target.remove(&name)?;
+        }
+    }
+    Ok(gone.len() as u64)
+}

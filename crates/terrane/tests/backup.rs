@@ -1,0 +1,354 @@
+//! Backups: a point restored is the store as it was, whatever came between, and whatever befalls the backup is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
+use crate::support::{keys_of, record, seeded, small_options};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use terrane::{Durability, Error, Key, Options, Query, Record, RestoreReport, Store, Value};
+use terrane_storage::crash::{Budget, Controller};
+use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+
+fn memory() -> Arc<dyn Storage> {
+    Arc::new(MemoryStorage::new())
+}
+
+fn restore(backup: &Arc<dyn Storage>, store: &Arc<dyn Storage>, point: Option<&str>) -> terrane::Result<RestoreReport> {
+    Store::restore_on(backup, store.clone(), point, &small_options())
+}
+
+/// What a point holds, which is a sound store that works on.
+fn restored(backup: &Arc<dyn Storage>, point: Option<&str>) -> State {
+    let storage = memory();
+    restore(backup, &storage, point).unwrap();
+    let store = Store::open_on(storage, small_options()).unwrap();
+    let state = state_of(&store);
+    let report = store.check(false).unwrap();
+    assert!(report.is_clean() && report.foreign_files.is_empty(), "{report}");
+    if let Ok(dataset) = store.dataset(MAIN) {
+        let values = vec![Value::Null; dataset.schema().columns.len()];
+        dataset.upsert(&Record::at(777, 1.0, 2.0, values)).unwrap();
+        dataset.compact().unwrap();
+        assert!(dataset.get(&Key::Int(777)).unwrap().is_some());
+    }
+    store.close().unwrap();
+    state
+}
+
+#[test]
+fn every_point_is_the_store_as_it_was() {
+    for (durability, seed) in [(Durability::Power, 31), (Durability::None, 32)] {
+        let (mut rng, seed) = seeded(seed);
+        let plan = Plan::new(seed, 200);
+        let (source, backup) = (memory(), memory());
+        let mut runner = Runner::open(source.clone(), options(durability)).unwrap();
+        let mut points = Vec::new();
+        for (number, step) in plan.steps.iter().enumerate() {
+            runner.apply(step).unwrap();
+            if !rng.random_ratio(1, 8) {
+                continue;
+            }
+            if durability == Durability::None {
+                runner.store().flush().unwrap();
+            }
+            // By the handle that writes, and by another one.
+            let report = match rng.random() {
+                true => runner.store().backup_to(backup.clone(), None).unwrap(),
+                false => {
+                    let beside = Store::open_read_only_on(source.clone(), options(durability)).unwrap();
+                    beside.backup_to(backup.clone(), None).unwrap()
+                }
+            };
+            points.push((report.point, number + 1));
+        }
+        assert!(points.len() > 10);
+        for (point, number) in &points {
+            assert_eq!(restored(&backup, Some(point)), plan.states[*number], "{point} after {number} steps");
+        }
+        assert_eq!(restored(&backup, None), plan.states[points[points.len() - 1].1]);
+    }
+}
+
+fn sized(key: i64) -> Record {
+    Record::at(key, key as f64, 1.0, vec![Value::Utf8("n".repeat(50)), Value::Int(key)])
+}
+
+fn filled(storage: &Arc<dyn Storage>, keys: std::ops::Range<i64>) -> Store {
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let dataset = match store.dataset(MAIN) {
+        Ok(dataset) => dataset,
+        Err(_) => store.create_dataset(MAIN, first_schema()).unwrap(),
+    };
+    for key in keys {
+        dataset.insert(&sized(key)).unwrap();
+    }
+    store
+}
+
+fn keys(storage: &Arc<dyn Storage>) -> Vec<Key> {
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let mut keys = keys_of(&store.dataset(MAIN).unwrap().snapshot(), &Query::new());
+    keys.sort_unstable_by_key(|key| format!("{key:?}").len());
+    keys
+}
+
+#[test]
+fn a_later_backup_copies_what_is_new_and_keeps_as_many_points_as_are_wanted() {
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..100);
+    store.flush().unwrap();
+    let first = store.backup_to(backup.clone(), None).unwrap();
+    assert_eq!((first.components, first.components_copied), (2, 2));
+    store.dataset(MAIN).unwrap().insert(&sized(100)).unwrap();
+    let second = store.backup_to(backup.clone(), None).unwrap();
+    assert_eq!((second.components, second.components_copied), (2, 0), "what is in the log is no component");
+    assert!(second.bytes_written > 0 && second.sequence == first.sequence + 1);
+    store.flush().unwrap();
+    let third = store.backup_to(backup.clone(), Some(2)).unwrap();
+    assert_eq!((third.components, third.components_copied, third.points_removed), (4, 2, 1));
+    store.compact().unwrap();
+    let fourth = store.backup_to(backup.clone(), Some(1)).unwrap();
+    assert_eq!((fourth.components, fourth.components_copied, fourth.points_removed), (2, 2, 2));
+    // Only what the point has is left.
+    assert_eq!(backup.list("components").unwrap().len(), 2);
+    assert_eq!(backup.list("points").unwrap().len(), 2);
+    let gone = restore(&backup, &memory(), Some(&third.point)).unwrap_err();
+    assert!(gone.to_string().contains(&fourth.point), "{gone}");
+    let place = memory();
+    let report = restore(&backup, &place, None).unwrap();
+    assert_eq!((report.point, report.sequence, report.datasets), (fourth.point, 101, 1));
+    assert_eq!(keys(&place).len(), 101);
+    assert!(matches!(store.backup_to(backup, Some(0)), Err(Error::Usage(_))));
+}
+
+#[test]
+fn a_backup_beside_writers_has_all_that_was_acknowledged_before() {
+    let source = memory();
+    let store = Store::open_on(source, Options { background: true, ..small_options() }).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let (backup, done, acknowledged) = (memory(), AtomicBool::new(false), AtomicI64::new(0));
+    let mut points = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in 1.. {
+                dataset.insert(&sized(key)).unwrap();
+                acknowledged.store(key, Ordering::SeqCst);
+                if key % 500 == 0 {
+                    dataset.flush().unwrap();
+                }
+                if done.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        while points.len() < 12 {
+            let before = acknowledged.load(Ordering::SeqCst);
+            let report = store.backup_to(backup.clone(), None).unwrap();
+            points.push((before, report.point));
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    for (before, point) in points {
+        let place = memory();
+        restore(&backup, &place, Some(&point)).unwrap();
+        let count = keys(&place).len() as i64;
+        assert!(count >= before, "{point} has {count} of {before}");
+        let store = Store::open_on(place, small_options()).unwrap();
+        let dataset = store.dataset(MAIN).unwrap();
+        assert!((1..=count).all(|key| dataset.get(&Key::Int(key)).unwrap().is_some()), "the first {count} and no gap");
+    }
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..10);
+    store.backup_to(backup.clone(), None).unwrap();
+    let refused = |store: &Store, target: &Arc<dyn Storage>, reason: &str| {
+        let error = store.backup_to(target.clone(), None).unwrap_err();
+        assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(reason), "{error}");
+    };
+    // Memory has no clock, by which stores are told apart.
+    let directory = tempfile::tempdir().unwrap();
+    let other: Arc<dyn Storage> = Arc::new(RealStorage::new(directory.path().join("other")));
+    refused(&filled(&other, 0..10), &backup, "another store");
+    refused(&store, &source, "is a store");
+    let foreign = memory();
+    foreign.open("notes.txt", OpenMode::CreateNew).unwrap();
+    refused(&store, &foreign, "notes.txt");
+    // One that was restored to an earlier point, and went on in its own way.
+    store.dataset(MAIN).unwrap().insert(&sized(10)).unwrap();
+    let point = store.backup_to(backup.clone(), None).unwrap().point;
+    let first = Store::restore_on(&backup, memory(), Some("x"), &small_options()).unwrap_err();
+    assert!(first.to_string().contains(&point), "{first}");
+    let earlier = {
+        let place = memory();
+        let names = backup.list("points").unwrap();
+        restore(&backup, &place, names[0].strip_suffix(".log")).unwrap();
+        Store::open_on(place, small_options()).unwrap()
+    };
+    refused(&earlier, &backup, "at commit 10");
+    // Nor does a restored store take the place of another, or of anything.
+    for place in [&source, &foreign, &backup] {
+        assert!(matches!(restore(&backup, place, None), Err(Error::Usage(_))));
+    }
+    assert!(matches!(restore(&memory(), &memory(), None), Err(Error::Usage(_))));
+}
+
+#[test]
+fn a_power_loss_leaves_the_earlier_points_and_lets_the_next_backup_through() {
+    let source = memory();
+    let store = filled(&source, 0..30);
+    store.flush().unwrap();
+    let controller = Controller::new();
+    store.backup_to(controller.storage(), None).unwrap();
+    let begun = controller.events();
+    store.dataset(MAIN).unwrap().insert(&sized(30)).unwrap();
+    store.flush().unwrap();
+    store.dataset(MAIN).unwrap().insert(&sized(31)).unwrap();
+    store.backup_to(controller.storage(), Some(1)).unwrap();
+    let budget = Budget { exhaustive_pending: 4, samples: 2, ..Budget::default() };
+    let mut counts = Vec::new();
+    for cut in begun..=controller.events() {
+        for image in controller.images(cut, &budget, 7) {
+            let backup = image.restart().storage();
+            let place = memory();
+            let report = restore(&backup, &place, None).unwrap_or_else(|error| panic!("{error}: {}", image.describe()));
+            let count = keys(&place).len();
+            assert_eq!(count as u64, report.sequence, "{}", image.describe());
+            counts.push(count);
+            if cut % 4 == 0 {
+                store.backup_to(backup.clone(), Some(1)).unwrap();
+                let place = memory();
+                restore(&backup, &place, None).unwrap();
+                assert_eq!(keys(&place).len(), 32);
+                assert_eq!((backup.list("components").unwrap().len(), backup.list("points").unwrap().len()), (4, 2));
+            }
+        }
+    }
+    counts.dedup();
+    assert!(counts.contains(&30) && counts.contains(&32), "{counts:?}");
+}
+
+#[test]
+fn a_power_loss_in_a_restoration_leaves_no_store_or_the_whole() {
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..30);
+    store.flush().unwrap();
+    store.dataset(MAIN).unwrap().insert(&sized(30)).unwrap();
+    store.backup_to(backup.clone(), None).unwrap();
+    let controller = Controller::new();
+    restore(&backup, &controller.storage(), None).unwrap();
+    let budget = Budget { exhaustive_pending: 4, samples: 2, ..Budget::default() };
+    let (mut whole, mut none) = (0, 0);
+    for cut in 0..=controller.events() {
+        for image in controller.images(cut, &budget, 8) {
+            match Store::open_on(image.restart().storage(), Options { create: false, ..small_options() }) {
+                Ok(store) => {
+                    assert_eq!(keys_of(&store.dataset(MAIN).unwrap().snapshot(), &Query::new()).len(), 31);
+                    whole += 1;
+                }
+                Err(_) => none += 1,
+            }
+        }
+    }
+    assert!(whole > 0 && none > 0, "{whole} whole, {none} none");
+}
+
+#[test]
+fn damage_of_a_backup_is_told_and_never_restored() {
+    let (mut rng, _) = seeded(33);
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..400);
+    store.flush().unwrap();
+    for key in 400..500 {
+        store.dataset(MAIN).unwrap().insert(&record(&mut rng, Key::Int(key), true)).unwrap();
+    }
+    store.backup_to(backup.clone(), None).unwrap();
+    let whole = restored(&backup, None);
+    let (mut told, mut same) = (0, 0);
+    for directory in ["components", "points"] {
+        for name in backup.list(directory).unwrap() {
+            let name = format!("{directory}/{name}");
+            let file = backup.open(&name, OpenMode::Write).unwrap();
+            let length = file.len().unwrap();
+            let mut bytes = vec![0; length as usize];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            for _ in 0..60 {
+                let at = rng.random_range(0..length);
+                match rng.random_range(0..4) {
+                    0 => file.set_len(at).unwrap(),
+                    1 => file.write_all_at(&[0xff; 8], length).unwrap(),
+                    _ => file.write_all_at(&[bytes[at as usize] ^ (1 << rng.random_range(0..8))], at).unwrap(),
+                }
+                let place = memory();
+                match restore(&backup, &place, None) {
+                    Ok(_) => {
+                        let store = Store::open_on(place, small_options()).unwrap();
+                        assert_eq!(state_of(&store), whole, "{name} at {at}");
+                        same += 1;
+                    }
+                    Err(error) => {
+                        assert!(!matches!(error, Error::Usage(_)), "{name} at {at}: {error}");
+                        assert!(!place.exists("MANIFEST").unwrap());
+                        let left =
+                            |directory| place.exists(directory).unwrap() && !place.list(directory).unwrap().is_empty();
+                        assert!(!left("components") && !left("log"));
+                        told += 1;
+                    }
+                }
+                file.set_len(length).unwrap();
+                file.write_all_at(&bytes, 0).unwrap();
+            }
+        }
+    }
+    assert!(told > 200, "{told} told, {same} without consequence");
+    // A component that is damaged is not taken for a copy that is there already.
+    let name = format!("components/{}", backup.list("components").unwrap()[0]);
+    backup.open(&name, OpenMode::Write).unwrap().set_len(100).unwrap();
+    let error = store.backup_to(backup, None).unwrap_err();
+    assert!(error.to_string().contains(&name), "{error}");
+}
+
+#[test]
+fn damage_of_the_store_is_not_backed_up() {
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..5000);
+    store.flush().unwrap();
+    store.backup_to(backup.clone(), None).unwrap();
+    for key in 5000..9000 {
+        store.dataset(MAIN).unwrap().insert(&sized(key)).unwrap();
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    let mut rng = SmallRng::seed_from_u64(3);
+    let names = source.list("components").unwrap();
+    let name = format!("components/{}", names[names.len() - 1]);
+    let file = source.open(&name, OpenMode::Write).unwrap();
+    let mut byte = [0];
+    let at = rng.random_range(0..file.len().unwrap() / 2);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    let store = Store::open_read_only_on(source, small_options()).unwrap();
+    let error = store.backup_to(backup.clone(), None).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains(&name), "{error}");
+    let place = memory();
+    restore(&backup, &place, None).unwrap();
+    assert_eq!(keys(&place).len(), 5000, "the earlier point is there");
+}
+
+/// Steps with which a point could be mistaken for another.
+#[test]
+fn points_of_the_same_commit_are_told_apart() {
+    let (source, backup) = (memory(), memory());
+    let mut runner = Runner::open(source, options(Durability::Power)).unwrap();
+    runner.apply(&Step::Import(MAIN.into(), Vec::new())).unwrap();
+    let first = runner.store().backup_to(backup.clone(), None).unwrap();
+    runner.apply(&Step::AddColumn("added".into())).unwrap();
+    let second = runner.store().backup_to(backup.clone(), None).unwrap();
+    assert!(first.sequence == second.sequence && first.point < second.point);
+    assert_eq!(restored(&backup, Some(&first.point))[MAIN].columns, 2);
+    assert_eq!(restored(&backup, None)[MAIN].columns, 3);
+}
