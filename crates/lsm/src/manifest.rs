@@ -91,6 +91,9 @@ pub struct DatasetState {
 pub struct Manifest {
     /// Drawn at random when the store was created, hexadecimal.
     pub store_id: String,
+    /// Drawn when the store was restored from a backup, hexadecimal: from then on it goes its own way. Empty before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub branch: String,
     /// Counts the steps.
     pub generation: u64,
     /// Durability mode, fixed at creation.

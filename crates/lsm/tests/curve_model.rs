@@ -48,6 +48,7 @@ impl Bench {
         let dataset = DatasetState { id: 0, name: "d".into(), catalog, partitions: vec![state.clone()] };
         let manifest = Manifest {
             store_id: "0".into(),
+            branch: String::new(),
             generation: 0,
             durability: "none".into(),
             next_file_id: 1,

@@ -12,6 +12,7 @@ fn created() -> (Arc<FaultyStorage>, ManifestFile) {
     faulty.create_directory("components").unwrap();
     let manifest = Manifest {
         store_id: "0".into(),
+        branch: String::new(),
         generation: 0,
         durability: "power".into(),
         next_file_id: 1,

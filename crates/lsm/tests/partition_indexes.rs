@@ -96,6 +96,7 @@ impl Bench {
             DatasetState { id: 0, name: "d".into(), catalog: serde_json::Value::Null, partitions: vec![partition] };
         let manifest = Manifest {
             store_id: "0".into(),
+            branch: String::new(),
             generation: 0,
             durability: "none".into(),
             next_file_id: 1,

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::{Durability, Error, Key, Options, Query, Record, RestoreReport, Store, Value};
 use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{File, MemoryStorage, OpenMode, RealStorage, Storage};
 
 fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())
@@ -189,7 +189,13 @@ fn what_does_not_belong_together_is_refused() {
         restore(&backup, &place, names[0].strip_suffix(".log")).unwrap();
         Store::open_on(place, small_options()).unwrap()
     };
-    refused(&earlier, &backup, "at commit 10");
+    refused(&earlier, &backup, "before it was restored");
+    // Also where it has as many commits.
+    earlier.dataset(MAIN).unwrap().insert(&sized(11)).unwrap();
+    refused(&earlier, &backup, "before it was restored");
+    let anew = memory();
+    earlier.backup_to(anew.clone(), None).unwrap();
+    refused(&store, &anew, "before it was restored");
     // Nor does a restored store take the place of another, or of anything.
     for place in [&source, &foreign, &backup] {
         assert!(matches!(restore(&backup, place, None), Err(Error::Usage(_))));
@@ -219,6 +225,11 @@ fn a_power_loss_leaves_the_earlier_points_and_lets_the_next_backup_through() {
             let count = keys(&place).len();
             assert_eq!(count as u64, report.sequence, "{}", image.describe());
             counts.push(count);
+            // A point that is there is whole, also one that is being removed.
+            for point in backup.list("points").unwrap().iter().filter_map(|name| name.strip_suffix(".manifest")) {
+                restore(&backup, &memory(), Some(point))
+                    .unwrap_or_else(|error| panic!("{error}: {}", image.describe()));
+            }
             if cut % 4 == 0 {
                 store.backup_to(backup.clone(), Some(1)).unwrap();
                 let place = memory();
@@ -257,6 +268,12 @@ fn a_power_loss_in_a_restoration_leaves_no_store_or_the_whole() {
     assert!(whole > 0 && none > 0, "{whole} whole, {none} none");
 }
 
+fn bytes_of(file: &dyn File) -> Vec<u8> {
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
 #[test]
 fn damage_of_a_backup_is_told_and_never_restored() {
     let (mut rng, _) = seeded(33);
@@ -273,9 +290,8 @@ fn damage_of_a_backup_is_told_and_never_restored() {
         for name in backup.list(directory).unwrap() {
             let name = format!("{directory}/{name}");
             let file = backup.open(&name, OpenMode::Write).unwrap();
-            let length = file.len().unwrap();
-            let mut bytes = vec![0; length as usize];
-            file.read_exact_at(&mut bytes, 0).unwrap();
+            let bytes = bytes_of(&*file);
+            let length = bytes.len() as u64;
             for _ in 0..60 {
                 let at = rng.random_range(0..length);
                 match rng.random_range(0..4) {
@@ -305,6 +321,27 @@ fn damage_of_a_backup_is_told_and_never_restored() {
         }
     }
     assert!(told > 200, "{told} told, {same} without consequence");
+    // A log that ends too early is told, also where a group ends.
+    let names = backup.list("points").unwrap();
+    let log = backup.open(&format!("points/{}", names[0]), OpenMode::Write).unwrap();
+    let bytes = bytes_of(&*log);
+    let (mut last, mut next) = (0, 0);
+    while next < bytes.len() {
+        last = next;
+        next += 8 + 128 + u64::from_le_bytes(bytes[last..last + 8].try_into().unwrap()) as usize;
+    }
+    let groups = last + 8 + 128;
+    let (mut group, mut after) = (groups, groups);
+    while after < bytes.len() {
+        group = after;
+        after += 64 + u32::from_le_bytes(bytes[group + 12..group + 16].try_into().unwrap()) as usize;
+    }
+    log.set_len(group as u64).unwrap();
+    log.write_all_at(&(group as u64 - groups as u64).to_le_bytes(), last as u64).unwrap();
+    let error = restore(&backup, &memory(), None).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("commit 499 instead of 500"), "{error}");
+    log.set_len(0).unwrap();
+    assert!(restore(&backup, &memory(), None).unwrap_err().is_damage());
     // A component that is damaged is not taken for a copy that is there already.
     let name = format!("components/{}", backup.list("components").unwrap()[0]);
     backup.open(&name, OpenMode::Write).unwrap().set_len(100).unwrap();

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod broken_pipe;
 mod check_repair;
 mod delete_keys;

@@ -9,7 +9,7 @@ use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{BackupPoint, COMPONENTS, manifest_of, points};
-use crate::engine::{PinnedState, check_not_foreign, lock, own_names, store_id};
+use crate::engine::{PinnedState, check_not_foreign, draw_id, lock, own_names, store_id};
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
 
@@ -123,7 +123,8 @@ impl Restoration<'_> {
             store.sync_directory(directory)?;
         }
         // The store is one with this.
-        ManifestFile::create((*store).clone(), (*manifest).clone())?;
+        let branch = draw_id(&***store);
+        ManifestFile::create((*store).clone(), Manifest { branch, ..(*manifest).clone() })?;
         Ok(RestoreReport {
             point: point.name(),
             sequence: point.sequence,

@@ -165,9 +165,11 @@ fn check_history(target: &dyn Storage, earlier: &[BackupPoint], pinned: &PinnedS
     let before = manifest_of(target, newest)?;
     let reason = if before.store_id != pinned.manifest.store_id {
         "has backups of another store".to_owned()
+    } else if before.branch != pinned.manifest.branch {
+        "has backups of this store as it went on before it was restored, or after".to_owned()
     } else if newest.sequence > pinned.last_sequence || before.generation > pinned.manifest.generation {
         format!(
-            "has commit {} of this store, which is at commit {}: it was restored to an earlier point, or is another copy",
+            "has commit {} of this store, which is at commit {}: it is an older copy",
             newest.sequence, pinned.last_sequence
         )
     } else {

@@ -35,7 +35,7 @@ pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
 pub(crate) use maintenance::{Admitted, Maintenance};
 pub(crate) use names::{check_not_foreign, foreign_names, is_component, own_names};
-pub(crate) use open::{lock, store_id};
+pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
 pub(crate) use visibility::Visibility;
 

@@ -462,12 +462,16 @@ fn holder(file: &dyn File) -> Result<Option<u32>> {
     Ok(None)
 }
 
-fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {
-    // The id tells stores apart; it needs to be unlikely to repeat, not hard to guess.
+/// A number that tells stores apart, 32 hexadecimal digits; it needs to be unlikely to repeat, not hard to guess.
+pub(crate) fn draw_id(storage: &dyn Storage) -> String {
     let seed = (storage.unix_time_ns(), storage.monotonic_ns(), std::process::id(), storage.describe());
-    let id = xxhash_rust::xxh3::xxh3_128(format!("{seed:?}").as_bytes());
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(format!("{seed:?}").as_bytes()))
+}
+
+fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {
     Manifest {
-        store_id: format!("{id:032x}"),
+        store_id: draw_id(storage),
+        branch: String::new(),
         generation: 0,
         durability: durability.name().into(),
         next_file_id: 1,
