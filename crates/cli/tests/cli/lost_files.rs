@@ -111,6 +111,23 @@ fn a_log_without_any_file_is_corruption_for_every_command() {
 }
 
 #[test]
+fn a_directory_of_components_that_held_nothing_may_be_lost() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    insert(&store, "d", RECORD, &[]).exits(0);
+    fs::remove_dir(store.join("components")).expect("it is empty");
+    assert_eq!(count(&store, "d"), 1);
+    terrane("check", &store, &[]).exits(0);
+    // One that held components is missed.
+    terrane("compact", &store, &[]).exits(0);
+    fs::remove_dir_all(store.join("components")).expect("it is there");
+    for command in ["check", "compact"] {
+        terrane(command, &store, &[]).exits(3);
+    }
+    terrane("query", &store, &["d", "--count"]).exits(3);
+}
+
+#[test]
 fn a_directory_that_only_resembles_a_store_is_none() {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.path("store/log")).expect("directories");

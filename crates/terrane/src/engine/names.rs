@@ -118,7 +118,9 @@ pub(super) fn check_log_not_lost(storage: &dyn Storage, manifest: &Manifest) -> 
 pub(super) fn next_file_id(storage: &dyn Storage, manifest: &Manifest) -> Result<u64> {
     /// No store gets as far, so who has such a number is no stray of ours, and need not be avoided.
     const ID_END: u64 = 1 << 48;
-    let ids = storage.list("components")?.into_iter().filter_map(|name| name.strip_suffix(".tc")?.parse::<u64>().ok());
+    // A directory that held nothing may be lost on the way of a store from one place to another.
+    let names = if storage.exists("components")? { storage.list("components")? } else { Vec::new() };
+    let ids = names.into_iter().filter_map(|name| name.strip_suffix(".tc")?.parse::<u64>().ok());
     Ok(ids.filter(|id| *id < ID_END).map(|id| id + 1).fold(manifest.next_file_id, u64::max))
 }
 
