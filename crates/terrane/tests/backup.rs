@@ -256,12 +256,16 @@ fn a_power_loss_in_a_restoration_leaves_no_store_or_the_whole() {
     let (mut whole, mut none) = (0, 0);
     for cut in 0..=controller.events() {
         for image in controller.images(cut, &budget, 8) {
-            match Store::open_on(image.restart().storage(), Options { create: false, ..small_options() }) {
+            let storage = image.restart().storage();
+            match Store::open_on(storage.clone(), Options { create: false, ..small_options() }) {
                 Ok(store) => {
                     assert_eq!(keys_of(&store.dataset(MAIN).unwrap().snapshot(), &Query::new()).len(), 31);
                     whole += 1;
                 }
-                Err(_) => none += 1,
+                Err(error) => {
+                    assert!(!storage.exists("MANIFEST").unwrap(), "{error}: {}", image.describe());
+                    none += 1;
+                }
             }
         }
     }

@@ -119,7 +119,8 @@ impl Restoration<'_> {
                 }
             }
         }
-        for directory in [COMPONENTS, LOG] {
+        // All that the manifest names has its name before it has its own.
+        for directory in [COMPONENTS, LOG, ""] {
             store.sync_directory(directory)?;
         }
         // The store is one with this.
