@@ -5,7 +5,7 @@
 //! This crate itself does not: what it keeps in memory stands for a disk, each access of which is one step.
 
 #[cfg(not(any(loom, shuttle)))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -14,6 +14,8 @@ use loom as checker;
 #[cfg(shuttle)]
 use shuttle as checker;
 
+#[cfg(any(loom, shuttle))]
+pub use checker::sync::RwLockWriteGuard;
 #[cfg(any(loom, shuttle))]
 pub use checker::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(any(loom, shuttle))]

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
+use terrane_storage::sync::RwLockWriteGuard;
 
 use super::layout::Metadata;
 use super::node::Node;
@@ -54,17 +55,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let (backend, mark) = (self.backend(), self.new_mark());
         let mut enlargements =
             Enlargements { backend, mark, are_flushed: false, are_durable: false, marked: SmallVec::new() };
-        let root_lock = self.locks.root.write();
-        let mut node = self.root()?;
-        let mut lock = self.locks.of(node.offset).write();
-        if self.is_full(&node)? {
-            self.split(None, &node)?;
-            // The old root may be a child of the new one now, and locks are taken from the root downwards.
-            drop(lock);
-            node = self.root()?;
-            lock = self.locks.of(node.offset).write();
-        }
-        drop(root_lock);
+        let (mut node, mut lock) = self.lock_root()?;
         let mut level = node.level();
         // After a split, the choice is between its halves: another child may be full, and the node too by now.
         let mut halves: Option<[u64; 2]> = None;
@@ -91,6 +82,29 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         enlargements.are_durable = true;
         drop(lock);
         Ok(())
+    }
+
+    /// The root, locked, with room for what is added below it.
+    fn lock_root(&self) -> Result<(Node<'_, D, B>, RwLockWriteGuard<'_, ()>)> {
+        {
+            // Shared, so that many writers queue for one lock, and not for one behind the other.
+            let _root_lock = self.locks.root.read();
+            let node = self.root()?;
+            let lock = self.locks.of(node.offset).write();
+            if !self.is_full(&node)? {
+                return Ok((node, lock));
+            }
+        }
+        let _root_lock = self.locks.root.write();
+        loop {
+            let node = self.root()?;
+            let lock = self.locks.of(node.offset).write();
+            if !self.is_full(&node)? {
+                return Ok((node, lock));
+            }
+            // The old root may be a child of the new one then, and locks are taken from the root downwards.
+            self.split(None, &node)?;
+        }
     }
 
     /// Whether a node has to be split before something can be added below it. An inner node keeps as many entries
