@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::crash::{Effort, explore, recover};
+use crate::support::crash::{Effort, WorkedOn, explore, recover};
 use crate::support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
 use crate::support::{record, seeded};
 use rand::rngs::SmallRng;
@@ -231,7 +231,7 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
     explore(&plan, Durability::None, seed, Effort::sampled(1, 10));
     let (controller, _) = crate::support::crash::run(&plan, Durability::Power);
     let image = controller.process_kill(controller.events());
-    recover(&image, image.storage(), &plan, Durability::Power, plan.steps.len());
+    recover(&image, &plan, Durability::Power, plan.steps.len(), &mut WorkedOn::new());
     assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);
 }
 
