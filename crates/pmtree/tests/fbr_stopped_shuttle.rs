@@ -108,9 +108,10 @@ impl Scheduler for Stops {
             self.shared.has_stopped.store(true, Ordering::Relaxed);
         }
         // The first one of all begins and ends the run. Who is stopped goes on when nobody else can, the last one first.
-        let (stopped, others): (Vec<usize>, Vec<usize>) =
-            (STOPPED..=self.threads).partition(|&thread| self.is_stopped(thread));
-        [0].into_iter().chain(others).chain(stopped.into_iter().rev()).find_map(of)
+        let threads = STOPPED..=self.threads;
+        let others = threads.clone().filter(|&thread| !self.is_stopped(thread));
+        let stopped = threads.rev().filter(|&thread| self.is_stopped(thread));
+        [0].into_iter().chain(others).chain(stopped).find_map(of)
     }
 
     fn next_u64(&mut self) -> u64 {
