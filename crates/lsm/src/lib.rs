@@ -15,6 +15,7 @@ pub mod manifest;
 #[allow(unsafe_code, reason = "the concurrent trees; every block states its argument")]
 pub mod memory;
 pub mod operation;
+pub mod parallel;
 pub mod partition;
 pub mod policy;
 pub mod search;

@@ -16,7 +16,7 @@ use terrane_lsm::index::{Cancellation, CurveIndex, Index, RTreeIndex, encode_rec
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
 use terrane_lsm::operation::Operation;
-use terrane_lsm::partition::{NumberedIndex, Partition, PinnedVersion, Version, Workshop};
+use terrane_lsm::partition::{NumberedIndex, Partitions, PinnedVersions, Version, Workshop};
 use terrane_lsm::policy::MergePolicy;
 use terrane_lsm::search::{WindowScan, owned_spatial_sources, spatial_sources, visit_source};
 use terrane_space::{CoordinateSystem, Rect};
@@ -31,7 +31,7 @@ type Model = BTreeMap<Vec<u8>, Rect>;
 /// A partition with one spatial index.
 struct Bench {
     workshop: Workshop,
-    partition: Partition,
+    partitions: Partitions,
     index: Arc<dyn Index>,
     points: bool,
     sequence: u64,
@@ -39,13 +39,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(index: Arc<dyn Index>, points: bool) -> Self {
+    fn new(index: Arc<dyn Index>, points: bool, partitions: u32) -> Self {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         storage.create_directory("components").unwrap();
         let indexes = vec![IndexState::new(INDEX)];
-        let state = PartitionState { id: 0, flushed_sequence: 0, loads: 0, sources: BTreeMap::new(), indexes };
+        let state = |id| {
+            let (indexes, sources) = (indexes.clone(), BTreeMap::new());
+            PartitionState { id, flushed_sequence: 0, loads: 0, sources, indexes }
+        };
+        let states: Vec<PartitionState> = (0..partitions).map(state).collect();
         let catalog = serde_json::Value::Null;
-        let dataset = DatasetState { id: 0, name: "d".into(), catalog, partitions: vec![state.clone()] };
+        let dataset = DatasetState { id: 0, name: "d".into(), catalog, partitions: states.clone() };
         let manifest = Manifest {
             store_id: "0".into(),
             branch: String::new(),
@@ -60,17 +64,26 @@ impl Bench {
         let manifest = ManifestFile::create(storage.clone(), manifest).unwrap();
         let cache = PageCache::new(1 << 20);
         let numbered = vec![NumberedIndex { id: INDEX, index: index.clone() }];
-        let mut sound = |_: usize, error| Err(error);
-        let partition = Partition::open(&storage, &cache, 0, &state, numbered, &mut sound).unwrap();
-        let workshop =
-            Workshop { storage, cache, next_file_id: Arc::new(AtomicU64::new(1)), manifest: Arc::new(manifest) };
-        Self { workshop, partition, index, points, sequence: 0, model: Model::new() }
+        let mut sound = |_: usize, _: usize, error| Err(error);
+        let partitions = Partitions::open(&storage, &cache, 0, &states, &numbered, &mut sound).unwrap();
+        let workshop = Workshop {
+            storage,
+            cache,
+            next_file_id: Arc::new(AtomicU64::new(1)),
+            manifest: Arc::new(manifest),
+            threads_max: 2,
+        };
+        Self { workshop, partitions, index, points, sequence: 0, model: Model::new() }
+    }
+
+    fn partition_of(&self, key: &[u8]) -> usize {
+        key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % self.partitions.count()
     }
 
     /// Puts an object in place of the one that the key has, or deletes it.
     fn change(&mut self, key: &[u8], rect: Option<Rect>) {
         self.sequence += 1;
-        let generation = self.partition.active();
+        let generation = self.partitions.active(self.partition_of(key));
         generation.note_lsn(self.sequence);
         let operate = |rect: &Rect, delete: bool| {
             let mut place = Vec::new();
@@ -88,27 +101,28 @@ impl Bench {
     }
 
     fn flush(&self) {
-        self.partition.seal(self.sequence).unwrap();
-        while self.partition.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
+        self.partitions.seal(self.sequence).unwrap();
+        while self.partitions.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
         self.check();
     }
 
-    /// Merges some of the components, in places where anti-matter is kept too.
+    /// Merges some of the components of a partition, in places where anti-matter is kept too.
     fn merge(&self, random: &mut SmallRng) {
         let cancellation = Cancellation::default();
+        let partition = random.random_range(0..self.partitions.count());
         if random.random_ratio(1, 3) {
             let count = random.random_range(1..4);
-            self.partition.merge_oldest(&self.workshop, PLACE, count, BYTES_MAX, &cancellation).unwrap();
+            self.partitions.merge_oldest(&self.workshop, partition, PLACE, count, BYTES_MAX, &cancellation).unwrap();
         } else {
             let mergeable_bytes_max = 1 << random.random_range(11..16);
             let policy = MergePolicy::Prefix { mergeable_bytes_max, components_max: 2 };
-            self.partition.merge(&self.workshop, &policy, BYTES_MAX, &cancellation).unwrap();
+            self.partitions.merge(&self.workshop, partition, &policy, BYTES_MAX, &cancellation).unwrap();
         }
         self.check();
     }
 
     fn check(&self) {
-        for part in self.partition.version().components(PLACE) {
+        for part in self.partitions.versions().iter().flat_map(|version| version.components(PLACE)) {
             self.index.check(part).unwrap();
         }
     }
@@ -120,9 +134,9 @@ fn sorted(mut found: Vec<(Vec<u8>, [u64; 4])>) -> Vec<(Vec<u8>, [u64; 4])> {
 }
 
 /// What a scan over all components finds, every object as often as it comes.
-fn found(version: &Version, snapshot: u64, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
+fn found(versions: &[Arc<Version>], snapshot: u64, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
     let mut found = Vec::new();
-    let mut scan = WindowScan::new(spatial_sources(version, PLACE).unwrap(), *window, snapshot);
+    let mut scan = WindowScan::new(spatial_sources(versions, PLACE).unwrap(), *window, snapshot);
     while scan
         .advance(&mut |hit| {
             found.push((hit.key().to_vec(), stored(&hit.rect())));
@@ -144,9 +158,10 @@ fn key(random: &mut SmallRng) -> Vec<u8> {
     if number < 100 { number.to_be_bytes().to_vec() } else { vec![number as u8; (number - 95) as usize] }
 }
 
-fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, random: &mut SmallRng) {
-    let mut bench = Bench::new(index, setting.points);
-    let mut pins: Vec<(Arc<PinnedVersion>, Model)> = Vec::new();
+/// The changes go to some partitions, of which searches see one index.
+fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, partitions: u32, random: &mut SmallRng) {
+    let mut bench = Bench::new(index, setting.points, partitions);
+    let mut pins: Vec<(Arc<PinnedVersions>, Model)> = Vec::new();
     let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 6_000 } else { 1_200 };
     for round in 0..rounds {
         let key = key(random);
@@ -155,7 +170,7 @@ fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, random: &mut Sma
         let rect = near.flatten().unwrap_or_else(|| object(random, setting));
         bench.change(&key, random.random_ratio(3, 4).then_some(rect));
         if random.random_ratio(1, 60) {
-            pins.push((bench.partition.pin(|| bench.sequence), bench.model.clone()));
+            pins.push((bench.partitions.pin(|| bench.sequence), bench.model.clone()));
         }
         if random.random_ratio(1, 60) && !pins.is_empty() {
             pins.swap_remove(random.random_range(0..pins.len()));
@@ -173,31 +188,35 @@ fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, random: &mut Sma
             let known = bench.model.values().nth(random.random_range(0..60)).copied();
             let window = window(random, setting, known);
             let wanted = expected(&bench.model, &window);
-            let version = bench.partition.version();
-            assert_eq!(found(&version, bench.sequence, &window), wanted, "{setting:?}, {window:?}, round {round}");
+            let versions = bench.partitions.versions();
+            assert_eq!(found(&versions, bench.sequence, &window), wanted, "{setting:?}, {window:?}, round {round}");
             for (pin, model) in &pins {
-                let (version, wanted) = (pin.version_full(), expected(model, &window));
-                assert_eq!(found(&version, pin.sequence(), &window), wanted, "{setting:?}, {window:?}, a snapshot");
+                let (versions, wanted) = (pin.versions_full(), expected(model, &window));
+                assert_eq!(found(&versions, pin.sequence(), &window), wanted, "{setting:?}, {window:?}, a snapshot");
             }
         }
     }
     drop(pins);
     bench.flush();
     let cancellation = Cancellation::default();
-    bench.partition.merge_oldest(&bench.workshop, PLACE, usize::MAX, BYTES_MAX, &cancellation).unwrap();
+    for partition in 0..partitions as usize {
+        let (workshop, all) = (&bench.workshop, usize::MAX);
+        bench.partitions.merge_oldest(workshop, partition, PLACE, all, BYTES_MAX, &cancellation).unwrap();
+    }
     bench.check();
-    let version = bench.partition.version();
+    let versions = bench.partitions.versions();
     let everything = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
-    assert_eq!(found(&version, bench.sequence, &everything), expected(&bench.model, &everything));
-    assert!(version.components(PLACE).iter().all(|part| part.file().meta().statistics.antimatter == 0));
+    assert_eq!(found(&versions, bench.sequence, &everything), expected(&bench.model, &everything));
+    let mut parts = versions.iter().flat_map(|version| version.components(PLACE));
+    assert!(parts.all(|part| part.file().meta().statistics.antimatter == 0));
 }
 
 #[test]
 fn every_kind_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     let mut random = seeded("every_kind_finds", 71);
-    for setting in settings() {
+    for (setting, partitions) in settings().into_iter().zip([1, 3, 3].into_iter().cycle()) {
         let index = Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap());
-        agrees_with_a_scan(&setting, index, &mut random);
+        agrees_with_a_scan(&setting, index, partitions, &mut random);
     }
 }
 
@@ -205,9 +224,10 @@ fn every_kind_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
 #[test]
 fn the_r_tree_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     let mut random = seeded("the_r_tree_finds", 72);
-    for setting in settings().into_iter().filter(|setting| !setting.points || setting.options == CurveOptions::Dhb) {
+    let boxes = settings().into_iter().filter(|setting| !setting.points || setting.options == CurveOptions::Dhb);
+    for (setting, partitions) in boxes.zip([1, 3, 3].into_iter().cycle()) {
         let index = Arc::new(RTreeIndex { system: setting.system, points: setting.points });
-        agrees_with_a_scan(&setting, index, &mut random);
+        agrees_with_a_scan(&setting, index, partitions, &mut random);
     }
 }
 
@@ -217,14 +237,14 @@ fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
     let mut random = seeded("a_component_gives_every_object_once", 73);
     for setting in settings() {
         let index = Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap());
-        let mut bench = Bench::new(index, setting.points);
+        let mut bench = Bench::new(index, setting.points, 2);
         for number in 0..400u64 {
             bench.change(&number.to_be_bytes(), Some(object(&mut random, &setting)));
         }
         let everything = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
         let read = |bench: &Bench| {
             let mut keys = Vec::new();
-            for source in owned_spatial_sources(&bench.partition.version(), PLACE) {
+            for source in owned_spatial_sources(&bench.partitions.versions(), PLACE) {
                 let source = terrane_lsm::search::HoldsSource::source(&source).unwrap();
                 let complete = visit_source(source, &everything, u64::MAX, &mut |_, key, antimatter| {
                     assert!(!antimatter);
@@ -252,12 +272,12 @@ fn many_keys_at_the_same_positions_are_all_found_once() {
     for setting in settings().into_iter().filter(|setting| setting.system == CoordinateSystem::LonLat) {
         for rect in if setting.points { vec![corner] } else { vec![corner, across] } {
             let index = Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap());
-            let mut bench = Bench::new(index, setting.points);
+            let mut bench = Bench::new(index, setting.points, 2);
             for number in 0..3_000u64 {
                 bench.change(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), Some(rect));
             }
             for place in ["in memory", "on disk"] {
-                let found = found(&bench.partition.version(), bench.sequence, &rect);
+                let found = found(&bench.partitions.versions(), bench.sequence, &rect);
                 assert_eq!(found, expected(&bench.model, &rect), "{setting:?}, {place}");
                 bench.flush();
             }

@@ -14,7 +14,7 @@ use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
 use terrane_lsm::memory::ErasedMemory;
 use terrane_lsm::operation::Operation;
-use terrane_lsm::partition::{NumberedIndex, Partition, Version, Workshop};
+use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -80,7 +80,7 @@ impl Index for HookedIndex {
 struct Bench {
     storage: Arc<dyn Storage>,
     workshop: Workshop,
-    partition: Arc<Partition>,
+    partitions: Arc<Partitions>,
     second: Arc<HookedIndex>,
     sequence: u64,
     model: BTreeMap<u64, u64>,
@@ -115,26 +115,28 @@ impl Bench {
         let cache = PageCache::new(1 << 20);
         let state = manifest.datasets[0].partitions[0].clone();
         let second = Arc::new(HookedIndex::default());
-        let numbered = state.indexes.iter().map(|index| match index.id {
+        let numbered = |index: &IndexState| match index.id {
             FIRST => NumberedIndex { id: FIRST, index: Arc::new(BTreeIndex) },
             id => NumberedIndex { id, index: second.clone() },
-        });
-        let mut sound = |_: usize, error| Err(error);
-        let partition = Partition::open(&storage, &cache, 0, &state, numbered.collect(), &mut sound).unwrap();
+        };
+        let numbered: Vec<NumberedIndex> = state.indexes.iter().map(numbered).collect();
+        let sequence = state.flushed_sequence;
+        let mut sound = |_: usize, _: usize, error| Err(error);
+        let partitions = Partitions::open(&storage, &cache, 0, &[state], &numbered, &mut sound).unwrap();
         let workshop = Workshop {
             storage: storage.clone(),
             cache,
             next_file_id: Arc::new(AtomicU64::new(manifest.next_file_id)),
             manifest: Arc::new(ManifestFile::open(storage.clone(), manifest)),
+            threads_max: 2,
         };
-        let sequence = state.flushed_sequence;
-        Self { storage, workshop, partition: Arc::new(partition), second, sequence, model: BTreeMap::new() }
+        Self { storage, workshop, partitions: Arc::new(partitions), second, sequence, model: BTreeMap::new() }
     }
 
     /// Writes, or deletes, in both indexes, as far as they are there.
     fn change(&mut self, key: u64, value: Option<u64>) {
         self.sequence += 1;
-        let generation = self.partition.active();
+        let generation = self.partitions.active(0);
         generation.note_lsn(self.sequence);
         let bytes = value.unwrap_or(0).to_be_bytes();
         for index in [FIRST, SECOND] {
@@ -149,14 +151,14 @@ impl Bench {
     }
 
     fn flush(&self) {
-        self.partition.seal(self.sequence).unwrap();
-        while self.partition.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
+        self.partitions.seal(self.sequence).unwrap();
+        while self.partitions.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
     }
 
     fn begin(&self) -> usize {
-        self.partition.seal(self.sequence).unwrap();
+        self.partitions.seal(self.sequence).unwrap();
         let numbered = NumberedIndex { id: SECOND, index: self.second.clone() };
-        self.partition.begin_index(&self.workshop, numbered, self.sequence, |_| Ok(())).unwrap()
+        self.partitions.begin_index(&self.workshop, numbered, self.sequence, |_| Ok(())).unwrap()
     }
 
     /// A component of some keys.
@@ -170,11 +172,11 @@ impl Bench {
 
     fn merge_all(&self, place: usize) {
         let cancellation = Cancellation::default();
-        self.partition.merge_oldest(&self.workshop, place, usize::MAX, BYTES_MAX, &cancellation).unwrap();
+        self.partitions.merge_oldest(&self.workshop, 0, place, usize::MAX, BYTES_MAX, &cancellation).unwrap();
     }
 
     fn assert_holds_the_model(&self, place: usize) {
-        assert_eq!(content(&self.partition.version(), place, u64::MAX), self.model, "place {place}");
+        assert_eq!(content(&self.partitions.version(0), place, u64::MAX), self.model, "place {place}");
     }
 
     /// What lies in the directory is what the manifest names.
@@ -206,7 +208,7 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     (10..20).for_each(|key| bench.change(key, Some(key)));
     let place = bench.begin();
     let before = bench.model.clone();
-    let pinned = bench.partition.pin(|| bench.sequence);
+    let pinned = bench.partitions.pin(|| bench.sequence);
     for key in 15..25 {
         bench.change(key, Some(100 + key));
     }
@@ -216,25 +218,25 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     bench.change(4, None);
     bench.flush();
     bench.merge_all(place);
-    assert_eq!(bench.partition.version().components(place).len(), 1);
-    let refused = search::get(&bench.partition.version(), place, &3u64.to_be_bytes(), u64::MAX).unwrap_err();
+    assert_eq!(bench.partitions.version(0).components(place).len(), 1);
+    let refused = search::get(&bench.partitions.version(0), place, &3u64.to_be_bytes(), u64::MAX).unwrap_err();
     assert!(refused.to_string().contains("not built"), "{refused}");
     let meta = bench.component(&before);
-    bench.partition.complete_index(&bench.workshop, place, &meta).unwrap();
+    bench.partitions.complete_index(&bench.workshop, place, &[meta]).unwrap();
     bench.assert_holds_the_model(FIRST as usize);
     bench.assert_holds_the_model(place);
     // Anti-matter was kept while the index was built, and has done its work when all is one.
     bench.merge_all(place);
     bench.assert_holds_the_model(place);
-    let part = bench.partition.version().components(place)[0].clone();
+    let part = bench.partitions.version(0).components(place)[0].clone();
     assert_eq!(part.file().meta().statistics.antimatter, 0);
     // Who looked before does not see the index, and still sees the rest.
-    assert!(!pinned.version().indexes[place].is_whole());
-    assert_eq!(content(&pinned.version(), FIRST as usize, pinned.sequence()), before);
+    assert!(!pinned.versions()[0].indexes[place].is_whole());
+    assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), before);
     drop((pinned, part));
     bench.assert_no_strays();
     let again = Bench::open(bench.storage.clone());
-    assert_eq!(content(&again.partition.version(), place, u64::MAX), bench.model);
+    assert_eq!(content(&again.partitions.version(0), place, u64::MAX), bench.model);
 }
 
 #[test]
@@ -247,14 +249,14 @@ fn an_index_that_was_not_complete_is_begun_anew() {
     let model = bench.model.clone();
     let mut again = Bench { model, ..Bench::open(bench.storage.clone()) };
     let place = SECOND_PLACE;
-    assert!(!again.partition.version().indexes[place].is_whole());
+    assert!(!again.partitions.version(0).indexes[place].is_whole());
     again.change(4, None);
     again.flush();
-    again.partition.restart_index(&again.workshop, place, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
+    again.partitions.restart_index(&again.workshop, place, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
     let before = again.model.clone();
     again.change(5, None);
     let meta = again.component(&before);
-    again.partition.complete_index(&again.workshop, place, &meta).unwrap();
+    again.partitions.complete_index(&again.workshop, place, &[meta]).unwrap();
     again.assert_holds_the_model(place);
     again.flush();
     again.merge_all(place);
@@ -271,7 +273,7 @@ fn with_second() -> Bench {
     let place = bench.begin();
     assert_eq!(place, SECOND_PLACE);
     let meta = bench.component(&BTreeMap::new());
-    bench.partition.complete_index(&bench.workshop, place, &meta).unwrap();
+    bench.partitions.complete_index(&bench.workshop, place, &[meta]).unwrap();
     for key in 0..3 {
         bench.change(key, Some(key));
         bench.flush();
@@ -281,34 +283,34 @@ fn with_second() -> Bench {
 }
 
 fn assert_dropped(bench: &Bench) {
-    assert!(bench.partition.version().components(SECOND_PLACE).is_empty());
-    let refused = search::get(&bench.partition.version(), SECOND_PLACE, b"", u64::MAX).unwrap_err();
+    assert!(bench.partitions.version(0).components(SECOND_PLACE).is_empty());
+    let refused = search::get(&bench.partitions.version(0), SECOND_PLACE, b"", u64::MAX).unwrap_err();
     assert!(refused.to_string().contains("dropped"), "{refused}");
     bench.assert_holds_the_model(FIRST as usize);
     bench.assert_no_strays();
-    assert_eq!(Bench::open(bench.storage.clone()).partition.version().indexes.len(), 1);
+    assert_eq!(Bench::open(bench.storage.clone()).partitions.version(0).indexes.len(), 1);
 }
 
-fn drop_second(partition: &Partition, workshop: &Workshop) {
-    partition.drop_index(workshop, SECOND_PLACE, |_| Ok(())).unwrap();
+fn drop_second(partitions: &Partitions, workshop: &Workshop) {
+    partitions.drop_index(workshop, SECOND_PLACE, |_| Ok(())).unwrap();
 }
 
 #[test]
 fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
     let mut bench = with_second();
-    let pinned = bench.partition.pin(|| bench.sequence);
+    let pinned = bench.partitions.pin(|| bench.sequence);
     let known = bench.model.clone();
-    drop_second(&bench.partition, &bench.workshop);
+    drop_second(&bench.partitions, &bench.workshop);
     bench.change(10, Some(10));
     bench.flush();
-    assert_eq!(content(&pinned.version(), FIRST as usize, pinned.sequence()), known);
+    assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), known);
     drop(pinned);
     assert_dropped(&bench);
     // Its number may come again.
     let place = bench.begin();
     assert_eq!(place, 2, "places are not used again");
     let meta = bench.component(&bench.model);
-    bench.partition.complete_index(&bench.workshop, place, &meta).unwrap();
+    bench.partitions.complete_index(&bench.workshop, place, &[meta]).unwrap();
     bench.change(11, Some(11));
     bench.flush();
     bench.assert_holds_the_model(place);
@@ -318,23 +320,23 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
 #[test]
 fn an_index_can_be_dropped_while_it_is_flushed() {
     let bench = with_second();
-    bench.partition.seal(bench.sequence).unwrap();
+    bench.partitions.seal(bench.sequence).unwrap();
     // Between the look at the indexes and the step that installs their components.
     let while_waiting = |_| {
-        drop_second(&bench.partition, &bench.workshop);
+        drop_second(&bench.partitions, &bench.workshop);
         Ok(())
     };
-    bench.partition.flush(&bench.workshop, &while_waiting, &|_| ()).unwrap();
+    bench.partitions.flush(&bench.workshop, &while_waiting, &|_| ()).unwrap();
     assert_dropped(&bench);
 }
 
 #[test]
 fn an_index_can_be_dropped_while_it_is_merged() {
     let bench = with_second();
-    let (partition, workshop) = (bench.partition.clone(), bench.workshop.clone());
-    *bench.second.merging.lock().unwrap() = Some(Box::new(move || drop_second(&partition, &workshop)));
+    let (partitions, workshop) = (bench.partitions.clone(), bench.workshop.clone());
+    *bench.second.merging.lock().unwrap() = Some(Box::new(move || drop_second(&partitions, &workshop)));
     let cancellation = Cancellation::default();
-    let merged = bench.partition.merge_oldest(&bench.workshop, SECOND_PLACE, 3, BYTES_MAX, &cancellation).unwrap();
+    let merged = bench.partitions.merge_oldest(&bench.workshop, 0, SECOND_PLACE, 3, BYTES_MAX, &cancellation).unwrap();
     assert!(merged.is_none());
     assert!(bench.second.merging.lock().unwrap().is_none(), "it was merged");
     bench.flush();

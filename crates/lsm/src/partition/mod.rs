@@ -1,14 +1,19 @@
-//! A partition of a dataset: its indexes, their components, and their common history.
+//! The partitions of a dataset: their indexes, the components of these, and their common history.
 //!
-//! I1 Sealing is a cut by sequence number over all indexes: everything up to the cut is in
-//!    the sealed generation or older, everything after it in the new one.
+//! Which records a partition has is the user's business; here it is a number from 0 on. Each has memory and disk
+//! components of its own, of the same indexes in the same places.
+//!
+//! I1 Sealing is a cut by sequence number over all indexes of all partitions: everything up to the cut is in
+//!    the sealed generations or older ones, everything after it in the new ones. So all partitions have as many
+//!    generations, with the same cuts.
 //! I2 Generations are flushed oldest first, so a new disk component is newer than all others.
-//! I3 A sealed generation is flushed only when all its changes are applied and durable, that
-//!    is, when `visible_seq` has reached its cut.
-//! I4 One manifest step installs the components of all indexes that a flush made, with the
+//! I3 Sealed generations are flushed only when all their changes are applied and durable, that
+//!    is, when `visible_seq` has reached their cut.
+//! I4 One manifest step installs the components of all indexes of all partitions that a flush made, with the
 //!    cut as `flushed_sequence`; recovery redoes what is above it and nothing else. (A rule
 //!    per component, "skip if LSN <= component LSN", would lose acknowledged writes when
-//!    LSN 12 goes to the old component, LSN 11 to the new one and the old one is flushed.)
+//!    LSN 12 goes to the old component, LSN 11 to the new one and the old one is flushed. With a step for each
+//!    partition, a store without a log could come back with a part of a transaction.)
 //! I5 The indexes change where one generation ends and the next begins: a generation has memory components of the
 //!    indexes that there were when it was begun, and what it is flushed to goes to those of them that are still there.
 //! I6 A component file is removed only after the manifest that no longer names it is durable
@@ -17,6 +22,8 @@
 mod flush;
 mod generation;
 mod indexes;
+mod install;
+mod merge;
 mod snapshot;
 
 use std::any::Any;
@@ -25,9 +32,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use flush::{FlushOutcome, MergeOutcome, Workshop, merged_at_once};
+pub use flush::{FlushOutcome, Workshop};
 pub use generation::Generation;
-pub use snapshot::{PinnedVersion, SnapshotRegistry};
+pub use merge::{MergeOutcome, merged_at_once};
+pub use snapshot::{PinnedVersions, SnapshotRegistry};
 
 use crate::disk::{ComponentFile, PageCache};
 use crate::index::{DiskPart, Index, downcast_memory};
@@ -36,7 +44,26 @@ use crate::{Error, Result};
 use terrane_storage::Storage;
 use terrane_storage::sync::Mutex;
 
-/// The components of all indexes at one moment.
+/// The components of all partitions at one moment, by their numbers.
+#[derive(Clone, Debug)]
+pub struct Versions(Vec<Arc<Version>>);
+
+impl std::ops::Deref for Versions {
+    type Target = [Arc<Version>];
+
+    fn deref(&self) -> &[Arc<Version>] {
+        &self.0
+    }
+}
+
+impl Versions {
+    /// Exchanges what is there of a partition for what `change` makes of it.
+    fn change<T>(&mut self, partition: usize, change: impl FnOnce(&mut Version) -> T) -> T {
+        change(Arc::make_mut(&mut self.0[partition]))
+    }
+}
+
+/// The components of all indexes of a partition at one moment.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// Memory components, newest first; the first one takes writes.
@@ -122,6 +149,11 @@ impl Version {
         count == index.components.len() && index.is_whole()
     }
 
+    /// Bytes of the memory components.
+    pub fn memory_used(&self) -> usize {
+        self.generations.iter().map(|generation| generation.memory_used()).sum()
+    }
+
     /// A generation for changes after a number.
     fn next_generation(&self, after: u64) -> Result<Generation> {
         let places = self.indexes.iter().map(|index| (!index.is_dropped()).then_some(&index.numbered));
@@ -138,62 +170,60 @@ pub struct NumberedIndex {
     pub index: Arc<dyn Index>,
 }
 
-/// A partition that is open.
+/// The partitions of a dataset, open.
 #[derive(Debug)]
-pub struct Partition {
+pub struct Partitions {
     dataset: u32,
-    id: u32,
-    version: ArcSwap<Version>,
-    /// Held while the version is exchanged.
+    count: usize,
+    versions: ArcSwap<Versions>,
+    /// Held while the versions are exchanged.
     exchange: Mutex<()>,
     /// Held over a flush, so that generations are flushed one after the other.
     flushing: Mutex<()>,
-    /// Held over a merge.
-    merging: Mutex<()>,
+    /// Held over a merge, one for each partition.
+    merging: Vec<Mutex<()>>,
     snapshots: SnapshotRegistry,
 }
 
-impl Partition {
-    /// Opens the components that the manifest names. `on_damage` decides about an index (by its
-    /// place) of which one cannot be opened: the error it returns, or an index without components
+/// Gets the numbers of a partition and of the place of its index, and why a component cannot be opened.
+pub type OnDamage<'a> = dyn FnMut(usize, usize, Error) -> Result<()> + 'a;
+
+impl Partitions {
+    /// Opens the components that the manifest names. `on_damage` decides about an index of a partition
+    /// of which one cannot be opened: the error it returns, or an index without components
     /// that answers nothing.
+    ///
+    /// # Errors
+    /// States that are not of one dataset: their ids are not 0, 1, and so on, or they were not flushed together.
     pub fn open(
         storage: &Arc<dyn Storage>,
         cache: &Arc<PageCache>,
         dataset: u32,
-        state: &PartitionState,
-        indexes: Vec<NumberedIndex>,
-        on_damage: &mut dyn FnMut(usize, Error) -> Result<()>,
+        states: &[PartitionState],
+        indexes: &[NumberedIndex],
+        on_damage: &mut OnDamage<'_>,
     ) -> Result<Self> {
-        let mut versions = Vec::with_capacity(indexes.len());
-        for (place, numbered) in indexes.into_iter().enumerate() {
-            let state = state.indexes.iter().find(|state| state.id == numbered.id);
-            let parts = state.map_or(&[][..], |state| &state.components).iter();
-            let opened = parts
-                .map(|meta| numbered.index.open(ComponentFile::open(storage, cache, meta)?))
-                .collect::<Result<Vec<_>>>();
-            let (components, presence) = match opened {
-                Ok(parts) if state.is_some_and(|state| state.building) => (parts, Presence::Building),
-                Ok(parts) => (parts, Presence::Whole),
-                Err(error) if error.is_damage() => {
-                    on_damage(place, error.clone())?;
-                    (Vec::new(), Presence::Damaged(error))
-                }
-                Err(error) => return Err(error),
-            };
-            versions.push(IndexVersion { numbered, components, presence });
+        let mut versions = Vec::with_capacity(states.len());
+        for (number, state) in states.iter().enumerate() {
+            if (state.id as usize, state.flushed_sequence) != (number, states[0].flushed_sequence) {
+                return Err(Error::Invalid(format!(
+                    "partition {} with changes up to {} is listed as number {number} of those with changes up to {}",
+                    state.id, state.flushed_sequence, states[0].flushed_sequence
+                )));
+            }
+            let mut on_damage = |place, error| on_damage(number, place, error);
+            versions.push(Arc::new(open_version(storage, cache, state, indexes, &mut on_damage)?));
         }
-        let flushed_sequence = state.flushed_sequence;
-        let sources = Arc::new(state.sources.clone());
-        let mut version = Version { generations: Vec::new(), indexes: versions, flushed_sequence, sources };
-        version.generations.push(Arc::new(version.next_generation(flushed_sequence)?));
+        if versions.is_empty() {
+            return Err(Error::Invalid("a dataset has no partition".into()));
+        }
         Ok(Self {
             dataset,
-            id: state.id,
-            version: ArcSwap::from_pointee(version),
+            count: versions.len(),
+            merging: versions.iter().map(|_| Mutex::new(())).collect(),
+            versions: ArcSwap::from_pointee(Versions(versions)),
             exchange: Mutex::new(()),
             flushing: Mutex::new(()),
-            merging: Mutex::new(()),
             snapshots: SnapshotRegistry::default(),
         })
     }
@@ -203,14 +233,29 @@ impl Partition {
         self.dataset
     }
 
-    /// Id of the partition within the dataset.
-    pub fn id(&self) -> u32 {
-        self.id
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// The components now.
-    pub fn version(&self) -> Arc<Version> {
-        self.version.load_full()
+    pub fn versions(&self) -> Arc<Versions> {
+        self.versions.load_full()
+    }
+
+    /// The components of a partition now.
+    pub fn version(&self, partition: usize) -> Arc<Version> {
+        self.versions.load()[partition].clone()
+    }
+
+    /// The indexes now; they are the same in all partitions, but for their components.
+    pub fn places(&self) -> usize {
+        self.versions.load()[0].indexes.len()
+    }
+
+    /// Changes up to this number are in disk components.
+    pub fn flushed_sequence(&self) -> u64 {
+        self.versions.load()[0].flushed_sequence
     }
 
     /// The live snapshots.
@@ -218,67 +263,117 @@ impl Partition {
         &self.snapshots
     }
 
-    /// The generation that takes writes. To be called under the store's commit latch, which
+    /// The generation of a partition that takes writes. To be called under the store's commit latch, which
     /// is what makes sealing a cut.
-    pub fn active(&self) -> Arc<Generation> {
-        self.version.load().generations[0].clone()
+    pub fn active(&self, partition: usize) -> Arc<Generation> {
+        self.versions.load()[partition].generations[0].clone()
     }
 
-    /// Seals the active generation at `cut`, the last sequence number given out, and starts a
-    /// new one. To be called under the store's commit latch. False when there was nothing in it.
+    /// Seals the active generations at `cut`, the last sequence number given out, and starts
+    /// new ones. To be called under the store's commit latch. False when there was nothing in any of them.
     pub fn seal(&self, cut: u64) -> Result<bool> {
         let _exchange = self.exchange.lock();
-        let version = self.version.load_full();
-        let active = &version.generations[0];
-        if active.is_untouched() {
+        let versions = self.versions.load_full();
+        if versions.iter().all(|version| version.generations[0].is_untouched()) {
             return Ok(false);
         }
-        let mut next = (*version).clone();
-        next.generations.insert(0, Arc::new(version.next_generation(cut)?));
-        active.seal(cut);
-        self.version.store(Arc::new(next));
+        let mut next = (*versions).clone();
+        for (partition, generation) in self.next_generations(&versions, cut)?.into_iter().enumerate() {
+            next.change(partition, |version| version.generations.insert(0, generation));
+        }
+        versions.iter().for_each(|version| version.generations[0].seal(cut));
+        self.versions.store(Arc::new(next));
         Ok(true)
     }
 
     /// How far a source has been read with what was applied; 0 if there is nothing from it.
     pub fn source_offset(&self, source: u32) -> u64 {
-        let version = self.version.load();
-        let noted = version.generations.iter().filter_map(|generation| generation.source_offset(source));
-        noted.chain(version.sources.get(&source).copied()).max().unwrap_or(0)
+        let versions = self.versions.load();
+        let in_memory = versions.iter().flat_map(|version| &version.generations);
+        let noted = in_memory.filter_map(|generation| generation.source_offset(source));
+        let flushed = versions.iter().filter_map(|version| version.sources.get(&source).copied());
+        noted.chain(flushed).max().unwrap_or(0)
     }
 
     /// Bytes of all memory components, at one moment: one that was flushed while they were summed up does not count
     /// beside what came after it.
     pub fn memory_used(&self) -> usize {
-        let mut version = self.version.load();
+        let mut versions = self.versions.load();
         loop {
-            let used = version.generations.iter().map(|generation| generation.memory_used()).sum();
-            let now = self.version.load();
-            if Arc::ptr_eq(&version, &now) {
+            let used = versions.iter().map(|version| version.memory_used()).sum();
+            let now = self.versions.load();
+            if Arc::ptr_eq(&versions, &now) {
                 return used;
             }
-            version = now;
+            versions = now;
         }
     }
 
     /// Bytes of the memory components that take writes.
     pub fn active_memory_used(&self) -> usize {
-        self.version.load().generations[0].memory_used()
+        self.versions.load().iter().map(|version| version.generations[0].memory_used()).sum()
     }
 
     /// Where the log must be kept from for the sake of the memory components that take writes.
     pub fn active_first_lsn(&self) -> Option<u64> {
-        self.version.load().generations[0].first_lsn()
+        self.versions.load().iter().filter_map(|version| version.generations[0].first_lsn()).min()
+    }
+
+    /// Where the log must be kept from for the sake of all memory components, but those of the oldest sealed
+    /// generations where these are `flushed`.
+    pub fn first_lsn(&self, flushed: bool) -> Option<u64> {
+        let versions = self.versions.load();
+        let kept = |version: &Version| {
+            let all = version.generations.len();
+            all - usize::from(flushed && all > 1)
+        };
+        let generations = versions.iter().flat_map(|version| &version.generations[..kept(version)]);
+        generations.filter_map(|generation| generation.first_lsn()).min()
     }
 
     /// Bytes of the memory components that wait to be flushed.
     pub fn sealed_memory_used(&self) -> usize {
-        self.version.load().generations[1..].iter().map(|generation| generation.memory_used()).sum()
+        let versions = self.versions.load();
+        let sealed = versions.iter().flat_map(|version| &version.generations[1..]);
+        sealed.map(|generation| generation.memory_used()).sum()
     }
 
     /// Whether a flush could free nothing: no generation is sealed, and there is nothing to seal.
     pub fn is_memory_empty(&self) -> bool {
-        let version = self.version.load();
-        version.generations.len() == 1 && version.generations[0].is_untouched()
+        let versions = self.versions.load();
+        versions.iter().all(|version| version.generations.len() == 1 && version.generations[0].is_untouched())
     }
+}
+
+/// Opens the components of one partition.
+fn open_version(
+    storage: &Arc<dyn Storage>,
+    cache: &Arc<PageCache>,
+    state: &PartitionState,
+    indexes: &[NumberedIndex],
+    on_damage: &mut dyn FnMut(usize, Error) -> Result<()>,
+) -> Result<Version> {
+    let mut versions = Vec::with_capacity(indexes.len());
+    for (place, numbered) in indexes.iter().enumerate() {
+        let state = state.indexes.iter().find(|state| state.id == numbered.id);
+        let parts = state.map_or(&[][..], |state| &state.components).iter();
+        let opened = parts
+            .map(|meta| numbered.index.open(ComponentFile::open(storage, cache, meta)?))
+            .collect::<Result<Vec<_>>>();
+        let (components, presence) = match opened {
+            Ok(parts) if state.is_some_and(|state| state.building) => (parts, Presence::Building),
+            Ok(parts) => (parts, Presence::Whole),
+            Err(error) if error.is_damage() => {
+                on_damage(place, error.clone())?;
+                (Vec::new(), Presence::Damaged(error))
+            }
+            Err(error) => return Err(error),
+        };
+        versions.push(IndexVersion { numbered: numbered.clone(), components, presence });
+    }
+    let flushed_sequence = state.flushed_sequence;
+    let sources = Arc::new(state.sources.clone());
+    let mut version = Version { generations: Vec::new(), indexes: versions, flushed_sequence, sources };
+    version.generations.push(Arc::new(version.next_generation(flushed_sequence)?));
+    Ok(version)
 }

@@ -8,41 +8,48 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 
-use super::{Generation, Partition, Version};
+use super::{Generation, Partitions, Version, Versions};
 use crate::index::DiskPart;
 use terrane_storage::sync::Mutex;
 
 /// A new component of the index at a place; none where that index has none.
 pub(super) type NewPart = Option<Arc<dyn DiskPart>>;
 
-/// What one snapshot sees: a version, and the sequence number up to which it sees changes.
-#[derive(Debug)]
-pub struct PinnedVersion {
-    sequence: u64,
-    version: ArcSwap<Version>,
+/// What a flush made of the generation of a partition.
+pub(super) struct Flushed {
+    pub generation: Arc<Generation>,
+    /// By the places of the indexes.
+    pub parts: Vec<NewPart>,
 }
 
-impl PinnedVersion {
+/// What one snapshot sees: the components of all partitions, and the sequence number up to which it sees changes.
+#[derive(Debug)]
+pub struct PinnedVersions {
+    sequence: u64,
+    versions: ArcSwap<Versions>,
+}
+
+impl PinnedVersions {
     /// Changes up to this number are seen.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
     /// The components to read. A long reader asks anew from batch to batch.
-    pub fn version(&self) -> arc_swap::Guard<Arc<Version>> {
-        self.version.load()
+    pub fn versions(&self) -> arc_swap::Guard<Arc<Versions>> {
+        self.versions.load()
     }
 
-    /// The components to read, held on its own.
-    pub fn version_full(&self) -> Arc<Version> {
-        self.version.load_full()
+    /// The components to read, held on their own.
+    pub fn versions_full(&self) -> Arc<Versions> {
+        self.versions.load_full()
     }
 }
 
-/// The live snapshots of a partition.
+/// The live snapshots of a dataset's partitions.
 #[derive(Debug, Default)]
 pub struct SnapshotRegistry {
-    live: Mutex<Vec<Weak<PinnedVersion>>>,
+    live: Mutex<Vec<Weak<PinnedVersions>>>,
 }
 
 impl SnapshotRegistry {
@@ -65,20 +72,21 @@ impl SnapshotRegistry {
         self.live.lock().iter().filter(|pinned| pinned.strong_count() > 0).count()
     }
 
-    /// Has every live snapshot that sees `flushed` read `parts` instead.
-    pub(super) fn replace(&self, flushed: &Arc<Generation>, parts: &[NewPart]) {
-        // Snapshots made from here on do not see it.
+    /// Has every live snapshot that sees the generations that were flushed, one of each partition, read the new
+    /// components instead.
+    pub(super) fn replace(&self, flushed: &[Flushed]) {
+        // Snapshots made from here on do not see them.
         let live = Self::upgrade(&self.live.lock());
         for pinned in live {
-            let version = pinned.version.load_full();
-            if let Some(next) = version.with_flushed(flushed, parts) {
-                pinned.version.store(Arc::new(next));
+            let versions = pinned.versions.load_full();
+            if let Some(next) = versions.with_flushed(flushed) {
+                pinned.versions.store(Arc::new(next));
             }
         }
     }
 
     /// The live snapshots, to be let go of without the lock: the last to do so may remove files.
-    fn upgrade(live: &[Weak<PinnedVersion>]) -> Vec<Arc<PinnedVersion>> {
+    fn upgrade(live: &[Weak<PinnedVersions>]) -> Vec<Arc<PinnedVersions>> {
         live.iter().filter_map(Weak::upgrade).collect()
     }
 }
@@ -90,24 +98,31 @@ impl Version {
             index.components.splice(0..0, part.clone());
         }
     }
+}
 
-    /// This version with a generation's place taken by disk components; `None` if it does not
-    /// have the generation.
-    pub(super) fn with_flushed(&self, flushed: &Arc<Generation>, parts: &[NewPart]) -> Option<Self> {
-        let place = self.generations.iter().position(|generation| Arc::ptr_eq(generation, flushed))?;
+impl Versions {
+    /// These with the places of generations, one of each partition, taken by disk components; `None` if they do not
+    /// have the generations.
+    pub(super) fn with_flushed(&self, flushed: &[Flushed]) -> Option<Self> {
         let mut next = self.clone();
-        next.generations.remove(place);
-        next.add_newest(parts);
+        for (partition, Flushed { generation, parts }) in flushed.iter().enumerate() {
+            let mut present = self[partition].generations.iter();
+            let place = present.position(|present| Arc::ptr_eq(present, generation))?;
+            next.change(partition, |version| {
+                version.generations.remove(place);
+                version.add_newest(parts);
+            });
+        }
         Some(next)
     }
 }
 
-impl Partition {
-    /// Pins the components for a reader. `sequence` is called inside, under the lock by which
+impl Partitions {
+    /// Pins the components of all partitions for a reader. `sequence` is called inside, under the lock by which
     /// a flush learns which snapshots it has to serve, so none is overlooked.
-    pub fn pin(&self, sequence: impl FnOnce() -> u64) -> Arc<PinnedVersion> {
+    pub fn pin(&self, sequence: impl FnOnce() -> u64) -> Arc<PinnedVersions> {
         let mut live = self.snapshots.live.lock();
-        let pinned = Arc::new(PinnedVersion { sequence: sequence(), version: ArcSwap::new(self.version()) });
+        let pinned = Arc::new(PinnedVersions { sequence: sequence(), versions: ArcSwap::new(self.versions()) });
         if live.len() >= 64 && live.len().is_power_of_two() {
             live.retain(|pinned| pinned.strong_count() > 0);
         }

@@ -104,17 +104,22 @@ impl SpatialSource<'_> {
     }
 }
 
-/// The components of the spatial index at a place of the partition, newest first.
-pub fn spatial_sources(version: &Version, place: usize) -> Result<Vec<SpatialSource<'_>>> {
-    version.check_whole(place)?;
-    let mut sources = Vec::with_capacity(version.generations.len() + version.components(place).len());
-    for memory in version.memories::<MemoryRTree>(place) {
-        let memory = memory?;
-        if !memory.is_empty() {
-            sources.push(SpatialSource::Memory(memory));
+/// The components of the spatial index at a place of partitions: those in memory, then those on disk, and of each
+/// partition the newest first. Searches see one index in them: a key is in one partition only, and what hides an entry
+/// is of the same.
+pub fn spatial_sources(versions: &[Arc<Version>], place: usize) -> Result<Vec<SpatialSource<'_>>> {
+    let count = versions.iter().map(|version| version.generations.len() + version.components(place).len()).sum();
+    let mut sources = Vec::with_capacity(count);
+    for version in versions {
+        version.check_whole(place)?;
+        for memory in version.memories::<MemoryRTree>(place) {
+            let memory = memory?;
+            if !memory.is_empty() {
+                sources.push(SpatialSource::Memory(memory));
+            }
         }
     }
-    for part in version.components(place) {
+    for part in versions.iter().flat_map(|version| version.components(place)) {
         sources.push(SpatialSource::Disk(DiskSource::of(&**part)?));
     }
     Ok(sources)
@@ -250,9 +255,10 @@ impl HoldsSource for OwnedSource {
 }
 
 /// As [`spatial_sources`], kept by their own counts.
-pub fn owned_spatial_sources(version: &Version, place: usize) -> Vec<OwnedSource> {
-    let memories = version.generations.iter().filter(|generation| !generation.is_empty_of(place));
-    let disks = version.components(place).iter().cloned().map(OwnedSource::Disk);
+pub fn owned_spatial_sources(versions: &[Arc<Version>], place: usize) -> Vec<OwnedSource> {
+    let generations = versions.iter().flat_map(|version| &version.generations);
+    let memories = generations.filter(|generation| !generation.is_empty_of(place));
+    let disks = versions.iter().flat_map(|version| version.components(place)).cloned().map(OwnedSource::Disk);
     memories.map(|generation| OwnedSource::Memory(generation.clone(), place)).chain(disks).collect()
 }
 

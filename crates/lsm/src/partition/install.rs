@@ -1,0 +1,156 @@
+//! How components become a dataset's in other ways than by flushes and merges, and what all ways have in common.
+
+use std::sync::Arc;
+
+use super::{Generation, Partitions, Presence, Version, Versions, Workshop};
+use crate::disk::ComponentMeta;
+use crate::index::DiskPart;
+use crate::manifest::{IndexState, Manifest, PartitionState};
+use crate::{Error, Result};
+
+impl Partitions {
+    /// Adds components that were loaded in bulk, of the indexes of all partitions at their places, as the newest, in one step. The caller
+    /// has flushed everything that is older, and lets no writer in between; `before_visible` is called
+    /// when `change` and the components are durable and nobody sees the components yet. What their own
+    /// descriptions cannot know is said here: that all of their records have this number. After an error
+    /// the files are not in the manifest, unless [`ManifestFile::has_failed`] says that they may be.
+    pub fn install_loaded(
+        &self,
+        workshop: &Workshop,
+        metas: &[Vec<Option<ComponentMeta>>],
+        sequence: u64,
+        change: impl FnOnce(&mut Manifest) -> Result<()>,
+        before_visible: impl FnOnce(),
+    ) -> Result<()> {
+        let mut metas = metas.to_vec();
+        metas.iter_mut().flatten().flatten().for_each(|meta| meta.statistics.sequence = (sequence, sequence));
+        let parts = self.open_parts(workshop, &metas)?;
+        // The active generations are empty; their successors begin after the loaded records.
+        let active = self.next_generations(&self.versions(), sequence)?;
+        workshop.step(|manifest| {
+            change(manifest)?;
+            for (partition, metas) in metas.iter().enumerate() {
+                let state = self.state_mut(manifest, partition)?;
+                state.flushed_sequence = sequence;
+                state.loads += 1;
+                self.add_components(state, metas);
+            }
+            manifest.last_sequence = manifest.last_sequence.max(sequence);
+            Ok(())
+        })?;
+        // From here on nothing can fail, so memory and manifest agree.
+        before_visible();
+        let _exchange = self.exchange.lock();
+        let mut next = (*self.versions()).clone();
+        for ((partition, parts), active) in parts.iter().enumerate().zip(active) {
+            next.change(partition, |version| {
+                version.add_newest(parts);
+                version.flushed_sequence = sequence;
+                version.generations = vec![active];
+            });
+        }
+        self.versions.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Exchanges all components of one index of a partition for `meta`, as a repair does, whatever the manifest
+    /// has there. The caller has flushed everything, and lets no writer in between. The new file
+    /// is removed if the step does not happen.
+    pub fn replace_index(
+        &self,
+        workshop: &Workshop,
+        partition: usize,
+        place: usize,
+        meta: &ComponentMeta,
+    ) -> Result<()> {
+        let _merging = self.merging[partition].lock();
+        let new = [meta];
+        let opened = self.version(partition).open_part(workshop, place, meta);
+        let part = opened.inspect_err(|_| discard(workshop, new))?;
+        let installed = workshop.step(|manifest| {
+            let index = self.index_mut(self.state_mut(manifest, partition)?, place)?;
+            index.components = vec![meta.clone()];
+            index.building = false;
+            Ok(())
+        });
+        installed.inspect_err(|_| discard_uninstalled(workshop, new))?;
+        let old = {
+            let _exchange = self.exchange.lock();
+            let mut next = (*self.versions()).clone();
+            let old = next.change(partition, |version| {
+                let index = &mut version.indexes[place];
+                index.presence = Presence::Whole;
+                std::mem::replace(&mut index.components, vec![part])
+            });
+            self.versions.store(Arc::new(next));
+            old
+        };
+        // Not under the lock, as the last reader to let go of a file removes it.
+        old.iter().for_each(|part| part.file().set_obsolete());
+        Ok(())
+    }
+
+    /// Adds new components, each as the newest of its index. Tells the places of indexes that are gone.
+    pub(super) fn add_components(&self, state: &mut PartitionState, metas: &[Option<ComponentMeta>]) -> Vec<usize> {
+        let mut dropped = Vec::new();
+        for (place, meta) in metas.iter().enumerate() {
+            let Some(meta) = meta else { continue };
+            match self.listed_mut(state, place) {
+                Some(index) => index.components.insert(0, meta.clone()),
+                None => dropped.push(place),
+            }
+        }
+        dropped
+    }
+
+    /// What the manifest says of the index at a place, which it may list elsewhere.
+    fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
+        self.listed_mut(state, place).ok_or_else(|| Error::Invalid("an index is not in the manifest".into()))
+    }
+
+    /// As [`Self::index_mut`]; none of an index that was dropped.
+    pub(super) fn listed_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Option<&'a mut IndexState> {
+        let id = self.versions.load()[0].indexes[place].numbered.id;
+        state.indexes.iter_mut().find(|index| index.id == id)
+    }
+
+    pub(super) fn state_mut<'a>(&self, manifest: &'a mut Manifest, partition: usize) -> Result<&'a mut PartitionState> {
+        let dataset = manifest.dataset_mut(self.dataset)?;
+        let state = dataset.partitions.get_mut(partition);
+        state.ok_or_else(|| Error::Invalid(format!("partition {partition} is not in the manifest")))
+    }
+
+    /// New generations of all partitions for changes after a number.
+    pub(super) fn next_generations(&self, versions: &Versions, after: u64) -> Result<Vec<Arc<Generation>>> {
+        versions.iter().map(|version| Ok(Arc::new(version.next_generation(after)?))).collect()
+    }
+}
+
+impl Version {
+    /// Opens a component of the index at a place that was just written.
+    pub(super) fn open_part(
+        &self,
+        workshop: &Workshop,
+        place: usize,
+        meta: &ComponentMeta,
+    ) -> Result<Arc<dyn DiskPart>> {
+        self.indexes[place].numbered.index.open(workshop.file(meta)?)
+    }
+}
+
+/// Removes finished component files that will not be installed.
+pub(super) fn discard<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
+    for meta in metas {
+        // What cannot be removed is a stray, which the next open removes.
+        let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
+    }
+}
+
+/// Removes the component files of a manifest step that failed. Whether it reached the disk is
+/// unknown only after a failed rename or sync; the manifest then takes no further step, and the
+/// files stay. What no manifest names of them, the next open removes.
+pub(super) fn discard_uninstalled<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
+    if !workshop.manifest.has_failed() {
+        discard(workshop, metas);
+    }
+}

@@ -1,0 +1,290 @@
+//! Merges: neighbouring components of an index of a partition become one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::install::{discard, discard_uninstalled};
+use super::{IndexVersion, Partitions, Version, Workshop};
+use crate::disk::ComponentMeta;
+use crate::index::{Cancellation, DiskPart};
+use crate::policy::MergePolicy;
+use crate::{Error, Result};
+use terrane_storage::sync::MutexGuard;
+
+/// What a merge did.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOutcome {
+    /// Components that went in.
+    pub components: usize,
+    /// One that came out, or none if they held nothing together.
+    pub components_left: usize,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+impl Partitions {
+    /// Whether an index has more than `times` as many components as the policy wants.
+    pub fn is_behind(&self, policy: &MergePolicy, times: usize) -> bool {
+        let versions = self.versions.load();
+        let mut indexes = versions.iter().flat_map(|version| &version.indexes);
+        indexes.any(|index| policy.is_behind(&sizes(&index.components), times))
+    }
+
+    /// Makes the merge that the policy wants first in a partition, most components before fewer, but of no more than
+    /// have their longest pages, one of each, in `bytes_max`, or two. `None` when it wants none, another
+    /// merge is under way or this was cancelled.
+    pub fn merge(
+        &self,
+        workshop: &Workshop,
+        partition: usize,
+        policy: &MergePolicy,
+        bytes_max: u64,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
+        let indexes = &self.versions.load()[partition].indexes;
+        if !indexes.iter().any(|index| policy.choose(&sizes(&index.components)).is_some()) {
+            return Ok(None);
+        }
+        // Chosen under the lock, or another merge might have put other components in these places. Who compacts has the
+        // policy asked when that is done, and merges of other partitions do not wait for it.
+        let Some(merging) = self.merging[partition].try_lock() else { return Ok(None) };
+        let version = self.version(partition);
+        let wanted = version.indexes.iter().enumerate().filter_map(|(place, index)| {
+            let parts = &index.components;
+            let range = policy.choose(&sizes(parts))?;
+            let count = merged_at_once(longest_pages(&parts[range.clone()]).rev(), bytes_max);
+            Some((place, range.end - count..range.end))
+        });
+        // Of equal ones the first.
+        let Some((place, range)) = wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
+        else {
+            return Ok(None);
+        };
+        self.merge_range(&merging, workshop, (partition, version), place, range, cancellation)
+    }
+
+    /// Merges the `count` oldest components of an index of a partition into one, or all if they are fewer by now; a single
+    /// one only if that leaves something out. It takes several merges where the longest pages, one of
+    /// each, are more than `bytes_max`. `None` when there was nothing to do or it was cancelled.
+    pub fn merge_oldest(
+        &self,
+        workshop: &Workshop,
+        partition: usize,
+        place: usize,
+        count: usize,
+        bytes_max: u64,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
+        let merging = self.merging[partition].lock();
+        let mut total: Option<MergeOutcome> = None;
+        let mut left = count;
+        loop {
+            // Flushes add components in front of these meanwhile, and nobody else changes them.
+            let version = self.version(partition);
+            let parts = version.components(place);
+            let newer = parts.len().saturating_sub(left);
+            left = parts.len() - newer;
+            let step = match &parts[newer..] {
+                [] => return Ok(total),
+                // What was merged just now leaves nothing out.
+                [_] if total.is_some() => return Ok(total),
+                [only] => {
+                    let meta = only.file().meta();
+                    if meta.statistics.antimatter == 0 && !meta.has_sequences {
+                        return Ok(None);
+                    }
+                    0..1
+                }
+                oldest => step_to_one(&longest_pages(oldest).collect::<Vec<_>>(), &sizes(oldest), bytes_max),
+            };
+            let range = newer + step.start..newer + step.end;
+            let version = (partition, version);
+            let Some(merged) = self.merge_range(&merging, workshop, version, place, range, cancellation)? else {
+                return Ok(None);
+            };
+            left -= merged.components - merged.components_left;
+            let sum = total.get_or_insert_default();
+            sum.components += merged.components;
+            sum.components_left = merged.components_left;
+            sum.bytes_read += merged.bytes_read;
+            sum.bytes_written += merged.bytes_written;
+        }
+    }
+
+    /// Merges neighbouring components of the version of a partition, of which flushes may have made a newer one
+    /// meanwhile. `None` when it was cancelled.
+    fn merge_range(
+        &self,
+        _merging: &MutexGuard<'_, ()>,
+        workshop: &Workshop,
+        (partition, version): (usize, Arc<Version>),
+        place: usize,
+        range: Range<usize>,
+        cancellation: &Cancellation,
+    ) -> Result<Option<MergeOutcome>> {
+        let is_oldest = version.is_oldest(place, range.end);
+        let IndexVersion { numbered, components: parts, .. } = version.indexes[place].clone();
+        // It would keep memory components that are flushed meanwhile.
+        drop(version);
+        let chosen = &parts[range.clone()];
+        let writer = workshop.writer()?;
+        let Some(meta) = numbered.index.merge(chosen, writer, is_oldest, cancellation)? else {
+            return Ok(None);
+        };
+        let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
+        if empty {
+            discard(workshop, [&meta]);
+        }
+        if !self.exchange_components(workshop, partition, place, chosen, (!empty).then_some(&meta))? {
+            // The index was dropped, and what came of its components is gone with it.
+            return Ok(None);
+        }
+        let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
+        Ok(Some(MergeOutcome {
+            components: chosen.len(),
+            components_left: usize::from(!empty),
+            bytes_read,
+            bytes_written: meta.file_len,
+        }))
+    }
+
+    /// Puts one component, or none, in the place of several; their files go when their last
+    /// reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
+    /// ones are found by their ids. The new file is removed if the step does not happen, or the index was dropped, which
+    /// is told by false.
+    fn exchange_components(
+        &self,
+        workshop: &Workshop,
+        partition: usize,
+        place: usize,
+        old: &[Arc<dyn DiskPart>],
+        meta: Option<&ComponentMeta>,
+    ) -> Result<bool> {
+        let opened = meta.map(|meta| self.version(partition).open_part(workshop, place, meta)).transpose();
+        let part = opened.inspect_err(|_| discard(workshop, meta))?;
+        let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
+        let installed = workshop.step(|manifest| {
+            let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else { return Ok(false) };
+            let stored = index.components.iter().map(|meta| meta.file_id);
+            let range = place_of(stored, &ids)?;
+            index.components.splice(range, meta.cloned());
+            Ok(true)
+        });
+        if !installed.inspect_err(|_| discard_uninstalled(workshop, meta))? {
+            discard(workshop, meta);
+            return Ok(false);
+        }
+        // The new file is the store's from here on, whatever happens.
+        let _exchange = self.exchange.lock();
+        let mut next = (*self.versions()).clone();
+        if next[partition].indexes[place].is_dropped() {
+            part.iter().for_each(|part| part.file().set_obsolete());
+            return Ok(false);
+        }
+        next.change(partition, |version| {
+            let components = &mut version.indexes[place].components;
+            let range = place_of(components.iter().map(|part| part.file().meta().file_id), &ids)?;
+            components.splice(range, part);
+            Ok::<_, Error>(())
+        })?;
+        self.versions.store(Arc::new(next));
+        old.iter().for_each(|part| part.file().set_obsolete());
+        Ok(true)
+    }
+}
+
+/// Where the neighbouring components `ids` lie among all; behind all if `ids` is empty.
+fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Range<usize>> {
+    let all: Vec<u64> = all.collect();
+    let Some(first) = ids.first() else { return Ok(all.len()..all.len()) };
+    let start = all.iter().position(|id| id == first).unwrap_or(all.len());
+    match all.get(start..start + ids.len()) {
+        Some(found) if found == ids => Ok(start..start + ids.len()),
+        _ => Err(Error::Invalid("the merged components are no longer neighbours".into())),
+    }
+}
+
+/// How many components, of which a merge holds a page each, are merged at once: as many as have their
+/// longest pages in `bytes_max`, and two if there are so many.
+pub fn merged_at_once(longest_pages: impl Iterator<Item = u32>, bytes_max: u64) -> usize {
+    let mut sum = 0;
+    let fits = |(number, bytes): (usize, u32)| {
+        sum += u64::from(bytes);
+        (number < 2 || sum <= bytes_max).then_some(())
+    };
+    longest_pages.enumerate().map_while(fits).count()
+}
+
+/// What to merge next of several components, of which the pages and sizes are given, to make one of all
+/// in the end: neighbours of which the longest pages are no more than `bytes_max`, but two, and the
+/// fewest bytes for each component that goes. As few at first as leave the last merges as many as fit.
+fn step_to_one(longest_pages: &[u32], sizes: &[u64], bytes_max: u64) -> Range<usize> {
+    let all = sizes.len();
+    let fitting = |end: usize| merged_at_once(longest_pages[..end].iter().rev().copied(), bytes_max);
+    let most = (2..=all).map(fitting).max().unwrap_or(all);
+    if most >= all {
+        return 0..all;
+    }
+    let count = (all - 2) % (most - 1) + 2;
+    let candidates = (2..=all).rev().map(|end| end - fitting(end).min(count)..end);
+    let cost = |range: &Range<usize>| sizes[range.clone()].iter().sum::<u64>() / (range.len() as u64 - 1);
+    candidates.min_by_key(cost).unwrap_or(0..all)
+}
+
+fn longest_pages(parts: &[Arc<dyn DiskPart>]) -> impl DoubleEndedIterator<Item = u32> {
+    parts.iter().map(|part| part.file().meta().page_len_max)
+}
+
+/// Bytes of each component.
+fn sizes(parts: &[Arc<dyn DiskPart>]) -> Vec<u64> {
+    parts.iter().map(|part| part.file().meta().file_len).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_hold_one_page_of_each_component_within_their_memory() {
+        let count = |pages: &[u32], bytes_max| merged_at_once(pages.iter().copied(), bytes_max);
+        assert_eq!(count(&[10, 10, 10, 10], 100), 4);
+        assert_eq!(count(&[10, 10, 10, 10], 35), 3);
+        assert_eq!(count(&[90, 90, 10], 35), 2, "two are always merged");
+        assert_eq!(count(&[1], 0), 1);
+    }
+
+    /// Merges in steps until one is left; returns how many went into each and the bytes merged.
+    fn merge_to_one(pages: &[u32], sizes: &[u64], bytes_max: u64) -> (Vec<usize>, u64) {
+        let (mut pages, mut sizes) = (pages.to_vec(), sizes.to_vec());
+        let (mut steps, mut bytes) = (Vec::new(), 0);
+        while sizes.len() > 1 {
+            let range = step_to_one(&pages, &sizes, bytes_max);
+            let held = pages[range.clone()].iter().map(|page| u64::from(*page)).sum::<u64>();
+            assert!(range.len() == 2 || (range.len() > 2 && held <= bytes_max), "{range:?} of {pages:?}");
+            let (page, size) = (*pages[range.clone()].iter().max().unwrap(), sizes[range.clone()].iter().sum());
+            steps.push(range.len());
+            bytes += size;
+            pages.splice(range.clone(), [page]);
+            sizes.splice(range, [size]);
+        }
+        (steps, bytes)
+    }
+
+    #[test]
+    fn components_become_one_in_steps_within_their_memory() {
+        assert_eq!(merge_to_one(&[10; 8], &[5; 8], 80), (vec![8], 40), "all at once if they fit");
+        assert_eq!(merge_to_one(&[10; 9], &[5; 9], 80).0, [2, 8], "the largest merge is a full one");
+        let (steps, bytes) = merge_to_one(&[90; 16], &[1; 16], 80);
+        assert_eq!((steps.len(), bytes), (15, 64), "two at a time, each byte four times");
+        // A large old one is not merged again and again.
+        let large: Vec<u64> = [&[1; 20][..], &[1000]].concat();
+        assert_eq!(merge_to_one(&[10; 21], &large, 50).1.div_ceil(1000), 2);
+        // Long pages among short ones.
+        let mut pages = [10; 30];
+        pages[7] = 70;
+        pages[20] = 90;
+        merge_to_one(&pages, &[4; 30], 80);
+    }
+}
