@@ -23,7 +23,7 @@ use terrane_lsm::partition::IndexVersion;
 use self::digest::{Slices, key_hash};
 use self::index::IndexReader;
 use crate::dataset::stored_rect;
-use crate::engine::{DatasetHandle, Engine, foreign_names};
+use crate::engine::{DatasetHandle, Engine, Unopened, foreign_names};
 use crate::load::IndexLoader;
 use crate::record::RecordView;
 use crate::secondary::PRIMARY;
@@ -36,6 +36,9 @@ use crate::{Error, Result};
 pub struct Finding {
     /// The dataset.
     pub dataset: String,
+    /// The partition, of a dataset that has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<usize>,
     /// The index.
     pub index: String,
     /// What is wrong, with file and offset where there is one.
@@ -47,21 +50,24 @@ pub struct Finding {
 /// What could not be opened, and was not made up for by a repair since.
 pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
     let datasets = engine.datasets.load();
-    datasets
-        .values()
-        .flat_map(|dataset| unopened_places(dataset).map(|(place, error)| finding(dataset, place, error.finding())))
-        .collect()
+    let finding = |dataset: &DatasetHandle, unopened: &Unopened| {
+        finding(dataset, unopened.partition, unopened.place, unopened.error.finding())
+    };
+    let of_dataset = |dataset| still_unopened(dataset).map(move |unopened| finding(dataset, unopened));
+    datasets.values().flat_map(|dataset| of_dataset(dataset).collect::<Vec<_>>()).collect()
 }
 
-fn unopened_places(dataset: &DatasetHandle) -> impl Iterator<Item = (usize, &Error)> {
-    let version = dataset.partition.version();
-    let damage = dataset.damage.iter().map(|(place, error)| (*place, error));
-    damage.filter(move |(place, _)| version.indexes[*place].damage().is_some())
+fn still_unopened(dataset: &DatasetHandle) -> impl Iterator<Item = &Unopened> {
+    let versions = dataset.partitions.versions();
+    let is_damaged =
+        move |unopened: &&Unopened| versions[unopened.partition].indexes[unopened.place].damage().is_some();
+    dataset.damage.iter().filter(is_damaged)
 }
 
-fn finding(dataset: &DatasetHandle, place: usize, reason: String) -> Finding {
+fn finding(dataset: &DatasetHandle, partition: usize, place: usize, reason: String) -> Finding {
     Finding {
         dataset: dataset.name.clone(),
+        partition: (dataset.partitions.count() > 1).then_some(partition),
         index: dataset.indexes.load().name(place).to_owned(),
         reason,
         repaired: false,
@@ -105,17 +111,34 @@ impl CheckReport {
         Ok(report)
     }
 
+    /// Each partition is checked on its own: its indexes have to agree with its records.
     fn dataset(&mut self, engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, repair: bool) -> Result<()> {
         let snapshot = Snapshot::new(engine.clone(), dataset);
-        let version = snapshot.pinned.version_full();
-        let mut broken = vec![false; version.indexes.len()];
-        for (place, error) in unopened_places(dataset) {
-            broken[place] = true;
-            self.find(dataset, place, error);
+        let mut damaged = Vec::new();
+        for partition in snapshot.scope() {
+            let places = self.partition(dataset, partition, &snapshot.of_partitions(partition..partition + 1))?;
+            damaged.extend(places.into_iter().map(|place| (partition, place)));
         }
+        drop(snapshot);
+        for (partition, place) in damaged.into_iter().filter(|_| repair) {
+            rebuild(engine, dataset, partition, place).inspect_err(|error| engine.note_failure(error))?;
+            let repaired = finding(dataset, partition, place, String::new());
+            for finding in self.findings.iter_mut().filter(|finding| finding.is_of(&repaired)) {
+                finding.repaired = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a partition, of which there is a snapshot, and tells the places of indexes that can be rebuilt.
+    fn partition(&mut self, dataset: &DatasetHandle, partition: usize, snapshot: &Snapshot) -> Result<Vec<usize>> {
         // Files only: a version would keep what is in memory as long as all of them are read.
-        let indexes = version.indexes.clone();
-        drop(version);
+        let indexes = snapshot.versions_full()[0].indexes.clone();
+        let mut broken = vec![false; indexes.len()];
+        for unopened in still_unopened(dataset).filter(|unopened| unopened.partition == partition) {
+            broken[unopened.place] = true;
+            self.find(dataset, partition, unopened.place, &unopened.error);
+        }
         for (place, index) in indexes.iter().enumerate() {
             for part in &index.components {
                 self.components += 1;
@@ -123,7 +146,7 @@ impl CheckReport {
                     Ok(found) => self.pages += found.pages,
                     Err(error) if error.is_damage() => {
                         broken[place] = true;
-                        self.find(dataset, place, &error.into());
+                        self.find(dataset, partition, place, &error.into());
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -131,45 +154,39 @@ impl CheckReport {
         }
         if broken[PRIMARY as usize] {
             // Nothing can be compared with a damaged primary, nor rebuilt from it.
-            return Ok(());
+            return Ok(Vec::new());
         }
         // An index that is not built yet says nothing.
         let readers: Vec<IndexReader<'_>> = snapshot
             .indexes
             .secondaries()
             .filter(|(place, _)| indexes.get(*place).is_some_and(IndexVersion::is_whole) || broken[*place])
-            .map(|(place, index)| IndexReader::new(&snapshot, place, index.clone()))
+            .map(|(place, index)| IndexReader::new(snapshot, place, index.clone()))
             .collect();
-        let expected = match self.read_primary(&snapshot, &readers) {
+        let expected = match self.read_primary(snapshot, partition, &readers) {
             Ok(expected) => expected,
             Err(error) if error.is_damage() => {
-                self.find(dataset, PRIMARY as usize, &error);
-                return Ok(());
+                self.find(dataset, partition, PRIMARY as usize, &error);
+                return Ok(Vec::new());
             }
             Err(error) => return Err(error),
         };
         for (reader, expected) in readers.iter().zip(&expected) {
-            if !broken[reader.place] && !self.compare(dataset, reader, expected)? {
+            if !broken[reader.place] && !self.compare(dataset, partition, reader, expected)? {
                 broken[reader.place] = true;
             }
         }
-        let damaged: Vec<usize> = readers.iter().map(|reader| reader.place).filter(|place| broken[*place]).collect();
-        drop(readers);
-        drop(snapshot);
-        for place in damaged.into_iter().filter(|_| repair) {
-            rebuild(engine, dataset, place).inspect_err(|error| engine.note_failure(error))?;
-            let name = dataset.indexes.load().name(place).to_owned();
-            for finding in
-                self.findings.iter_mut().filter(|finding| finding.dataset == dataset.name && finding.index == name)
-            {
-                finding.repaired = true;
-            }
-        }
-        Ok(())
+        Ok(readers.iter().map(|reader| reader.place).filter(|place| broken[*place]).collect())
     }
 
     /// Whether an index has what the records call for.
-    fn compare(&mut self, dataset: &DatasetHandle, reader: &IndexReader<'_>, expected: &Slices) -> Result<bool> {
+    fn compare(
+        &mut self,
+        dataset: &DatasetHandle,
+        partition: usize,
+        reader: &IndexReader<'_>,
+        expected: &Slices,
+    ) -> Result<bool> {
         let mut found = Slices::new(expected.range());
         let read = reader.read(&found.range(), &|_| true, &mut |hash, entry, key| {
             found.add(hash, entry, key);
@@ -179,27 +196,35 @@ impl CheckReport {
             Ok(()) if found == *expected => return Ok(true),
             Ok(()) => {
                 let reasons = compare::differences(reader, expected, &found)?;
-                reasons.into_iter().for_each(|reason| self.add_finding(dataset, reader.place, reason));
+                let mut add = |reason| self.findings.push(finding(dataset, partition, reader.place, reason));
+                reasons.into_iter().for_each(&mut add);
             }
-            Err(error) if error.is_damage() => self.find(dataset, reader.place, &error),
+            Err(error) if error.is_damage() => self.find(dataset, partition, reader.place, &error),
             Err(error) => return Err(error),
         }
         Ok(false)
     }
 
-    fn find(&mut self, dataset: &DatasetHandle, place: usize, error: &Error) {
-        self.add_finding(dataset, place, error.finding());
-    }
-
-    fn add_finding(&mut self, dataset: &DatasetHandle, place: usize, reason: String) {
-        self.findings.push(finding(dataset, place, reason));
+    fn find(&mut self, dataset: &DatasetHandle, partition: usize, place: usize, error: &Error) {
+        self.findings.push(finding(dataset, partition, place, error.finding()));
     }
 
     /// What each index should hold; parses every record.
-    fn read_primary(&mut self, snapshot: &Snapshot, readers: &[IndexReader<'_>]) -> Result<Vec<Slices>> {
+    fn read_primary(
+        &mut self,
+        snapshot: &Snapshot,
+        partition: usize,
+        readers: &[IndexReader<'_>],
+    ) -> Result<Vec<Slices>> {
         let mut expected = vec![Slices::new(Slices::ALL); readers.len()];
         snapshot.visit_records(&mut |key, stored| {
             self.records += 1;
+            let right = snapshot.partition_of(key);
+            if right != partition {
+                return Err(Error::damaged_record(format!(
+                    "it lies in partition {partition}, and its key calls for {right}"
+                )));
+            }
             let record = RecordView::parse(stored, &snapshot.history)?;
             for index in 0..snapshot.history.newest().columns.len() {
                 record.value(index)?;
@@ -218,13 +243,20 @@ impl CheckReport {
     }
 }
 
-/// Loads an index anew from the records.
-fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, place: usize) -> Result<()> {
+impl Finding {
+    /// Whether another one is of the same index.
+    fn is_of(&self, other: &Self) -> bool {
+        (&self.dataset, self.partition, &self.index) == (&other.dataset, other.partition, &other.index)
+    }
+}
+
+/// Loads an index of a partition anew from the records.
+fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, partition: usize, place: usize) -> Result<()> {
     let _building = dataset.building.lock();
     let _gate = dataset.gate.write();
     engine.seal(dataset)?;
     while engine.flush_oldest(dataset)? {}
-    let snapshot = Snapshot::new(engine.clone(), dataset);
+    let snapshot = Snapshot::new(engine.clone(), dataset).of_partitions(partition..partition + 1);
     // It may have been dropped meanwhile.
     let Some(index) = snapshot.indexes.get(place) else { return Ok(()) };
     let sequence = (0, snapshot.sequence());
@@ -234,7 +266,7 @@ fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, place: usize) -> 
         Ok(ControlFlow::Continue(()))
     })?;
     let meta: ComponentMeta = loader.finish(&Cancellation::default())?;
-    dataset.partition.replace_index(&engine.workshop, place, &meta)?;
+    dataset.partitions.replace_index(&engine.workshop, partition, place, &meta)?;
     Ok(())
 }
 
@@ -255,7 +287,8 @@ impl fmt::Display for CheckReport {
         }
         for finding in &self.findings {
             let repaired = if finding.repaired { " (repaired)" } else { "" };
-            write!(f, "\n  {} · index {}: {}{repaired}", finding.dataset, finding.index, finding.reason)?;
+            let partition = finding.partition.map_or(String::new(), |partition| format!(" · partition {partition}"));
+            write!(f, "\n  {}{partition} · index {}: {}{repaired}", finding.dataset, finding.index, finding.reason)?;
         }
         if !self.foreign_files.is_empty() {
             let names = first_of(&self.foreign_files, ", ");

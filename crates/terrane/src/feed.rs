@@ -68,7 +68,7 @@ impl Dataset {
             Some(definition) => definition,
             None => self.engine.begin_feed(&self.handle, name)?,
         };
-        let position = self.handle.partition.source_offset(definition.id);
+        let position = self.handle.partitions.source_offset(definition.id);
         Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
     }
 
@@ -97,7 +97,7 @@ pub(crate) fn feeds_of(dataset: &DatasetHandle) -> Vec<FeedInfo> {
     let feeds = dataset.feeds.load();
     let info = |feed: &FeedDefinition| FeedInfo {
         name: feed.name.clone(),
-        position: dataset.partition.source_offset(feed.id),
+        position: dataset.partitions.source_offset(feed.id),
         source: feed.source.clone(),
     };
     feeds.iter().map(info).collect()
@@ -166,7 +166,7 @@ impl Feed {
         let written = self.dataset.write_batch_from(batch, on_conflict, &origin, outcome);
         // What is applied is durable, unless the store refuses everything from now on.
         if self.dataset.engine.check_writable().is_ok() {
-            self.position = self.dataset.handle.partition.source_offset(feed);
+            self.position = self.dataset.handle.partitions.source_offset(feed);
         }
         written?;
         positions.last().map_or(Ok(()), |&last| self.pass(last))

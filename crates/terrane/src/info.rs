@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use terrane_lsm::partition::Presence;
+use terrane_lsm::partition::{IndexVersion, Presence};
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
@@ -46,7 +46,9 @@ pub struct DatasetInfo {
     pub name: String,
     /// Its schema.
     pub schema: Schema,
-    /// Indexes, the primary first.
+    /// Into how many partitions the records are divided.
+    pub partitions: usize,
+    /// Indexes, the primary first; the numbers are those of all partitions together.
     pub indexes: Vec<IndexInfo>,
     /// Feeds, and how far their sources have been read.
     pub feeds: Vec<FeedInfo>,
@@ -127,13 +129,17 @@ impl StoreInfo {
 }
 
 fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
-    let version = dataset.partition.version();
+    let versions = dataset.partitions.versions();
     let mut bounds: Option<[f64; 4]> = None;
     let points = holds_points(&dataset.schema());
     let indexes = dataset.indexes.load_full();
-    let indexes = indexes.iter().filter_map(|(place, index)| Some((&index.definition, version.indexes.get(place)?)));
+    let of_partitions = |place: usize| {
+        let found = versions.iter().map(|version| version.indexes.get(place));
+        found.collect::<Option<Vec<&IndexVersion>>>()
+    };
+    let indexes = indexes.iter().filter_map(|(place, index)| Some((&index.definition, of_partitions(place)?)));
     let indexes = indexes.map(|(definition, index)| {
-        let parts = &index.components;
+        let parts: Vec<_> = index.iter().flat_map(|index| &index.components).collect();
         let statistics = || parts.iter().map(|part| &part.file().meta().statistics);
         for [x0, y0, x1, y1] in statistics().filter_map(|statistics| statistics.bounds) {
             let all = bounds.get_or_insert([x0, y0, x1, y1]);
@@ -144,7 +150,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             kind: definition.kind.clone(),
             columns: definition.columns.clone(),
             options: IndexOptions::of(definition, points),
-            is_building: matches!(index.presence, Presence::Building),
+            is_building: index.iter().any(|index| matches!(index.presence, Presence::Building)),
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
             antimatter: statistics().map(|statistics| statistics.antimatter).sum(),
@@ -155,9 +161,10 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     DatasetInfo {
         name: dataset.name.clone(),
         schema: (*dataset.schema()).clone(),
+        partitions: versions.len(),
         indexes,
         feeds: feeds_of(dataset),
-        memory_bytes: dataset.partition.memory_used() as u64,
+        memory_bytes: dataset.partitions.memory_used() as u64,
         bounds,
     }
 }
@@ -190,6 +197,9 @@ impl fmt::Display for StoreInfo {
                 "\n\ndataset {}\n  key {} ({}) · {geometry} · {system}",
                 dataset.name, schema.key.name, schema.key.key_type
             )?;
+            if dataset.partitions > 1 {
+                write!(f, "\n  {} partitions", dataset.partitions)?;
+            }
             for column in &schema.columns {
                 write!(f, "\n  column {} {}", column.name, column.column_type)?;
             }

@@ -68,7 +68,7 @@ pub use error::{Error, Result};
 pub use feed::{Feed, FeedInfo};
 pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use key::Key;
-pub use options::{Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
+pub use options::{DatasetOptions, Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
 pub use query::{ConditionPlan, Considered, Explanation, Filter, Nearest, Query, Rows, Stage};
 pub use record::{Geometry, Record};
 pub use secondary::{IndexKind, IndexOptions};

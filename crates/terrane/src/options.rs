@@ -6,6 +6,7 @@ use std::str::FromStr;
 use terrane_lsm::log::LogOptions;
 use terrane_lsm::policy::MergePolicy;
 
+use crate::engine::PARTITIONS_MAX;
 use crate::{Error, Result};
 
 /// What an acknowledged write survives; a property of the store, fixed when it is created.
@@ -83,6 +84,9 @@ pub struct Options {
     /// Whether flushes and merges run in background threads. Without, they run in the calls
     /// that make them necessary, one after the other, which tests of crashes rely on.
     pub background: bool,
+    /// Most threads that a flush, a query or other work on a dataset of several partitions may take, if not as many as the
+    /// machine has cores.
+    pub threads_max: Option<usize>,
     /// Whether a store of which components cannot be opened is opened all the same, to check it or to
     /// read what is sound: whatever needs a damaged index, or damaged records, fails
     /// ([`Error::is_damage`]) until it is repaired. [`crate::Store::damage`] tells of it.
@@ -98,6 +102,7 @@ impl Default for Options {
             merge_policy: MergePolicy::default(),
             log: LogOptions::default(),
             background: true,
+            threads_max: None,
             lenient: false,
         }
     }
@@ -108,6 +113,45 @@ impl Options {
     /// should keep to when it decodes what it imports.
     pub fn working_memory(&self) -> usize {
         work_share(self.memory_limit)
+    }
+
+    /// Most threads that work on the partitions of a dataset.
+    pub(crate) fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads_max.unwrap_or_else(cores).max(1)
+    }
+}
+
+/// What a dataset is from its creation on, besides its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatasetOptions {
+    /// Into how many partitions the records are divided by a hash of their keys, 1 to 64. Each partition has components and
+    /// indexes of its own, and flushes, merges and large queries work on several at a time. Nothing else tells how many
+    /// there are: what is written together, read together or found is the same.
+    pub partitions: usize,
+}
+
+impl Default for DatasetOptions {
+    fn default() -> Self {
+        Self { partitions: 1 }
+    }
+}
+
+impl DatasetOptions {
+    /// Most partitions.
+    pub const PARTITIONS_MAX: usize = PARTITIONS_MAX;
+
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// Other numbers of partitions than 1 to 64.
+    pub fn validate(&self) -> Result<()> {
+        match self.partitions {
+            1..=PARTITIONS_MAX => Ok(()),
+            partitions => {
+                Err(Error::usage(format!("a dataset has 1 to {PARTITIONS_MAX} partitions, not {partitions}")))
+            }
+        }
     }
 }
 

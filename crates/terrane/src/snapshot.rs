@@ -1,17 +1,17 @@
 //! What a dataset held at one moment.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Deref, Range};
 use std::sync::Arc;
 
 use terrane_lsm::disk::ReadGuard;
-use terrane_lsm::partition::{PinnedVersion, Version};
+use terrane_lsm::partition::{PinnedVersions, Version, Versions};
 use terrane_lsm::search::{self, WindowScan, spatial_sources};
 use terrane_space::windows;
 
 use crate::dataset::stored_rect;
 use crate::engine::{DatasetHandle, Engine};
 use crate::key::{Key, KeyError, KeyType};
-use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_fits, holds_points, nearest};
+use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_fits, count, holds_points, nearest};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
 use crate::secondary::{DatasetIndex, Indexes, PRIMARY, SPATIAL};
@@ -22,7 +22,11 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     handle: Arc<DatasetHandle>,
-    pub(crate) pinned: Arc<PinnedVersion>,
+    pinned: Arc<PinnedVersions>,
+    /// Those of which this sees the records: all, but where the work on them is divided.
+    scope: Range<usize>,
+    /// How many divide the working memory of a query.
+    sharers: usize,
     pub(crate) history: Arc<SchemaHistory>,
     /// Those that there are; what is built yet, and what was there with the snapshot, says the version.
     pub(crate) indexes: Arc<Indexes>,
@@ -89,26 +93,91 @@ impl<'a> KeyRef<'a> {
     }
 }
 
+/// The components of the partitions that a snapshot sees.
+#[derive(Debug)]
+pub(crate) struct Seen<G> {
+    versions: G,
+    scope: Range<usize>,
+}
+
+impl Deref for Seen<arc_swap::Guard<Arc<Versions>>> {
+    type Target = [Arc<Version>];
+
+    fn deref(&self) -> &[Arc<Version>] {
+        &self.versions[self.scope.clone()]
+    }
+}
+
+impl Deref for Seen<Arc<Versions>> {
+    type Target = [Arc<Version>];
+
+    fn deref(&self) -> &[Arc<Version>] {
+        &self.versions[self.scope.clone()]
+    }
+}
+
 impl Snapshot {
     pub(crate) fn new(engine: Arc<Engine>, handle: &Arc<DatasetHandle>) -> Self {
         // Before the version, which then has a place for each of them.
         let indexes = handle.indexes.load_full();
-        let pinned = handle.partition.pin(|| engine.visibility.visible());
+        let pinned = handle.partitions.pin(|| engine.visibility.visible());
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
-        Self { handle: handle.clone(), pinned, history, indexes, engine }
+        let scope = 0..handle.partitions.count();
+        Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine }
+    }
+
+    /// The same of some of the partitions.
+    pub(crate) fn of_partitions(&self, scope: Range<usize>) -> Self {
+        Self { scope, ..self.clone() }
+    }
+
+    /// The same for one of several who answer a query together.
+    pub(crate) fn with_sharers(self, sharers: usize) -> Self {
+        Self { sharers, ..self }
+    }
+
+    /// Bytes of memory that a query may take for sorting and collecting.
+    pub(crate) fn work_bytes(&self) -> usize {
+        self.engine.shares.work / self.sharers
+    }
+
+    /// The partitions of which this sees the records.
+    pub(crate) fn scope(&self) -> Range<usize> {
+        self.scope.clone()
+    }
+
+    /// The components to read. A long reader asks anew from batch to batch.
+    pub(crate) fn versions(&self) -> Seen<arc_swap::Guard<Arc<Versions>>> {
+        Seen { versions: self.pinned.versions(), scope: self.scope.clone() }
+    }
+
+    /// The components to read, held on their own.
+    pub(crate) fn versions_full(&self) -> Seen<Arc<Versions>> {
+        Seen { versions: self.pinned.versions_full(), scope: self.scope.clone() }
+    }
+
+    /// The components of the partition of an encoded key, among those that this sees.
+    pub(crate) fn version_of<'v>(&self, versions: &'v [Arc<Version>], key: &[u8]) -> Option<&'v Version> {
+        let place = self.partition_of(key).checked_sub(self.scope.start)?;
+        versions.get(place).map(|version| &**version)
+    }
+
+    /// The partition of an encoded key.
+    pub(crate) fn partition_of(&self, key: &[u8]) -> usize {
+        self.handle.partition_of(key)
     }
 
     /// The components, to search the spatial index in that every dataset has.
     ///
     /// # Errors
     /// As [`Self::damaged_index`].
-    pub(crate) fn spatial_version(&self) -> Result<arc_swap::Guard<Arc<Version>>> {
-        let version = self.pinned.version();
-        if version.indexes[SPATIAL as usize].damage().is_some() {
+    pub(crate) fn spatial_versions(&self) -> Result<Seen<arc_swap::Guard<Arc<Versions>>>> {
+        let versions = self.versions();
+        if versions.iter().any(|version| version.indexes[SPATIAL as usize].damage().is_some()) {
             return Err(self.damaged_index(SPATIAL as usize));
         }
-        Ok(version)
+        Ok(versions)
     }
 
     /// [`Error::DamagedIndex`]: some of the components of an index could not be opened, so their rows would be missing
@@ -132,29 +201,38 @@ impl Snapshot {
         error.of_record(&self.handle.name, key.map(|key| key.to_string()))
     }
 
-    /// Calls `visit` with the key and the stored form of every record in the order of keys. Keeps no
+    /// Calls `visit` with the key and the stored form of every record, in each partition in the order of keys. Keeps no
     /// sealed memory for long.
     pub(crate) fn visit_records(&self, visit: &mut RecordVisitor<'_>) -> Result<()> {
-        self.visit_records_from(&mut ScanPosition::default(), visit)
-    }
-
-    /// As [`Self::visit_records`], from a position on, which is moved behind the last record visited.
-    pub(crate) fn visit_records_from(&self, position: &mut ScanPosition, visit: &mut RecordVisitor<'_>) -> Result<()> {
-        self.visit_btree(PRIMARY as usize, position, &mut |key, stored| {
+        self.visit_btree(PRIMARY as usize, &mut |key, stored| {
             visit(key, stored).map_err(|error| self.name_record(error, key))
         })
     }
 
-    /// Calls `visit` with the key and the value of every entry of the B-tree at a place, in the order of keys, from a
-    /// position on, which is moved behind the last entry visited. Keeps no sealed memory for long.
-    pub(crate) fn visit_btree(
+    /// Calls `visit` with the key and the value of every entry of the B-trees at a place, in each partition in the order
+    /// of keys. Keeps no sealed memory for long.
+    pub(crate) fn visit_btree(&self, place: usize, visit: &mut RecordVisitor<'_>) -> Result<()> {
+        for partition in self.scope() {
+            let mut position = ScanPosition::default();
+            self.visit_btree_from(partition, place, &mut position, visit)?;
+            if !position.ended {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the key and the value of every entry of a partition's B-tree at a place, in the order of keys,
+    /// from a position on, which is moved behind the last entry visited. Keeps no sealed memory for long.
+    pub(crate) fn visit_btree_from(
         &self,
+        partition: usize,
         place: usize,
         position: &mut ScanPosition,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<()> {
         while !position.ended {
-            let version = self.pinned.version_full();
+            let version = self.pinned.versions()[partition].clone();
             let (mut last, mut count) = (Vec::new(), 0);
             let (mut broken, mut failed) = (false, None);
             let step = &mut |key: &[u8], value: &[u8]| {
@@ -204,8 +282,9 @@ impl Snapshot {
             )));
         }
         let encoded = key.to_encoded()?;
-        let version = self.pinned.version();
-        match search::get(&version, PRIMARY as usize, &encoded, self.sequence())? {
+        let versions = self.versions();
+        let Some(version) = self.version_of(&versions, &encoded) else { return Ok(None) };
+        match search::get(version, PRIMARY as usize, &encoded, self.sequence())? {
             None => Ok(None),
             Some(stored) => {
                 let read = RecordView::parse(&stored, &self.history).and_then(|record| record.to_record(key.clone()));
@@ -228,7 +307,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Self::query`].
     pub fn count(&self, query: &Query) -> Result<u64> {
-        Rows::counting(self.clone(), query)?.count_all()
+        count(self.clone(), query)
     }
 
     /// Calls `visit` with the key of every indexed record whose box meets the window, from
@@ -251,8 +330,8 @@ impl Snapshot {
         let schema = self.history.newest();
         let key_type = schema.key.key_type;
         let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
-        let version = self.spatial_version()?;
-        if !antimatter_fits(self, &version, SPATIAL as usize, &windows)? {
+        let versions = self.spatial_versions()?;
+        if !antimatter_fits(self, &versions, SPATIAL as usize, &windows)? {
             // The records tell their boxes too, without knowing what is hidden.
             return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {
                 Some(rect) if windows.iter().any(|window| window.intersects(&rect)) => {
@@ -266,7 +345,7 @@ impl Snapshot {
         let (mut failed, mut steps) = (None, 0);
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;
-            let mut scan = WindowScan::new(spatial_sources(&version, SPATIAL as usize)?, *window, self.sequence());
+            let mut scan = WindowScan::new(spatial_sources(&versions, SPATIAL as usize)?, *window, self.sequence());
             while scan.advance(&mut |hit| {
                 // What meets both halves of a window is met in the first.
                 if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&hit.rect())) {
@@ -317,7 +396,7 @@ impl Snapshot {
         }
         let key_type = schema.key.key_type;
         let filters = Filters::new(&Query::new(), schema)?;
-        drop(self.spatial_version()?);
+        drop(self.spatial_versions()?);
         let (place, index) = (Nearest { x, y, k }, Some(SPATIAL as usize));
         let mut found = nearest::search_at(self, &filters, &place, index, &mut Explanation::default())?;
         while let Some((key, distance)) = found.take() {

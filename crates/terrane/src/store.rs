@@ -10,7 +10,7 @@ use crate::check::{self, CheckReport, Finding};
 use crate::dataset::{Dataset, Importer};
 use crate::engine::{Engine, MaintenanceCounters, own_names};
 use crate::info::StoreInfo;
-use crate::options::{Durability, Options};
+use crate::options::{DatasetOptions, Durability, Options};
 use crate::schema::Schema;
 
 /// An open store. Dropping it closes it; [`Store::close`] also reports what fails then.
@@ -73,7 +73,15 @@ impl Store {
     /// # Errors
     /// A name that is taken or not possible; an inconsistent schema; storage.
     pub fn create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
-        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema)? })
+        self.create_dataset_with(name, schema, &DatasetOptions::default())
+    }
+
+    /// As [`Self::create_dataset`], of several partitions.
+    ///
+    /// # Errors
+    /// As [`Self::create_dataset`]; a number of partitions that cannot be.
+    pub fn create_dataset_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Dataset> {
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
     }
 
     /// Starts an import into a dataset, which is created with the records if it does not exist;
@@ -82,7 +90,15 @@ impl Store {
     /// # Errors
     /// A name that is not possible; an inconsistent schema; a store open for reading.
     pub fn importer(&self, name: &str, schema: Schema) -> Result<Importer> {
-        Importer::new(self.engine.clone(), name, schema)
+        self.importer_with(name, schema, &DatasetOptions::default())
+    }
+
+    /// As [`Self::importer`], with options for a dataset that does not exist; of one that exists, its own count.
+    ///
+    /// # Errors
+    /// As [`Self::importer`]; a number of partitions that cannot be.
+    pub fn importer_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Importer> {
+        Importer::new(self.engine.clone(), name, schema, options)
     }
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {

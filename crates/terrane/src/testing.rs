@@ -70,16 +70,21 @@ pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item
         loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();
     }
     let meta = loader.finish(&Cancellation::default()).unwrap();
-    dataset.handle.partition.replace_index(&engine.workshop, SPATIAL as usize, &meta).unwrap();
+    dataset.handle.partitions.replace_index(&engine.workshop, 0, SPATIAL as usize, &meta).unwrap();
 }
 
 /// Has the primary index of a dataset hold these keys, in order, with these bytes as records.
 pub(crate) fn replace_primary(dataset: &Dataset, records: &[(Key, &[u8])]) {
+    replace_primary_of(dataset, 0, records);
+}
+
+/// As [`replace_primary`], of a partition.
+pub(crate) fn replace_primary_of(dataset: &Dataset, partition: usize, records: &[(Key, &[u8])]) {
     let engine = &dataset.engine;
     let mut builder = BTreeBuilder::new(engine.workshop.writer().unwrap(), false);
     for (key, stored) in records {
         builder.push(&key.to_encoded().unwrap(), false, 0, stored).unwrap();
     }
     let meta = builder.finish((0, engine.visibility.visible())).unwrap();
-    dataset.handle.partition.replace_index(&engine.workshop, PRIMARY as usize, &meta).unwrap();
+    dataset.handle.partitions.replace_index(&engine.workshop, partition, PRIMARY as usize, &meta).unwrap();
 }

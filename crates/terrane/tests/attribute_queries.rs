@@ -8,7 +8,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Explanation, IndexKind, Key, Query, Record, Snapshot, Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Explanation, IndexKind, Key, Query, Record, Snapshot, Store,
+    Value,
 };
 use terrane_storage::MemoryStorage;
 
@@ -147,8 +148,12 @@ fn explanation(snapshot: &Snapshot, query: &Query) -> Explanation {
 }
 
 fn created() -> (Store, Dataset) {
+    created_of(1)
+}
+
+fn created_of(partitions: usize) -> (Store, Dataset) {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
-    let dataset = store.create_dataset("d", schema()).unwrap();
+    let dataset = store.create_dataset_with("d", schema(), &DatasetOptions { partitions }).unwrap();
     (store, dataset)
 }
 
@@ -168,7 +173,8 @@ fn index_all(dataset: &Dataset) {
 #[test]
 fn answers_are_the_same_with_indexes_and_without() {
     let (mut rng, _) = seeded(101);
-    let ((_one, with), (_other, without)) = (created(), created());
+    // Those with indexes have partitions, too.
+    let ((_one, with), (_other, without)) = (created_of(3), created());
     index_all(&with);
     let (mut used, mut ranges) = (0, 0);
     for round in 0..10 {

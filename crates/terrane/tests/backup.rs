@@ -39,11 +39,12 @@ fn restored(backup: &Arc<dyn Storage>, point: Option<&str>) -> State {
 
 #[test]
 fn every_point_is_the_store_as_it_was() {
-    for (durability, seed) in [(Durability::Power, 31), (Durability::None, 32)] {
+    for (durability, partitions, seed) in [(Durability::Power, 3, 31), (Durability::None, 1, 32)] {
         let (mut rng, seed) = seeded(seed);
         let plan = Plan::new(seed, 200);
         let (source, backup) = (memory(), memory());
-        let mut runner = Runner::open(source.clone(), options(durability)).unwrap();
+        let runner = Runner::open(source.clone(), options(durability)).unwrap();
+        let mut runner = runner.with_partitions(partitions);
         let mut points = Vec::new();
         for (number, step) in plan.steps.iter().enumerate() {
             runner.apply(step).unwrap();

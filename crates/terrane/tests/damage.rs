@@ -15,14 +15,15 @@ use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode};
 
-/// A closed store with several components of every index and a tail in the log; its files at
+/// A closed store, of whose main dataset there are two partitions, with several components of every index and a tail in the log; its files at
 /// an earlier time and now.
 fn store(rng: &mut SmallRng, seed: u64) -> (Files, Files, Plan) {
     let disk = MemoryStorage::new();
     let mut plan = Plan::new(seed, 110);
     plan.push(Step::Import(MAIN.into(), (20_000..20_400).map(|key| record(rng, Key::Int(key), true)).collect()));
     plan.push(Step::Insert(record(rng, Key::Int(-500), true)));
-    let mut runner = Runner::open(Arc::new(disk.clone()), options(Durability::Power)).unwrap();
+    let runner = Runner::open(Arc::new(disk.clone()), options(Durability::Power)).unwrap();
+    let mut runner = runner.with_partitions(2);
     let mut earlier = Files::new();
     for (number, step) in plan.steps.iter().enumerate() {
         runner.apply(step).unwrap();

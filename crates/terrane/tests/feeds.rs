@@ -8,7 +8,9 @@ use crate::support::workload::{MAIN, batch, first_schema, options};
 use crate::support::{keys_of, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use terrane::{BatchOutcome, Dataset, Durability, Error, Feed, Key, OnConflict, Query, Record, Store, Value};
+use terrane::{
+    BatchOutcome, Dataset, DatasetOptions, Durability, Error, Feed, Key, OnConflict, Query, Record, Store, Value,
+};
 use terrane_storage::crash::{Budget, Controller, Event};
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -27,7 +29,9 @@ fn write(feed: &mut Feed, keys: &[i64]) -> terrane::Result<BatchOutcome> {
 
 fn created(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
     let store = Store::open_on(storage.clone(), small_options()).unwrap();
-    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    // Whose rows go to several partitions.
+    let options = DatasetOptions { partitions: 3 };
+    let dataset = store.create_dataset_with(MAIN, first_schema(), &options).unwrap();
     (store, dataset)
 }
 

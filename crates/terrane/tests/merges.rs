@@ -9,7 +9,8 @@ use crate::support::files::{files_of, storage_of};
 use crate::support::hook::HookedStorage;
 use crate::support::small_options;
 use crate::support::workload::{MAIN, first_schema};
-use terrane::{Durability, Error, Key, MergePolicy, Options, Query, Record, Store, Value};
+use terrane::{DatasetOptions, Durability, Error, Key, MergePolicy, Options, Query, Record, Store, Value};
+use terrane_lsm::manifest::Manifest;
 use terrane_storage::{MemoryStorage, Storage};
 
 const COMPONENTS_MAX: usize = 3;
@@ -52,6 +53,36 @@ fn opening_for_writing_merges_what_earlier_sessions_left() {
         Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap().close().unwrap();
         let left = components(&storage);
         assert!(left.iter().all(|count| *count < COMPONENTS_MAX), "{left:?}, background {background}");
+    }
+}
+
+/// Each partition has components of its own, which only its own flushes make many.
+#[test]
+fn partitions_are_merged_each_by_itself() {
+    for background in [false, true] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let store = Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap();
+        let partitions = DatasetOptions { partitions: 4 };
+        let dataset = store.create_dataset_with(MAIN, first_schema(), &partitions).unwrap();
+        for key in 0..60 {
+            // Of the same key, so of the same partition, but for a few.
+            dataset.upsert(&at(if key % 20 == 0 { key } else { 1 })).unwrap();
+            dataset.flush().unwrap();
+        }
+        drop(dataset);
+        store.close().unwrap();
+        let manifest = Manifest::read(&*storage).unwrap().unwrap();
+        let counts = manifest.datasets[0].partitions.iter().map(|partition| partition.indexes[0].components.len());
+        let counts: Vec<usize> = counts.collect();
+        assert!(counts.iter().all(|count| *count < COMPONENTS_MAX), "{counts:?}, background {background}");
+        let store = Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap();
+        let report = store.check(false).unwrap();
+        assert!(report.findings.is_empty() && report.records == 4, "{report}, background {background}");
+        store.compact().unwrap();
+        let components: Vec<usize> =
+            store.info().unwrap().datasets[0].indexes.iter().map(|index| index.components).collect();
+        let touched = counts.iter().filter(|count| **count > 0).count();
+        assert_eq!(components, [touched, touched], "one of each partition that has records");
     }
 }
 

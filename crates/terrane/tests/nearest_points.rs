@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::support::{schema, seeded, small_options};
 use rand::Rng;
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Dataset, Key, KeyRef, MergePolicy, Options, Query, Record, Snapshot, Store, Value};
+use terrane::{
+    CoordinateSystem, Dataset, DatasetOptions, Key, KeyRef, MergePolicy, Options, Query, Record, Snapshot, Store, Value,
+};
 use terrane_space::Point;
 use terrane_space::sphere::PreparedPoint;
 use terrane_storage::MemoryStorage;
@@ -16,7 +18,9 @@ fn dataset(system: CoordinateSystem) -> (Store, Dataset) {
     let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     let options = Options { merge_policy, ..small_options() };
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
-    let dataset = store.create_dataset("d", schema(KeyType::Int64, true, system)).unwrap();
+    // In one queue, whatever the partitions are.
+    let options = DatasetOptions { partitions: if system == CoordinateSystem::LonLat { 3 } else { 1 } };
+    let dataset = store.create_dataset_with("d", schema(KeyType::Int64, true, system), &options).unwrap();
     (store, dataset)
 }
 

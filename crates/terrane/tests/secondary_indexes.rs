@@ -9,8 +9,8 @@ use crate::support::{key, record, schema, seeded, small_options};
 use rand::Rng;
 use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Error, IndexKind, IndexOptions, Key, OnConflict, Options, Query, Record,
-    Snapshot, Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, IndexOptions, Key, OnConflict, Options,
+    Query, Record, Snapshot, Store, Value,
 };
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -26,7 +26,9 @@ fn open_with(storage: &Arc<MemoryStorage>, options: Options) -> Store {
 fn created(key_type: KeyType) -> (Arc<MemoryStorage>, Store, Dataset) {
     let storage = Arc::new(MemoryStorage::new());
     let store = open(&storage);
-    let dataset = store.create_dataset("d", schema(key_type, true, CoordinateSystem::Planar)).unwrap();
+    let options = DatasetOptions { partitions: if key_type == KeyType::Int64 { 1 } else { 3 } };
+    let schema = schema(key_type, true, CoordinateSystem::Planar);
+    let dataset = store.create_dataset_with("d", schema, &options).unwrap();
     (storage, store, dataset)
 }
 

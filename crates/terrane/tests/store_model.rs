@@ -1,7 +1,7 @@
 //! The store against a map and a linear scan, under random mixes of operations on two datasets,
 //! with snapshots held open over flushes, merges and reopenings: every key type with every kind
 //! of geometry, in the plane and on the globe. Spatial indexes of every kind come and go meanwhile, and each
-//! query is asked through each of them too.
+//! query is asked through each of them too. Some datasets have several partitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use crate::support::{Model, encoded, key, keys_of, schema, seeded, small_options
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Dataset, Error, IndexKind, Key, Options, Query, Record, Snapshot, Store, Value};
+use terrane::{
+    CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, Key, Options, Query, Record, Snapshot, Store, Value,
+};
 use terrane_storage::{MemoryStorage, Storage};
 
 const KEY_TYPES: [KeyType; 4] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary];
@@ -29,11 +31,12 @@ struct Kind {
     keys: u64,
     /// Bytes of the longest text.
     text_bytes_max: usize,
+    partitions: usize,
 }
 
 impl Kind {
     fn new(key_type: KeyType, shape: Shape, system: CoordinateSystem) -> Self {
-        Self { key_type, shape, system, keys: 60, text_bytes_max: 40 }
+        Self { key_type, shape, system, keys: 60, text_bytes_max: 40, partitions: 1 }
     }
 
     fn key(&self, rng: &mut SmallRng) -> Key {
@@ -205,7 +208,8 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
     let mut store = Some(Store::open_on(storage.clone(), options.clone()).unwrap());
     let mut sides = [("first", kinds[0]), ("second", kinds[1])].map(|(name, kind)| {
         let schema = schema(kind.key_type, kind.shape.is_coordinates(), kind.system);
-        let dataset = store.as_ref().unwrap().create_dataset(name, schema).unwrap();
+        let options = DatasetOptions { partitions: kind.partitions };
+        let dataset = store.as_ref().unwrap().create_dataset_with(name, schema, &options).unwrap();
         Side { name, kind, dataset, model: Model::new(), indexes: BTreeSet::new(), held: Vec::new() }
     });
     for number in 0..steps {
@@ -245,7 +249,8 @@ fn every_shape(key_type: KeyType, system: CoordinateSystem, default_seed: u64) {
             Shape::ALL[rng.random_range(0..Shape::ALL.len())],
             SYSTEMS[rng.random_range(0..2)],
         );
-        run(&small_options(), [Kind::new(key_type, shape, system), beside], 800, &mut rng, seed);
+        let partitions = rng.random_range(2..6);
+        run(&small_options(), [Kind::new(key_type, shape, system), Kind { partitions, ..beside }], 800, &mut rng, seed);
     }
 }
 
@@ -294,7 +299,9 @@ fn binary_keys_on_the_globe_agree_with_the_model() {
 fn many_records_agree_with_the_model() {
     let (mut rng, seed) = seeded(0x0DE1_0009);
     for (key_type, shape) in [(KeyType::Int64, Shape::Coordinates), (KeyType::Utf8, Shape::Mixed)] {
-        let kinds = SYSTEMS.map(|system| Kind { keys: 400, ..Kind::new(key_type, shape, system) });
+        let partitions = |system| if system == SYSTEMS[0] { 1 } else { 3 };
+        let kind = |system| Kind { keys: 400, partitions: partitions(system), ..Kind::new(key_type, shape, system) };
+        let kinds = SYSTEMS.map(kind);
         run(&small_options(), kinds, 3000, &mut rng, seed);
     }
 }
@@ -306,7 +313,11 @@ fn records_beyond_the_memory_limit_agree_with_the_model() {
     for memory_limit in [terrane::MEMORY_LIMIT_MIN, 12 << 20] {
         let options = Options { memory_limit, ..small_options() };
         let kinds = [
-            Kind { text_bytes_max: 60_000, ..Kind::new(KeyType::UInt64, Shape::Coordinates, SYSTEMS[1]) },
+            Kind {
+                text_bytes_max: 60_000,
+                partitions: 4,
+                ..Kind::new(KeyType::UInt64, Shape::Coordinates, SYSTEMS[1])
+            },
             Kind { text_bytes_max: 60_000, ..Kind::new(KeyType::Binary, Shape::Mixed, SYSTEMS[0]) },
         ];
         run(&options, kinds, 1500, &mut rng, seed);

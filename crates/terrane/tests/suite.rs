@@ -26,6 +26,7 @@ mod merges;
 mod nearest_filters;
 mod nearest_points;
 mod opening;
+mod partitions;
 mod places;
 mod query_chunks;
 mod query_explain;

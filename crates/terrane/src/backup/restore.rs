@@ -112,7 +112,7 @@ impl Restoration<'_> {
         }
         let (mut components, mut pages) = (0, 0);
         for dataset in pinned.datasets.values() {
-            for index in &dataset.partition.version().indexes {
+            for index in dataset.partitions.versions().iter().flat_map(|version| &version.indexes) {
                 for part in &index.components {
                     pages += index.numbered.index.check(part)?.pages;
                     components += 1;

@@ -61,7 +61,7 @@ pub(super) fn take(
     let mut backup = Backup { target, cache, point, copied: 0, bytes_written: 0 };
     let mut components = 0;
     for dataset in pinned.datasets.values() {
-        for index in &dataset.partition.version().indexes {
+        for index in dataset.partitions.versions().iter().flat_map(|version| &version.indexes) {
             for part in &index.components {
                 backup.add(&*index.numbered.index, part)?;
                 components += 1;

@@ -16,7 +16,7 @@ use terrane_space::Rect;
 use super::digest::{HashRange, key_hash};
 use crate::query::holds_points;
 use crate::secondary::{Content, DatasetIndex, box_entry, split_attributes};
-use crate::snapshot::{ScanPosition, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
 const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
@@ -55,7 +55,7 @@ impl<'s> IndexReader<'s> {
         };
         let bounds = range.bounds();
         self.passes.set(self.passes.get() + 1);
-        self.snapshot.visit_btree(self.place, &mut ScanPosition::default(), &mut |entry, _| {
+        self.snapshot.visit_btree(self.place, &mut |entry, _| {
             let (_, key) = split_attributes(entry, values)?;
             let hash = key_hash(key);
             if bounds.contains(&hash) && wanted(hash) {
@@ -68,9 +68,9 @@ impl<'s> IndexReader<'s> {
     fn read_boxes(&self, range: &HashRange, wanted: &dyn Fn(u64) -> bool, visit: &mut EntryVisitor<'_>) -> Result<()> {
         let mut ranges = vec![range.bounds()];
         while let Some(range) = ranges.pop() {
-            let version = self.snapshot.pinned.version_full();
-            let sources = owned_spatial_sources(&version, self.place);
-            drop(version);
+            let versions = self.snapshot.versions_full();
+            let sources = owned_spatial_sources(&versions, self.place);
+            drop(versions);
             let concerns = |hash| range.contains(&hash) && wanted(hash);
             match self.hidden(&sources, &concerns)? {
                 Some(hidden) => self.visit(sources, &hidden, &concerns, visit)?,

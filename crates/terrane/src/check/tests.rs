@@ -1,16 +1,20 @@
 //! Checks stay within their memory and name what is wrong.
 
-use terrane_space::{CoordinateSystem, Point, Rect};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use super::CheckReport;
+use terrane_space::{CoordinateSystem, Point, Rect};
+use terrane_storage::MemoryStorage;
+
 use super::compare::{bytes_of, differences};
 use super::digest::{Slices, key_hash};
 use super::index::IndexReader;
+use super::{CheckReport, Finding};
 use crate::schema::KeyType;
 use crate::secondary::{SPATIAL, box_entry};
 use crate::snapshot::Snapshot;
-use crate::testing::{delete, points, put, replace_spatial};
-use crate::{Dataset, Key};
+use crate::testing::{delete, points, put, replace_primary_of, replace_spatial};
+use crate::{Dataset, DatasetOptions, Key, Options, Query, Store};
 
 fn place(number: i64) -> Rect {
     Rect::from_point(Point::new((number % 200) as f64, (number / 200) as f64))
@@ -98,6 +102,62 @@ fn every_kind_of_difference_is_named() {
     assert!(repaired.is_clean() && !repaired.findings.is_empty(), "{repaired}");
     let report = CheckReport::of(&dataset.engine, false).unwrap();
     assert!(report.findings.is_empty(), "{report}");
+}
+
+#[test]
+fn a_record_in_a_partition_that_is_not_its_own_is_named() {
+    let options = Options { background: false, ..Options::default() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+    let (_other, like) = points(CoordinateSystem::Planar, KeyType::Int64);
+    let schema = (*like.schema()).clone();
+    let dataset = store.create_dataset_with("d", schema, &DatasetOptions { partitions: 2 }).unwrap();
+    put_numbers(&dataset, 0..100);
+    dataset.flush().unwrap();
+    assert!(store.check(false).unwrap().findings.is_empty());
+    let snapshot = dataset.snapshot();
+    let of = |partition| {
+        let is_of = |number: &i64| snapshot.partition_of(&Key::Int(*number).to_encoded().unwrap()) == partition;
+        (0..100).filter(is_of).collect::<Vec<i64>>()
+    };
+    let mut stored = Vec::new();
+    let mut keys = of(1);
+    keys.push(of(0)[0]);
+    keys.sort_unstable();
+    snapshot
+        .visit_records(&mut |key, record| {
+            stored.push((Key::decode(KeyType::Int64, key)?, record.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    let record = |key: &i64| stored.iter().find(|(stored, _)| *stored == Key::Int(*key)).unwrap();
+    let records: Vec<(Key, &[u8])> = keys.iter().map(record).map(|(key, record)| (key.clone(), &record[..])).collect();
+    replace_primary_of(&dataset, 1, &records);
+    let report = store.check(true).unwrap();
+    let [finding] = &report.findings[..] else { panic!("{report}") };
+    assert_eq!((finding.partition, finding.index.as_str(), finding.repaired), (Some(1), "primary", false));
+    assert!(finding.reason.contains("partition 1, and its key calls for 0"), "{report}");
+}
+
+/// An index of one partition is damaged: the others are as they should be, and it is rebuilt from its own records.
+#[test]
+fn an_index_of_one_partition_is_named_and_rebuilt() {
+    let options = Options { background: false, ..Options::default() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+    let (_other, like) = points(CoordinateSystem::Planar, KeyType::Int64);
+    let schema = (*like.schema()).clone();
+    let dataset = store.create_dataset_with("d", schema, &DatasetOptions { partitions: 3 }).unwrap();
+    put_numbers(&dataset, 0..300);
+    dataset.flush().unwrap();
+    // The first partition's index gets entries of all.
+    replace_spatial(&dataset, (0..300).map(|number| (Key::Int(number), place(number))));
+    let report = store.check(true).unwrap();
+    assert!(!report.findings.is_empty() && report.is_clean(), "{report}");
+    let is_named = |finding: &Finding| finding.partition == Some(0) && finding.index == "geometry";
+    assert!(report.findings.iter().all(is_named), "{report}");
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty() && report.records == 300, "{report}");
+    let window = Query::new().window(-1.0, -1.0, 300.0, 300.0);
+    assert_eq!(dataset.snapshot().count(&window).unwrap(), 300);
 }
 
 #[test]

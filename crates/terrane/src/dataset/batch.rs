@@ -165,9 +165,11 @@ impl Dataset {
     pub(super) fn generate_key(&self, key: &mut Vec<u8>) -> Result<()> {
         let key_type = self.schema().key.key_type;
         let number = self.handle.row_numbers.take(key_type, || {
-            let version = self.handle.partition.version();
-            let range = search::key_range(&version, PRIMARY as usize)?;
-            Ok(range.map(|(_, largest)| Key::decode(key_type, &largest)).transpose()?)
+            let mut largest: Option<Vec<u8>> = None;
+            for version in self.handle.partitions.versions().iter() {
+                largest = largest.max(search::key_range(version, PRIMARY as usize)?.map(|(_, largest)| largest));
+            }
+            Ok(largest.map(|largest| Key::decode(key_type, &largest)).transpose()?)
         })?;
         key.extend_from_slice(&number.to_encoded()?);
         Ok(())

@@ -89,7 +89,8 @@ impl<'d> Deletion<'d> {
 
     /// Whether the newest record of a key, whose lock is held, meets the conditions.
     fn still_matches(&mut self, key: &[u8]) -> Result<bool> {
-        let version = self.dataset.handle.partition.version();
+        let handle = &self.dataset.handle;
+        let version = handle.partitions.version(handle.partition_of(key));
         let Some(stored) = search::get(&version, PRIMARY as usize, key, u64::MAX)? else { return Ok(false) };
         // A schema is older than the records written under it, so it is read after them.
         let history = self.dataset.handle.history.load();

@@ -36,6 +36,11 @@ impl Dataset {
         &self.handle.name
     }
 
+    /// Into how many partitions its records are divided.
+    pub fn partitions(&self) -> usize {
+        self.handle.partitions.count()
+    }
+
     /// The newest version of its schema.
     pub fn schema(&self) -> Arc<Schema> {
         self.handle.schema()

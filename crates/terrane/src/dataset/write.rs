@@ -7,7 +7,7 @@ use terrane_lsm::search;
 use terrane_space::Rect;
 
 use super::Dataset;
-use crate::engine::{Committed, PARTITION};
+use crate::engine::{Committed, SEVERAL};
 use crate::key::{EncodedKey, Key};
 use crate::locks::lock_hash;
 use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
@@ -101,7 +101,7 @@ impl Dataset {
     }
 
     pub(super) fn lock_hash(&self, key: &[u8]) -> u64 {
-        lock_hash(self.handle.id.into(), PARTITION, key)
+        lock_hash(self.handle.id.into(), self.handle.partition_of(key) as u32, key)
     }
 
     /// Commits one change of a key whose lock is held; `None` when nothing had to be done.
@@ -112,7 +112,7 @@ impl Dataset {
         rect: Option<Rect>,
         origin: Origin,
     ) -> Result<Option<Committed>> {
-        let mut entry = self.begin_entry(origin);
+        let mut entry = self.begin_entry(origin, self.handle.partition_of(key) as u32);
         let Some(copies_bytes) = self.add_change(key, change, rect, &mut entry)? else { return Ok(None) };
         let admitted = self.engine.admit_write(entry.len() + copies_bytes)?;
         self.engine.commit(&self.handle, &mut entry, admitted).map(Some)
@@ -120,19 +120,20 @@ impl Dataset {
 
     /// Commits that a source has been read up to a position, without a record.
     pub(crate) fn pass(&self, origin: Origin) -> Result<Committed> {
-        let mut entry = self.begin_entry(origin);
+        // Of what partition it is does not matter: all of them are flushed together.
+        let mut entry = self.begin_entry(origin, 0);
         let admitted = self.engine.admit_write(entry.len())?;
         self.engine.commit(&self.handle, &mut entry, admitted)
     }
 
-    fn begin_entry(&self, origin: Origin) -> Vec<u8> {
+    fn begin_entry(&self, origin: Origin, partition: u32) -> Vec<u8> {
         let mut entry = Vec::with_capacity(512);
         let header = EntryHeader {
             sequence: 0,
             transaction: 0,
             source_offset: origin.position,
             dataset: self.handle.id,
-            partition: PARTITION,
+            partition,
             source: origin.feed,
             kind: EntryKind::COMMIT,
         };
@@ -150,7 +151,7 @@ impl Dataset {
         rect: Option<Rect>,
         entry: &mut Vec<u8>,
     ) -> Result<Option<usize>> {
-        let version = self.handle.partition.version();
+        let version = self.handle.partitions.version(self.handle.partition_of(key));
         // Under the key's lock the newest version is the one to change, visible to others or not.
         let old = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
         let old_rect = match (&old, change) {
@@ -261,7 +262,13 @@ impl AtomicBatch<'_> {
         }
         // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
         let admitted = dataset.engine.admit_write(self.bytes() + self.len() * CHANGE_BYTES)?;
-        let mut entry = dataset.begin_entry(Origin::default());
+        let mut partitions = self.changes.keys().map(|key| dataset.handle.partition_of(key) as u32);
+        let partition = match partitions.next() {
+            None => return Ok(()),
+            Some(first) if partitions.all(|partition| partition == first) => first,
+            Some(_) => SEVERAL,
+        };
+        let mut entry = dataset.begin_entry(Origin::default(), partition);
         let (mut changed, mut copies) = (false, 0);
         let available = dataset.engine.shares.components;
         for (key, change) in &self.changes {

@@ -7,21 +7,19 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::{Deserialize, Serialize};
 use terrane_lsm::disk::PageCache;
 use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
-use terrane_lsm::partition::Partition;
+use terrane_lsm::partition::Partitions;
 use terrane_lsm::policy::MergePolicy;
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
+use super::routing::PARTITIONS_MAX;
 use super::row_numbers::RowNumbers;
 use crate::feed::{FeedDefinition, FeedsInUse};
-use crate::options::Options;
+use crate::options::{DatasetOptions, Options};
 use crate::schema::{Schema, SchemaHistory};
 use crate::secondary::{IndexDefinition, IndexKind, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
-
-/// Number of the only partition.
-pub(crate) const PARTITION: u32 = 0;
 
 /// What the manifest keeps of a dataset for the database.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,7 +63,7 @@ impl Catalog {
 pub(crate) struct DatasetHandle {
     pub id: u32,
     pub name: String,
-    pub partition: Partition,
+    pub partitions: Partitions,
     pub history: ArcSwap<SchemaHistory>,
     pub indexes: ArcSwap<Indexes>,
     /// Every index had a lower number. Changes with `catalog_changes` held.
@@ -85,8 +83,17 @@ pub(crate) struct DatasetHandle {
     pub memory_noting: Mutex<()>,
     /// Keys for records that have none.
     pub row_numbers: RowNumbers,
-    /// Places of indexes that could not be opened, when opened leniently.
-    pub damage: Vec<(usize, Error)>,
+    /// Indexes that could not be opened, when opened leniently.
+    pub damage: Vec<Unopened>,
+}
+
+/// An index of a partition that could not be opened.
+#[derive(Debug)]
+pub(crate) struct Unopened {
+    pub partition: usize,
+    /// Place of the index.
+    pub place: usize,
+    pub error: Error,
 }
 
 impl DatasetHandle {
@@ -101,30 +108,38 @@ impl DatasetHandle {
         let catalog: Catalog = serde_json::from_value(state.catalog.clone()).map_err(|error| {
             Error::damaged("MANIFEST", 0, format!("the catalog of dataset {:?} cannot be read: {error}", state.name))
         })?;
-        let [partition] = &state.partitions[..] else {
+        let count = state.partitions.len();
+        if !(1..=PARTITIONS_MAX).contains(&count) {
             return Err(Error::Unsupported {
-                what: format!("dataset {:?} of {} partitions", state.name, state.partitions.len()),
+                what: format!("dataset {:?} of {count} partitions", state.name),
                 instead: "a newer version made it; open the store with that",
             });
-        };
+        }
         let schema = catalog.history.newest();
         let after_last = catalog.indexes.iter().map(|definition| definition.id + 1).max().unwrap_or(0);
         // Feeds are numbered from 1.
         let after_last_feed = catalog.feeds.iter().map(|feed| feed.id + 1).max().unwrap_or(1);
         let indexes = Indexes::open(catalog.indexes, schema)?;
-        let numbered = indexes.iter().map(|(_, index)| index.numbered()).collect();
+        let numbered: Vec<_> = indexes.iter().map(|(_, index)| index.numbered()).collect();
         let mut damage = Vec::new();
-        let partition = Partition::open(storage, cache, state.id, partition, numbered, &mut |place, error| {
+        let mut on_damage = |partition, place, error: terrane_lsm::Error| {
             if !lenient {
                 return Err(error);
             }
-            damage.push((place, error.into()));
+            damage.push(Unopened { partition, place, error: error.into() });
             Ok(())
+        };
+        let opened = Partitions::open(storage, cache, state.id, &state.partitions, &numbered, &mut on_damage);
+        let partitions = opened.map_err(|error| match error {
+            terrane_lsm::Error::Invalid(reason) => {
+                Error::damaged("MANIFEST", 0, format!("the partitions of dataset {:?}: {reason}", state.name))
+            }
+            other => other.into(),
         })?;
         Ok(Self {
             id: state.id,
             name: state.name.clone(),
-            partition,
+            partitions,
             history: ArcSwap::from_pointee(catalog.history),
             indexes: ArcSwap::from_pointee(indexes),
             next_index: AtomicU32::new(catalog.next_index.max(after_last)),
@@ -143,11 +158,11 @@ impl DatasetHandle {
 
     /// The error of a use of the index at a place of which not all components could be opened.
     pub fn damaged_index(&self, place: usize) -> Error {
-        let damage = self.damage.iter().find(|(damaged, _)| *damaged == place);
+        let damage = self.damage.iter().find(|unopened| unopened.place == place);
         Error::DamagedIndex {
             dataset: self.name.clone(),
             index: self.indexes.load().name(place).to_owned(),
-            reason: damage.map_or_else(|| "a component is missing".into(), |(_, error)| error.finding()),
+            reason: damage.map_or_else(|| "a component is missing".into(), |unopened| unopened.error.finding()),
         }
     }
 
@@ -174,25 +189,30 @@ impl DatasetHandle {
 
 impl Engine {
     /// Describes a dataset that does not exist yet.
-    pub fn new_dataset(&self, name: &str, schema: Schema) -> Result<DatasetState> {
+    pub fn new_dataset(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<DatasetState> {
         check_name("a dataset", name)?;
         if self.datasets.load().contains_key(name) {
             return Err(Error::usage(format!("dataset {name:?} exists already")));
         }
+        options.validate()?;
         let catalog = Catalog::new(schema)?;
-        let indexes = catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
+        let indexes: Vec<IndexState> =
+            catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
         let catalog = catalog.to_json()?;
-        let partition =
-            PartitionState { id: PARTITION, flushed_sequence: 0, loads: 0, sources: BTreeMap::new(), indexes };
+        let partition = |number: usize| {
+            let (id, indexes, sources) = (number as u32, indexes.clone(), BTreeMap::new());
+            PartitionState { id, flushed_sequence: 0, loads: 0, sources, indexes }
+        };
+        let partitions = (0..options.partitions).map(partition).collect();
         let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
-        Ok(DatasetState { id, name: name.into(), catalog, partitions: vec![partition] })
+        Ok(DatasetState { id, name: name.into(), catalog, partitions })
     }
 
     /// Creates a dataset, durably.
-    pub fn create_dataset(&self, name: &str, schema: Schema) -> Result<Arc<DatasetHandle>> {
+    pub fn create_dataset(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Arc<DatasetHandle>> {
         self.check_writable()?;
         let _changes = self.catalog_changes.lock();
-        let state = self.new_dataset(name, schema)?;
+        let state = self.new_dataset(name, schema, options)?;
         let handle = Arc::new(DatasetHandle::open(&self.storage, &self.cache, &state, false)?);
         self.step(|manifest| {
             manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);

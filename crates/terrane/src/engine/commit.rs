@@ -43,8 +43,9 @@ impl Engine {
     /// the entry under one latch, then applies it to the memory components. The caller holds the
     /// locks of all keys inside, and has had the entry admitted.
     pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8], admitted: Admitted<'_>) -> Result<Committed> {
-        let (header, _) = operation::decode(entry)?;
-        let (sequence, end_lsn, generation) = loop {
+        let (header, operations) = operation::decode(entry)?;
+        let touched = dataset.touched_by(&header, operations)?;
+        let (sequence, end_lsn, fixed) = loop {
             if let Some(log) = &self.log {
                 let reserved = log.reserve(entry.len()).map_err(Error::from);
                 reserved.inspect_err(|error| self.note_failure(error))?;
@@ -59,20 +60,15 @@ impl Engine {
                 Some(Err(terrane_lsm::Error::Full { .. })) => continue,
                 Some(Err(error)) => return Err(error.into()),
             };
-            let generation = dataset.partition.active();
-            generation.note_lsn(lsn);
-            generation.note_source(&header);
+            let fixed = touched.fix(dataset, &header, lsn);
             latch.next_sequence += 1;
-            break (sequence, end_lsn, generation);
+            break (sequence, end_lsn, fixed);
         };
         // The entry has its number, so from here on it must be applied or the store must stop.
         let _abandoned = Abandoned { visibility: &self.visibility, what: "a thread that writes" };
         let apply = || -> terrane_lsm::Result<()> {
             let (_, operations) = operation::decode(entry)?;
-            for operation in operations {
-                generation.apply(&operation?, sequence)?;
-            }
-            Ok(())
+            fixed.apply(dataset, operations, sequence)
         };
         if let Err(error) = apply() {
             let error = Error::from(error).poisoned();
@@ -130,7 +126,7 @@ impl Engine {
     /// Seals the memory components of a dataset. False when they are empty.
     pub fn seal(&self, dataset: &DatasetHandle) -> Result<bool> {
         let latch = self.latch.lock();
-        Ok(dataset.partition.seal(latch.next_sequence - 1)?)
+        Ok(dataset.partitions.seal(latch.next_sequence - 1)?)
     }
 
     /// The last number that was given out.
@@ -167,12 +163,8 @@ impl Engine {
         let _latch = self.latch.lock();
         let mut low = log.durable_lsn();
         for dataset in self.datasets.load().values() {
-            let version = dataset.partition.version();
             let is_flushed = flushed.is_some_and(|flushed| flushed.id == dataset.id);
-            let kept = version.generations.len() - usize::from(is_flushed && version.generations.len() > 1);
-            for generation in &version.generations[..kept] {
-                low = low.min(generation.first_lsn().unwrap_or(u64::MAX));
-            }
+            low = low.min(dataset.partitions.first_lsn(is_flushed).unwrap_or(u64::MAX));
         }
         Some(low)
     }

@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition};
-use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
+use terrane_lsm::parallel::{self, threads_of};
+use terrane_lsm::partition::{FlushOutcome, IndexVersion, MergeOutcome};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
 use super::commit::Abandoned;
@@ -28,8 +29,10 @@ const TIMES_SLOWED: usize = 12;
 /// What flushes and merges did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceCounters {
-    /// Flushes of a generation.
+    /// Flushes of a dataset's oldest generations.
     pub flushes: u64,
+    /// Threads that built components in them, summed up: more than flushes where datasets have partitions.
+    pub flush_threads: u64,
     /// Bytes that flushes wrote.
     pub flushed_bytes: u64,
     /// Merges.
@@ -76,6 +79,7 @@ pub(crate) struct Maintenance {
     log_looked_at: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     flushes: AtomicU64,
+    flush_threads: AtomicU64,
     flushed_bytes: AtomicU64,
     merges: AtomicU64,
     merge_read_bytes: AtomicU64,
@@ -95,6 +99,7 @@ impl Maintenance {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         MaintenanceCounters {
             flushes: load(&self.flushes),
+            flush_threads: load(&self.flush_threads),
             flushed_bytes: load(&self.flushed_bytes),
             merges: load(&self.merges),
             merge_read_bytes: load(&self.merge_read_bytes),
@@ -111,6 +116,7 @@ impl Maintenance {
 
     fn count_flush(&self, outcome: &FlushOutcome) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.flush_threads.fetch_add(outcome.threads as u64, Ordering::Relaxed);
         self.flushed_bytes.fetch_add(outcome.bytes_written, Ordering::Relaxed);
     }
 
@@ -228,7 +234,7 @@ impl Engine {
     /// that was opened leniently merges only after its own flushes, so nobody is slowed there.
     fn is_behind(&self, times: usize) -> bool {
         let is_behind =
-            |dataset: &DatasetHandle| dataset.partition.is_behind(&dataset.merge_policy(&self.options), times);
+            |dataset: &DatasetHandle| dataset.partitions.is_behind(&dataset.merge_policy(&self.options), times);
         !self.options.lenient && self.datasets.load().values().any(|dataset| is_behind(dataset))
     }
 
@@ -253,7 +259,7 @@ impl Engine {
     /// Whether the generation of a dataset that takes writes keeps too much of a log that ends at
     /// `end_lsn`.
     fn keeps_log(&self, dataset: &DatasetHandle, end_lsn: u64) -> bool {
-        let first_lsn = dataset.partition.active_first_lsn();
+        let first_lsn = dataset.partitions.active_first_lsn();
         first_lsn.is_some_and(|first_lsn| end_lsn.saturating_sub(first_lsn) > self.log_bytes_kept())
     }
 
@@ -271,7 +277,7 @@ impl Engine {
     /// To be called after a write that ends at `end_lsn` in the log: has a flush done when there is
     /// enough for one, be it in another dataset.
     pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64) {
-        let full = dataset.partition.active_memory_used() >= self.seal_threshold() || self.log_is_kept(end_lsn);
+        let full = dataset.partitions.active_memory_used() >= self.seal_threshold() || self.log_is_kept(end_lsn);
         let crowded = self.memory_noted() + self.claimed() >= self.shares.components / 4 * 3;
         if full || crowded || self.log.as_ref().is_some_and(|log| log.needs_preparation()) {
             if self.options.background {
@@ -290,15 +296,15 @@ impl Engine {
     /// way out, or more if large writes have claimed it.
     fn flush_full(&self) -> Result<bool> {
         let mut datasets: Vec<_> = self.datasets.load().values().cloned().collect();
-        datasets.sort_by_key(|dataset| Reverse(dataset.partition.active_memory_used()));
-        let mut sealed: usize = datasets.iter().map(|dataset| dataset.partition.sealed_memory_used()).sum();
+        datasets.sort_by_key(|dataset| Reverse(dataset.partitions.active_memory_used()));
+        let mut sealed: usize = datasets.iter().map(|dataset| dataset.partitions.sealed_memory_used()).sum();
         let (wanted_bytes, share) = (self.memory_used() + self.claimed(), self.shares.components);
         let short_by =
             if wanted_bytes < share / 4 * 3 { 0 } else { (share / 4).max(wanted_bytes.saturating_sub(share)) };
         let end_lsn = self.log.as_ref().map_or(0, Log::end_lsn);
         let mut flushed = false;
         for dataset in &datasets {
-            let active = dataset.partition.active_memory_used();
+            let active = dataset.partitions.active_memory_used();
             let wanted = active >= self.seal_threshold() || self.keeps_log(dataset, end_lsn);
             if wanted || sealed < short_by {
                 self.seal(dataset)?;
@@ -326,10 +332,10 @@ impl Engine {
         Ok(flushed)
     }
 
-    /// Flushes the oldest sealed generation of a dataset; false when there is none.
+    /// Flushes the oldest sealed generations of a dataset, one of each partition; false when there is none.
     pub fn flush_oldest(&self, dataset: &DatasetHandle) -> Result<bool> {
         let low_water = std::cell::Cell::new(None);
-        let outcome = dataset.partition.flush(
+        let outcome = dataset.partitions.flush(
             &self.workshop,
             // The transactions inside may belong to batches that sync later, or to threads
             // that wait for this flush: so the flush syncs them itself.
@@ -410,16 +416,26 @@ impl Engine {
             .unwrap_or_else(|panic| Err(Error::Failed(format!("the merge panicked{}", reason_of(&*panic)))))
     }
 
-    /// Makes the merge that the policy wants first of a dataset; false if it wants none, or has to
-    /// give up.
+    /// Makes the merge that the policy wants first of each partition of a dataset, several at a time; false if it wants
+    /// none, or all had to give up.
     fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
-        let (policy, bytes_max) = (dataset.merge_policy(&self.options), self.shares.work as u64);
-        let outcome = dataset.partition.merge(&self.workshop, &policy, bytes_max, cancellation)?;
-        if let Some(outcome) = &outcome {
-            self.maintenance.count_merge(outcome);
-        }
-        Ok(outcome.is_some())
+        let policy = dataset.merge_policy(&self.options);
+        self.in_partitions(dataset, |partition, bytes_max| {
+            let merged = dataset.partitions.merge(&self.workshop, partition, &policy, bytes_max, cancellation)?;
+            merged.iter().for_each(|outcome| self.maintenance.count_merge(outcome));
+            Ok(merged.is_some())
+        })
+    }
+
+    /// Calls `work` for every partition of a dataset, several at a time, with the bytes of memory that it may take; whether
+    /// one of the calls told so. Of several errors, the first partition's counts.
+    fn in_partitions(&self, dataset: &DatasetHandle, work: impl Fn(usize, u64) -> Result<bool> + Sync) -> Result<bool> {
+        let partitions: Vec<usize> = (0..dataset.partitions.count()).collect();
+        let threads = threads_of(self.workshop.threads_max, partitions.len());
+        let bytes_max = (self.shares.work / threads) as u64;
+        let outcomes = parallel::map(threads, &partitions, |&partition| work(partition, bytes_max));
+        outcomes.into_iter().try_fold(false, |any, outcome| Ok(any | outcome?))
     }
 
     /// Merges the components that every index of a dataset has now into one.
@@ -428,18 +444,25 @@ impl Engine {
         self.seal(dataset)?;
         while self.flush_oldest(dataset)? {}
         // What is there now; writers may add components for as long as they like.
-        let counts: Vec<usize> =
-            dataset.partition.version().indexes.iter().map(|index| index.components.len()).collect();
+        let versions = dataset.partitions.versions();
+        let count = |index: &IndexVersion| index.components.len();
+        let counts: Vec<Vec<usize>> =
+            versions.iter().map(|version| version.indexes.iter().map(count).collect()).collect();
+        // They would keep memory components that are flushed meanwhile.
+        drop(versions);
         let cancellation = &self.maintenance.cancellation;
-        for (place, count) in counts.into_iter().enumerate() {
-            let bytes_max = self.shares.work as u64;
-            let merged = dataset.partition.merge_oldest(&self.workshop, place, count, bytes_max, cancellation);
-            match merged.map_err(Error::from).inspect_err(|error| self.note_failure(error))? {
-                Some(outcome) => self.maintenance.count_merge(&outcome),
-                None if cancellation.is_cancelled() => return Err(Error::Cancelled),
-                None => {}
+        let compacted = self.in_partitions(dataset, |partition, bytes_max| {
+            for (place, &count) in counts[partition].iter().enumerate() {
+                let (partitions, workshop) = (&dataset.partitions, &self.workshop);
+                match partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation)? {
+                    Some(outcome) => self.maintenance.count_merge(&outcome),
+                    None if cancellation.is_cancelled() => return Err(Error::Cancelled),
+                    None => {}
+                }
             }
-        }
+            Ok(true)
+        });
+        compacted.inspect_err(|error| self.note_failure(error))?;
         self.note_components();
         // Merges that the policy wanted meanwhile were put off.
         if self.options.background {

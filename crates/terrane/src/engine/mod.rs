@@ -14,6 +14,7 @@ mod maintenance;
 mod names;
 mod open;
 mod pin;
+mod routing;
 mod row_numbers;
 mod spill;
 mod visibility;
@@ -30,13 +31,14 @@ use terrane_lsm::partition::Workshop;
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
-pub(crate) use catalog::{DatasetHandle, PARTITION, check_name};
+pub(crate) use catalog::{DatasetHandle, Unopened, check_name};
 pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
 pub(crate) use maintenance::{Admitted, Maintenance};
 pub(crate) use names::{check_not_foreign, foreign_names, is_component, own_names};
 pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
+pub(crate) use routing::{PARTITIONS_MAX, SEVERAL};
 pub(crate) use visibility::Visibility;
 
 use crate::locks::LockTable;
@@ -115,7 +117,7 @@ impl Engine {
 
     /// Bytes of all memory components.
     pub fn memory_used(&self) -> usize {
-        self.datasets.load().values().map(|dataset| dataset.partition.memory_used()).sum()
+        self.datasets.load().values().map(|dataset| dataset.partitions.memory_used()).sum()
     }
 
     /// Bytes of all memory components as [`Self::note_memory`] last counted them: for what every write
@@ -128,12 +130,12 @@ impl Engine {
     /// To be called when memory components of a dataset have grown or gone, by whoever changed them.
     pub fn note_memory(&self, dataset: &DatasetHandle) {
         // Mostly an entry has room in what was taken from the allocator before.
-        if dataset.partition.memory_used() == dataset.memory_noted.load(Ordering::Relaxed) {
+        if dataset.partitions.memory_used() == dataset.memory_noted.load(Ordering::Relaxed) {
             return;
         }
         let _changing = dataset.memory_noting.lock();
         // Asked again under the lock, so that the last one to note knows of all changes before.
-        let used = dataset.partition.memory_used();
+        let used = dataset.partitions.memory_used();
         let noted = dataset.memory_noted.swap(used, Ordering::Relaxed);
         if used >= noted {
             self.memory_noted.fetch_add(used - noted, Ordering::Relaxed);

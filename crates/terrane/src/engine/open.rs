@@ -162,6 +162,7 @@ impl Engine {
             cache: cache.clone(),
             manifest: Arc::new(ManifestFile::open(spill_storage, reader_manifest.clone())),
             next_file_id: Arc::new(AtomicU64::new(reader_manifest.next_file_id)),
+            threads_max: options.threads(),
         };
         let mut replay = Replay::new(&datasets, &workshop, shares.components);
         let tail = match durability {
@@ -297,6 +298,7 @@ impl Recovery<'_> {
             cache,
             manifest: manifest.clone(),
             next_file_id: Arc::new(AtomicU64::new(next_file_id(&**storage, &current)?)),
+            threads_max: options.threads(),
         };
         let mut replay = Replay::new(&datasets, &workshop, self.shares.components);
         let replay_start = Instant::now();
@@ -352,29 +354,21 @@ impl<'a> Replay<'a> {
         self.last_sequence = self.last_sequence.max(header.sequence);
         // Entries of datasets that are gone, and what is in disk components, are passed over.
         let Some(&dataset) = self.by_id.get(&header.dataset) else { return Ok(()) };
-        if header.partition != dataset.partition.id() {
-            let reason =
-                format!("it is of partition {} of dataset {:?}, which has none", header.partition, dataset.name);
-            return Err(terrane_lsm::Error::MalformedEntry { reason });
-        }
-        if header.sequence <= dataset.partition.version().flushed_sequence {
+        let touched = dataset.touched_by(&header, operations.clone())?;
+        if header.sequence <= dataset.partitions.flushed_sequence() {
             return Ok(());
         }
         if self.memory_used >= self.limit {
             self.make_room()?;
         }
-        let generation = dataset.partition.active();
-        let before = generation.memory_used();
-        generation.note_lsn(lsn);
-        generation.note_source(&header);
-        for operation in operations {
-            let applied = generation.apply(&operation?, header.sequence);
-            applied.map_err(|error| match error {
-                terrane_lsm::Error::Invalid(reason) => terrane_lsm::Error::MalformedEntry { reason },
-                other => other,
-            })?;
-        }
-        self.memory_used += generation.memory_used() - before;
+        let fixed = touched.fix(dataset, &header, lsn);
+        let before = fixed.memory_used();
+        let applied = fixed.apply(dataset, operations, header.sequence);
+        applied.map_err(|error| match error {
+            terrane_lsm::Error::Invalid(reason) => terrane_lsm::Error::MalformedEntry { reason },
+            other => other,
+        })?;
+        self.memory_used += fixed.memory_used() - before;
         self.redone.insert(dataset.id, header.sequence);
         Ok(())
     }
@@ -382,18 +376,18 @@ impl<'a> Replay<'a> {
     /// Flushes the datasets that hold most, until half of the memory is free.
     fn make_room(&mut self) -> terrane_lsm::Result<()> {
         let mut largest: Vec<_> = self.datasets.values().collect();
-        largest.sort_by_key(|dataset| Reverse(dataset.partition.memory_used()));
+        largest.sort_by_key(|dataset| Reverse(dataset.partitions.memory_used()));
         for dataset in largest {
             if self.memory_used < self.limit / 2 {
                 break;
             }
             if let Some(cut) = self.redone.remove(&dataset.id) {
-                let before = dataset.partition.memory_used();
-                dataset.partition.seal(cut)?;
+                let before = dataset.partitions.memory_used();
+                dataset.partitions.seal(cut)?;
                 // All that is replayed is applied and durable. The low-water mark stays: the
                 // entries are passed over by their sequence numbers if they are met again.
-                while dataset.partition.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
-                self.memory_used -= before - dataset.partition.memory_used();
+                while dataset.partitions.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
+                self.memory_used -= before - dataset.partitions.memory_used();
             }
         }
         Ok(())

@@ -80,13 +80,13 @@ pub(super) struct AttributeScan {
 }
 
 impl AttributeScan {
-    pub fn new(place: usize, values: usize, spans: Vec<KeySpan>) -> Self {
-        Self { values, scan: SpanScan::new(place, spans) }
+    pub fn new(snapshot: &Snapshot, place: usize, values: usize, spans: Vec<KeySpan>) -> Self {
+        Self { values, scan: SpanScan::new(snapshot, place, spans) }
     }
 
     /// A search that has come to its end.
-    pub fn nothing() -> Self {
-        Self::new(0, 0, Vec::new())
+    pub fn nothing(snapshot: &Snapshot) -> Self {
+        Self::new(snapshot, 0, 0, Vec::new())
     }
 
     /// Visits the keys of the records of the next entries; false at the end.

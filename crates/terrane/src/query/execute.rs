@@ -6,29 +6,35 @@
 //! it never keeps sealed memory alive for long.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use terrane_lsm::index::Cancellation;
+use terrane_lsm::parallel::threads_of;
 use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 use terrane_space::Point;
 
 use super::attributes::AttributeScan;
 use super::explain::{
-    CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PLANNING, PRIMARY_LOOKUPS, PRIMARY_SCAN,
+    CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PRIMARY_LOOKUPS, PRIMARY_SCAN,
 };
 use super::filter::Filters;
-use super::index::IndexScan;
+use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
-use super::plan::{Path, choose_path};
+use super::plan::{Path, choose_path, expected_entries};
 use super::spans::{KeySpan, SpanScan};
-use super::{Query, check_origin, holds_points, nearest};
+use super::{Nearest, Query, check_origin, holds_points, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::record::RecordView;
 use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
+/// About how many entries have to be looked at for an answer to be found by several threads. To start and end one takes
+/// as long as some hundreds of look-ups.
+const PARALLEL_ENTRIES_MIN: u64 = 8 << 10;
 /// Candidates that are sorted by key and looked up together, at most.
 const CHUNK_KEYS: usize = 16 << 10;
 /// Records that are looked up before their conditions are evaluated, and timed together.
@@ -36,8 +42,8 @@ const LOOKUPS: usize = 64;
 /// Bytes of such records, beyond which no further one is added.
 const LOOKUP_BYTES: usize = 128 << 10;
 
-/// The rows of an answer, batch by batch.
-pub struct Rows {
+/// An answer on its way, of the partitions that a snapshot sees, in one thread.
+pub(super) struct Execution {
     filters: Filters,
     columns: Option<Vec<String>>,
     schema: SchemaRef,
@@ -47,7 +53,9 @@ pub struct Rows {
     taken: usize,
     left: u64,
     failed: bool,
-    explanation: Explanation,
+    /// By which other threads end this; one in which nobody does, otherwise.
+    cancellation: Arc<Cancellation>,
+    pub explanation: Explanation,
     /// Dropped last, behind the components that are read.
     snapshot: Snapshot,
 }
@@ -61,114 +69,137 @@ enum Source {
     Nearest(Vec<f64>),
 }
 
-impl Rows {
-    pub(crate) fn new(snapshot: Snapshot, query: &Query) -> Result<Self> {
-        Self::start(snapshot, query)
-    }
-
-    /// An answer of which only the number of rows is wanted.
-    pub(crate) fn counting(snapshot: Snapshot, query: &Query) -> Result<Self> {
-        let key = snapshot.schema().key.name.clone();
-        Self::start(snapshot, &query.clone().columns([key]))
-    }
-
-    fn start(snapshot: Snapshot, query: &Query) -> Result<Self> {
-        let started = snapshot.engine.storage.monotonic_ns();
-        let pages_before = snapshot.engine.cache.counters().pages_read;
+impl Execution {
+    /// Prepares the conditions. Nothing is looked for before [`Self::begin`] or [`Self::begin_nearest`].
+    pub fn new(snapshot: Snapshot, query: &Query, cancellation: Arc<Cancellation>) -> Result<Self> {
         let filters = Filters::new(query, &snapshot.schema())?;
         let schema =
             BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?.schema().clone();
-        let mut rows = Self {
+        Ok(Self {
             filters,
             columns: query.columns.clone(),
             schema,
-            source: Source::Primary(SpanScan::new(PRIMARY as usize, vec![KeySpan::ALL])),
+            source: Source::Attributes(AttributeScan::nothing(&snapshot)),
             chunk: Keys::default(),
             taken: 0,
             left: query.limit.unwrap_or(u64::MAX),
             failed: false,
+            cancellation,
             explanation: Explanation {
                 condition: query.condition.as_ref().map(ConditionPlan::on_records),
                 ..Explanation::default()
             },
             snapshot,
-        };
-        if query.nearest.is_none() {
-            rows.choose(query.index.as_deref())?;
-        }
-        let planned = rows.add_time(PLANNING, started);
-        match &query.nearest {
-            Some(place) => {
-                check_origin(&rows.snapshot.schema(), place.x, place.y)?;
-                let (index, explanation) = (query.index.as_deref(), &mut rows.explanation);
-                let found = nearest::search(&rows.snapshot, &rows.filters, place, query.limit, index, explanation)?;
-                let (keys, distances) = found.into_parts();
-                (rows.chunk, rows.source) = (keys, Source::Nearest(distances));
-                rows.add_time(NEAREST_SEARCH, planned);
-            }
-            None => {
-                if let Source::Index(_) = rows.source {
-                    rows.pass_memory()?;
-                    rows.add_time(INDEX_SEARCH, planned);
-                }
-            }
-        }
-        rows.add_pages_read(pages_before);
-        Ok(rows)
+        })
     }
 
-    /// Goes by the path that is asked for, or seems cheapest.
-    fn choose(&mut self, index: Option<&str>) -> Result<()> {
+    /// The path that is asked for, or seems cheapest; and about how many entries have to be looked at on it.
+    pub fn choose(&mut self, query: &Query) -> Result<Path> {
+        let index = query.index.as_deref();
         if let Some(name) = index {
             self.snapshot.find_index(name)?;
         }
         if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
-            self.explanation.plan = "nothing can match";
-            self.source = Source::Attributes(AttributeScan::nothing());
-            return Ok(());
+            return Ok(Path::Nothing);
         }
         let (path, considered) = choose_path(&self.snapshot, &self.filters, index)?;
         self.explanation.considered = considered;
-        let version = self.snapshot.pinned.version();
-        let (plan, place, source) = match path {
+        Ok(path)
+    }
+
+    /// The snapshots, of some partitions each, in which threads are to go by a path; one where that is not worth threads,
+    /// or they would not fit into memory.
+    pub fn divide(&self, path: &Path) -> Result<Vec<Snapshot>> {
+        let whole = || Ok(vec![self.snapshot.clone()]);
+        let partitions = self.snapshot.scope().len();
+        let threads = threads_of(self.snapshot.engine.workshop.threads_max, partitions);
+        if threads == 1 || self.left < PARALLEL_ENTRIES_MIN {
+            return whole();
+        }
+        if expected_entries(&self.snapshot, &self.filters, path)? < PARALLEL_ENTRIES_MIN {
+            return whole();
+        }
+        let scope = |thread: usize| thread * partitions / threads..(thread + 1) * partitions / threads;
+        let divided: Vec<Snapshot> =
+            (0..threads).map(|thread| self.snapshot.of_partitions(scope(thread)).with_sharers(threads)).collect();
+        if let (Path::Windows(place), Some(windows)) = (path, self.filters.windows()) {
+            for part in &divided {
+                if !antimatter_fits(part, &part.versions(), *place, windows)? {
+                    return whole();
+                }
+            }
+        }
+        Ok(divided)
+    }
+
+    /// Goes by a path from here on.
+    pub fn begin(&mut self, path: Path) -> Result<()> {
+        let (started, pages_before) = (self.now_ns(), self.pages_read());
+        let snapshot = &self.snapshot;
+        self.source = match path {
+            Path::Nothing => Source::Attributes(AttributeScan::nothing(snapshot)),
             Path::Windows(place) => {
                 let windows = self.filters.windows().unwrap_or_default();
-                self.explanation.plan = "spatial index";
-                self.explanation.windows = windows.len();
                 // The scans tell which components they searched.
-                self.source = Source::Index(IndexScan::new(&self.snapshot, &version, place, windows));
-                return Ok(());
+                Source::Index(IndexScan::new(snapshot, &snapshot.versions(), place, windows))
             }
-            Path::Records => {
-                let spans = vec![KeySpan::ALL];
-                ("primary scan", PRIMARY as usize, Source::Primary(SpanScan::new(PRIMARY as usize, spans)))
-            }
-            Path::Keys(spans) => {
-                ("primary range", PRIMARY as usize, Source::Primary(SpanScan::new(PRIMARY as usize, spans)))
-            }
-            Path::Attributes { place, values, spans } => {
-                ("attribute index", place, Source::Attributes(AttributeScan::new(place, values, spans)))
+            Path::Records => Source::Primary(SpanScan::new(snapshot, PRIMARY as usize, vec![KeySpan::ALL])),
+            Path::Keys(ref spans) => Source::Primary(SpanScan::new(snapshot, PRIMARY as usize, spans.clone())),
+            Path::Attributes { place, values, ref spans } => {
+                Source::Attributes(AttributeScan::new(snapshot, place, values, spans.clone()))
             }
         };
-        (self.explanation.plan, self.source) = (plan, source);
-        self.explanation.components_searched =
-            version.components(place).len() as u64 + version.generations.len() as u64;
+        self.explain_path(&path);
+        if let Path::Records | Path::Keys(_) | Path::Attributes { .. } = path {
+            let place = if let Path::Attributes { place, .. } = path { place } else { PRIMARY as usize };
+            self.explanation.components_searched = components_of(&self.snapshot.versions(), place);
+        }
+        if let Source::Index(_) = self.source {
+            self.pass_memory()?;
+            self.add_time(INDEX_SEARCH, started);
+        }
+        self.add_pages_read(pages_before);
         Ok(())
     }
 
-    fn now_ns(&self) -> u64 {
+    /// Says by which path the answer is found.
+    pub fn explain_path(&mut self, path: &Path) {
+        self.explanation.plan = path.plan();
+        if let Path::Windows(_) = path {
+            self.explanation.windows = self.filters.windows().map_or(0, <[_]>::len);
+        }
+    }
+
+    /// Finds the nearest.
+    pub fn begin_nearest(&mut self, query: &Query, place: &Nearest) -> Result<()> {
+        let (started, pages_before) = (self.now_ns(), self.pages_read());
+        check_origin(&self.snapshot.schema(), place.x, place.y)?;
+        let (index, explanation) = (query.index.as_deref(), &mut self.explanation);
+        let found = nearest::search(&self.snapshot, &self.filters, place, query.limit, index, explanation)?;
+        let (keys, distances) = found.into_parts();
+        (self.chunk, self.source) = (keys, Source::Nearest(distances));
+        self.add_time(NEAREST_SEARCH, started);
+        self.add_pages_read(pages_before);
+        Ok(())
+    }
+
+    fn pages_read(&self) -> u64 {
+        self.snapshot.engine.cache.counters().pages_read
+    }
+
+    pub fn now_ns(&self) -> u64 {
         self.snapshot.engine.storage.monotonic_ns()
     }
 
     /// Adds the time since `started` to a stage, and tells the time.
-    fn add_time(&mut self, stage: &'static str, started: u64) -> u64 {
+    pub fn add_time(&mut self, stage: &'static str, started: u64) -> u64 {
         let now = self.now_ns();
         self.explanation.add_time(stage, now - started);
         now
     }
 
     fn add_pages_read(&mut self, before: u64) {
-        self.explanation.pages_read += self.snapshot.engine.cache.counters().pages_read - before;
+        self.explanation.pages_read += self.pages_read() - before;
     }
 
     /// The schema of the batches.
@@ -234,9 +265,10 @@ impl Rows {
         let started = self.now_ns();
         self.chunk.clear();
         self.taken = 0;
-        let budget = self.snapshot.engine.shares.work / 4;
+        let budget = self.snapshot.work_bytes() / 4;
         // By what is inside, not by what is allocated: an empty chunk means the end.
         while self.chunk.len() < CHUNK_KEYS && self.chunk.bytes_held() < budget {
+            self.check_wanted()?;
             if !self.advance_index()? {
                 break;
             }
@@ -248,18 +280,20 @@ impl Rows {
         Ok(self.chunk.len() > 0)
     }
 
+    /// An error if another thread has ended this.
+    fn check_wanted(&self) -> Result<()> {
+        if self.cancellation.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
     /// The next batch; `None` at the end.
-    ///
-    /// # Errors
-    /// Damage; storage. The answer ends there.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if self.failed || self.left == 0 {
             return Ok(None);
         }
-        let pages_before = self.snapshot.engine.cache.counters().pages_read;
+        let pages_before = self.pages_read();
         let history = self.snapshot.history.clone();
         let distances = matches!(self.source, Source::Nearest(_));
-        let bytes_max = BATCH_BYTES_MAX.min(self.snapshot.engine.shares.work / 4);
+        let bytes_max = BATCH_BYTES_MAX.min(self.snapshot.work_bytes() / 4);
         let builder = BatchBuilder::new(&history, self.columns.as_deref(), distances).map_err(Error::from);
         let result = builder.and_then(|builder| {
             let mut builder = builder.with_bytes_max(bytes_max);
@@ -280,6 +314,7 @@ impl Rows {
 
     fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         while !self.is_full(builder) {
+            self.check_wanted()?;
             match &mut self.source {
                 Source::Primary(scan) if scan.is_ended() => break,
                 Source::Primary(_) => self.fill_from_primary(builder)?,
@@ -327,7 +362,7 @@ impl Rows {
     fn fill_from_records(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let sure = self.candidates_match();
         let snapshot = self.snapshot.clone();
-        let version = snapshot.pinned.version();
+        let versions = snapshot.versions();
         let mut group = Vec::with_capacity(LOOKUPS);
         while !self.is_full(builder) && self.taken < self.chunk.len() {
             let started = self.now_ns();
@@ -340,7 +375,7 @@ impl Rows {
                 && bytes < room
                 && let Some(key) = self.chunk.get(self.taken + group.len())
             {
-                let record = lookup(&snapshot, &version, key)?;
+                let record = lookup(&snapshot, &versions, key)?;
                 bytes += key.len() + record.len();
                 group.push(record);
             }
@@ -410,7 +445,7 @@ impl Rows {
     }
 
     /// The number of rows that are left.
-    pub(crate) fn count_all(mut self) -> Result<u64> {
+    pub fn count_all(mut self) -> Result<u64> {
         if let Some(count) = self.count_from_statistics()? {
             return Ok(count);
         }
@@ -424,6 +459,7 @@ impl Rows {
         // Every candidate matches: they are counted as the index gives them.
         let mut count = self.chunk.len() as u64;
         loop {
+            self.check_wanted()?;
             self.chunk.clear();
             if count >= self.left || !self.advance_index()? {
                 count += self.chunk.len() as u64;
@@ -433,42 +469,44 @@ impl Rows {
         }
     }
 
-    /// The count of all records, where one component knows it.
-    fn count_from_statistics(&self) -> Result<Option<u64>> {
+    /// The count of all records, where one component of each partition knows it.
+    pub fn count_from_statistics(&self) -> Result<Option<u64>> {
         if !matches!(self.source, Source::Primary(_)) || !self.filters.is_empty() {
             return Ok(None);
         }
-        let version = self.snapshot.pinned.version();
-        version.check_whole(PRIMARY as usize)?;
-        let in_memory = version.generations.iter().any(|generation| !generation.is_empty_of(PRIMARY as usize));
-        Ok(match &version.components(PRIMARY as usize) {
-            _ if in_memory => None,
-            [] => Some(0),
-            [only] if !only.file().meta().has_sequences => Some(only.file().meta().statistics.entries.min(self.left)),
-            _ => None,
-        })
+        let mut count = 0;
+        for version in self.snapshot.versions().iter() {
+            version.check_whole(PRIMARY as usize)?;
+            let in_memory = version.generations.iter().any(|generation| !generation.is_empty_of(PRIMARY as usize));
+            match &version.components(PRIMARY as usize) {
+                _ if in_memory => return Ok(None),
+                [] => {}
+                [only] if !only.file().meta().has_sequences => count += only.file().meta().statistics.entries,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(count.min(self.left)))
     }
+}
+
+/// Components of the index at a place, in memory and on disk.
+pub(super) fn components_of(versions: &[Arc<Version>], place: usize) -> u64 {
+    versions.iter().map(|version| (version.components(place).len() + version.generations.len()) as u64).sum()
 }
 
 /// The stored record that an index entry speaks of.
-pub(super) fn lookup<'v>(snapshot: &Snapshot, version: &'v Version, key: &[u8]) -> Result<search::PrimaryValue<'v>> {
+pub(super) fn lookup<'v>(
+    snapshot: &Snapshot,
+    versions: &'v [Arc<Version>],
+    key: &[u8],
+) -> Result<search::PrimaryValue<'v>> {
+    let found = match snapshot.version_of(versions, key) {
+        Some(version) => search::get(version, PRIMARY as usize, key, snapshot.sequence())?,
+        None => None,
+    };
     // Index and primary are read at one sequence number, so a missing record is damage.
-    search::get(version, PRIMARY as usize, key, snapshot.sequence())?.ok_or_else(|| {
+    found.ok_or_else(|| {
         let error = Error::damaged_record("an index has an entry of it, and the primary index has no record");
         snapshot.name_record(error, key)
     })
-}
-
-impl Iterator for Rows {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_batch().transpose()
-    }
-}
-
-impl std::fmt::Debug for Rows {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rows").field("explanation", &self.explanation).finish_non_exhaustive()
-    }
 }

@@ -58,7 +58,7 @@ pub struct Considered {
 }
 
 /// What a query did to find its answer. Complete when the last row has been taken.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// `spatial index`, `spatial index only`, `attribute index`, `primary range`, `primary scan`, `nothing can match`, `nearest`,
     /// or `nearest by primary scan` where what the index has to note on the way does not fit in memory.
@@ -68,6 +68,8 @@ pub struct Explanation {
     /// The indexes that were considered: on attributes where there is such a condition, spatial ones where there is a
     /// condition on places, the primary where the key is demanded; or the one that was asked for.
     pub considered: Vec<Considered>,
+    /// Threads that found the rows, each in some of the dataset's partitions. Times are the sums of theirs.
+    pub threads: usize,
     /// Windows that a spatial index was searched with.
     pub windows: usize,
     /// Components of the driving index that were searched.
@@ -91,7 +93,43 @@ pub struct Explanation {
     pub stages: Vec<Stage>,
 }
 
+impl Default for Explanation {
+    fn default() -> Self {
+        Self {
+            plan: "",
+            condition: None,
+            considered: Vec::new(),
+            threads: 1,
+            windows: 0,
+            components_searched: 0,
+            components_pruned: 0,
+            pages_read: 0,
+            pages_visited: 0,
+            entries: 0,
+            candidates: 0,
+            lookups: 0,
+            matches: 0,
+            stages: Vec::new(),
+        }
+    }
+}
+
 impl Explanation {
+    /// Adds what was done to find other rows on the same path.
+    pub(super) fn add(&mut self, other: &Self) {
+        if !other.plan.is_empty() {
+            // It may have turned out that the index alone is enough.
+            self.plan = other.plan;
+        }
+        self.components_searched += other.components_searched;
+        self.components_pruned += other.components_pruned;
+        self.pages_visited += other.pages_visited;
+        self.entries += other.entries;
+        self.candidates += other.candidates;
+        self.lookups += other.lookups;
+        other.stages.iter().for_each(|stage| self.add_time(stage.name, stage.time_ns));
+    }
+
     pub(crate) fn add_time(&mut self, name: &'static str, time_ns: u64) {
         match self.stages.iter_mut().find(|stage| stage.name == name) {
             Some(stage) => stage.time_ns += time_ns,
@@ -110,6 +148,9 @@ impl fmt::Display for Explanation {
             let entries = entries.map_or(String::new(), |entries| format!(", about {entries} entries"));
             let used = if *is_used { "used" } else { "not used" };
             writeln!(f, "index       {index}{entries}: {used}, as {reason}")?;
+        }
+        if self.threads > 1 {
+            writeln!(f, "threads     {}", self.threads)?;
         }
         if self.windows > 0 {
             writeln!(f, "windows     {}", self.windows)?;

@@ -5,6 +5,7 @@
 //! is kept from being freed.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use terrane_lsm::partition::Version;
 use terrane_lsm::search::{
@@ -29,8 +30,9 @@ pub(super) struct IndexScan {
 
 impl IndexScan {
     /// A search of the spatial index at a place.
-    pub fn new(snapshot: &Snapshot, version: &Version, place: usize, windows: &[Rect]) -> Self {
-        let scan = |window: &Rect| WindowScan::new(owned_spatial_sources(version, place), *window, snapshot.sequence());
+    pub fn new(snapshot: &Snapshot, versions: &[Arc<Version>], place: usize, windows: &[Rect]) -> Self {
+        let scan =
+            |window: &Rect| WindowScan::new(owned_spatial_sources(versions, place), *window, snapshot.sequence());
         Self { windows: windows.to_vec(), scans: windows.iter().map(scan).enumerate().collect(), past_memory: false }
     }
 
@@ -102,12 +104,17 @@ fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
 
 /// Whether what anti-matter of the spatial index at a place hides fits into the working memory of a query while the
 /// windows are searched one after the other, memory components first.
-pub(crate) fn antimatter_fits(snapshot: &Snapshot, version: &Version, place: usize, windows: &[Rect]) -> Result<bool> {
-    let sources = spatial_sources(version, place)?;
+pub(crate) fn antimatter_fits(
+    snapshot: &Snapshot,
+    versions: &[Arc<Version>],
+    place: usize,
+    windows: &[Rect],
+) -> Result<bool> {
+    let sources = spatial_sources(versions, place)?;
     // What anti-matter of the oldest component would hide does not exist.
     let Some((_, hiding)) = sources.split_last() else { return Ok(true) };
     let key_type = snapshot.history.newest().key.key_type;
-    let available = snapshot.engine.shares.work as u64;
+    let available = snapshot.work_bytes() as u64;
     let all = noted_bytes(hiding, windows, &mut |source, _, _| Ok(hidden_bytes(source, key_type)))?;
     // Most of what is deleted may lie outside of the windows.
     Ok(all < available

@@ -10,6 +10,7 @@ pub(crate) mod metric;
 pub(crate) mod nearest;
 mod nearest_scan;
 mod plan;
+mod rows;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,11 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-pub use execute::Rows;
 pub use explain::{ConditionPlan, Considered, Explanation, Stage};
 pub(crate) use filter::Filters;
 pub(crate) use index::antimatter_fits;
+pub use rows::Rows;
+pub(crate) use rows::count;
 use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};
 
 use crate::condition::Condition;

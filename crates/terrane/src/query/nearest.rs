@@ -178,8 +178,8 @@ impl Search<'_> {
         explanation: &mut Explanation,
     ) -> Result<Option<Found>> {
         let Self { snapshot, index, filters, exact, k } = self;
-        let version = snapshot.pinned.version_full();
-        let sources = spatial_sources(&version, index)?;
+        let versions = snapshot.versions_full();
+        let sources = spatial_sources(&versions, index)?;
         let note_searched = |explanation: &mut Explanation, searched: u64| {
             explanation.components_searched = searched;
             explanation.components_pruned = sources.len() as u64 - searched;
@@ -201,7 +201,7 @@ impl Search<'_> {
         let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
         let mut found = Found::default();
         let (mut seen, mut long_key_bytes) = (0u64, 0);
-        let memory_max = snapshot.engine.shares.work;
+        let memory_max = snapshot.work_bytes();
         while found.distances.len() < k {
             let bound = search.peek().map(lower_bound);
             if let Some(Reverse(first)) = waiting.peek()
@@ -231,7 +231,7 @@ impl Search<'_> {
                 filters.matches_point(point)?.then(|| exact.to_point(point))
             } else {
                 explanation.lookups += 1;
-                let stored = lookup(snapshot, &version, &key)?;
+                let stored = lookup(snapshot, &versions, &key)?;
                 let distance = RecordView::parse(&stored, &snapshot.history).map_err(Error::from).and_then(|record| {
                     if filters.matches_record(&key, &record)? { exact.to_record(&record) } else { Ok(None) }
                 });

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
+use super::execute::components_of;
 use super::explain::Explanation;
 use super::filter::Filters;
 use super::keys::Keys;
@@ -108,12 +109,9 @@ pub(super) fn search(
     explanation: &mut Explanation,
 ) -> Result<Found> {
     explanation.plan = PLAN;
-    let version = snapshot.pinned.version();
-    explanation.components_searched =
-        version.components(PRIMARY as usize).len() as u64 + version.generations.len() as u64;
-    drop(version);
+    explanation.components_searched = components_of(&snapshot.versions(), PRIMARY as usize);
     // Lists that grow take up to twice what they hold.
-    let bytes_max = snapshot.engine.shares.work / 2;
+    let bytes_max = snapshot.work_bytes() / 2;
     let mut nearest = Nearest { k, kept: Vec::new(), keys: Vec::new(), farthest: f64::INFINITY, bytes_max };
     snapshot.visit_records(&mut |key, stored| {
         explanation.entries += 1;

@@ -7,8 +7,10 @@
 //! every dataset has, whose entries are objects, and it comes first; others are used where it cannot be, or where
 //! they are asked for.
 
+use std::sync::Arc;
+
 use terrane_lsm::memory::{ErasedMemory, MemoryBTree};
-use terrane_lsm::partition::Version;
+use terrane_lsm::partition::{IndexVersion, Version};
 use terrane_lsm::search::{estimate, estimate_window, spatial_sources};
 use terrane_space::Rect;
 
@@ -33,7 +35,10 @@ const UNFIT: &str = "what it has to note as deleted does not fit in memory";
 const NO_BOXES: &str = "its components are no trees of boxes, over which the nearest are found";
 
 /// What a query goes through.
+#[derive(Clone)]
 pub(super) enum Path {
+    /// Nothing, as nothing can match.
+    Nothing,
     /// All records.
     Records,
     /// The records in these spans of keys.
@@ -47,6 +52,36 @@ pub(super) enum Path {
         values: usize,
         spans: Vec<KeySpan>,
     },
+}
+
+impl Path {
+    /// What explanations call it.
+    pub fn plan(&self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing can match",
+            Self::Records => "primary scan",
+            Self::Keys(_) => "primary range",
+            Self::Windows(_) => "spatial index",
+            Self::Attributes { .. } => "attribute index",
+        }
+    }
+
+    /// Whether components may know how many records there are on it.
+    pub fn is_known_from_statistics(&self) -> bool {
+        matches!(self, Self::Records)
+    }
+}
+
+/// About how many entries have to be looked at on a path.
+pub(super) fn expected_entries(snapshot: &Snapshot, filters: &Filters, path: &Path) -> Result<u64> {
+    let versions = snapshot.versions_full();
+    match path {
+        Path::Nothing => Ok(0),
+        Path::Records => records_of(&versions),
+        Path::Keys(spans) => estimate_spans(&versions, PRIMARY as usize, spans),
+        Path::Windows(place) => estimate_windows(&versions, *place, filters.windows().unwrap_or_default()),
+        Path::Attributes { place, spans, .. } => estimate_spans(&versions, *place, spans),
+    }
 }
 
 /// What was thought of one index.
@@ -72,7 +107,7 @@ pub(super) fn choose_path(
         return Ok((path, considered));
     }
     let fits = |place: usize, _: &DatasetIndex| {
-        Ok((!antimatter_fits(snapshot, &snapshot.pinned.version(), place, windows)?).then_some(UNFIT))
+        Ok((!antimatter_fits(snapshot, &snapshot.versions(), place, windows)?).then_some(UNFIT))
     };
     let place = choose_spatial(snapshot, &fits, &mut considered)?;
     Ok((place.map_or(Path::Records, Path::Windows), considered))
@@ -107,13 +142,13 @@ fn choose_spatial(
     against: &dyn Fn(usize, &DatasetIndex) -> Result<Option<&'static str>>,
     considered: &mut Vec<Considered>,
 ) -> Result<Option<usize>> {
-    let version = snapshot.pinned.version();
+    let versions = snapshot.versions();
     let mut chosen: Option<(usize, &str)> = None;
     let mut is_damaged = false;
     for (place, index) in snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some()) {
         let reason = match chosen {
             Some((_, first)) => format!("{first} comes first"),
-            None => match (unusable(&version, place), against(place, index)) {
+            None => match (unusable(&versions, place), against(place, index)) {
                 (Some(reason), _) => {
                     is_damaged |= place == SPATIAL as usize;
                     reason.to_owned()
@@ -137,22 +172,26 @@ fn choose_spatial(
 }
 
 /// Why an index cannot be searched, if it cannot. A snapshot that is older than an index does not see it.
-fn unusable(version: &Version, place: usize) -> Option<&'static str> {
-    match version.indexes.get(place) {
-        Some(index) if index.is_whole() => None,
-        Some(index) if index.damage().is_some() => Some("it is damaged"),
-        _ => Some("it is not built yet"),
+fn unusable(versions: &[Arc<Version>], place: usize) -> Option<&'static str> {
+    if is_damaged(versions, place) {
+        return Some("it is damaged");
     }
+    let is_whole = |version: &Arc<Version>| version.indexes.get(place).is_some_and(IndexVersion::is_whole);
+    (!versions.iter().all(is_whole)).then_some("it is not built yet")
+}
+
+/// Whether components of an index could not be opened.
+fn is_damaged(versions: &[Arc<Version>], place: usize) -> bool {
+    let mut indexes = versions.iter().filter_map(|version| version.indexes.get(place));
+    indexes.any(|index| index.damage().is_some())
 }
 
 /// Refuses an index of which not all components are there.
 fn check_whole(snapshot: &Snapshot, place: usize, index: &DatasetIndex) -> Result<()> {
-    let version = snapshot.pinned.version();
-    match unusable(&version, place) {
+    let versions = snapshot.versions();
+    match unusable(&versions, place) {
         None => Ok(()),
-        Some(_) if version.indexes.get(place).is_some_and(|index| index.damage().is_some()) => {
-            Err(snapshot.damaged_index(place))
-        }
+        Some(_) if is_damaged(&versions, place) => Err(snapshot.damaged_index(place)),
         Some(reason) => Err(cannot_serve(index, reason)),
     }
 }
@@ -173,15 +212,15 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
             let Some(windows) = filters.windows() else {
                 return Err(cannot_serve(index, "the query has no condition on places, such as a window"));
             };
-            if !antimatter_fits(snapshot, &snapshot.pinned.version(), place, windows)? {
+            if !antimatter_fits(snapshot, &snapshot.versions(), place, windows)? {
                 return Ok((Path::Records, considered(index, None, UNFIT)));
             }
             (Some(Path::Windows(place)), None)
         }
         Content::Attributes(_) | Content::Words(_) => {
-            let version = snapshot.pinned.version_full();
+            let versions = snapshot.versions_full();
             let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &implied));
-            let fewest = if let Serves::Spans(spans) = serves { fewest(&version, place, spans)? } else { None };
+            let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
             let Some((entries, spans)) = fewest else { return Err(cannot_serve(index, &nothing_demanded(index))) };
             let values = index.content.values().unwrap_or(0);
             (Some(Path::Attributes { place, values, spans }), Some(entries))
@@ -196,11 +235,15 @@ fn nothing_demanded(index: &DatasetIndex) -> String {
     format!("{what} is demanded of {}, the first that it is on", index.definition.columns[0])
 }
 
-/// Of ways through the B-tree at a place, each of which would do, the one with the fewest entries, about.
-fn fewest(version: &Version, place: usize, alternatives: Vec<Vec<KeySpan>>) -> Result<Option<(u64, Vec<KeySpan>)>> {
+/// Of ways through the B-trees at a place, each of which would do, the one with the fewest entries, about.
+fn fewest(
+    versions: &[Arc<Version>],
+    place: usize,
+    alternatives: Vec<Vec<KeySpan>>,
+) -> Result<Option<(u64, Vec<KeySpan>)>> {
     let mut fewest: Option<(u64, Vec<KeySpan>)> = None;
     for spans in alternatives {
-        let entries = estimate_spans(version, place, &spans)?;
+        let entries = estimate_spans(versions, place, &spans)?;
         if fewest.as_ref().is_none_or(|(fewest, _)| entries < *fewest) {
             fewest = Some((entries, spans));
         }
@@ -213,21 +256,21 @@ fn fewest(version: &Version, place: usize, alternatives: Vec<Vec<KeySpan>>) -> R
 fn choose_keyed(snapshot: &Snapshot, filters: &Filters) -> Result<(Option<Path>, Vec<Considered>)> {
     let mut considered = Vec::new();
     let Some(implied) = filters.implied() else { return Ok((None, considered)) };
-    let version = snapshot.pinned.version_full();
-    let Some((cost, number, path)) = cheapest(snapshot, &version, &implied, &mut considered)? else {
+    let versions = snapshot.versions_full();
+    let Some((cost, number, path)) = cheapest(snapshot, &versions, &implied, &mut considered)? else {
         return Ok((None, considered));
     };
     let chosen = &mut considered[number];
     if let Some(windows) = filters.windows()
-        && version.indexes[SPATIAL as usize].is_whole()
+        && unusable(&versions, SPATIAL as usize).is_none()
     {
-        let met = estimate_windows(snapshot, windows)?;
+        let met = estimate_windows(&versions, SPATIAL as usize, windows)?;
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
             chosen.reason = format!("the windows give fewer candidates, about {met}");
             return Ok((None, considered));
         }
     }
-    let records = records_of(&version)?;
+    let records = records_of(&versions)?;
     if cost > records {
         chosen.reason = format!("to read all records, about {records}, is cheaper");
         return Ok((None, considered));
@@ -241,14 +284,14 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters) -> Result<(Option<Path>,
 /// order, and its number among those considered.
 fn cheapest(
     snapshot: &Snapshot,
-    version: &Version,
+    versions: &[Arc<Version>],
     implied: &Implied,
     considered: &mut Vec<Considered>,
 ) -> Result<Option<(u64, usize, Path)>> {
     let mut best: Option<(u64, usize, Path)> = None;
     if let (Some(keys), Some(primary)) = (&implied.key, snapshot.indexes.get(PRIMARY as usize)) {
         let spans = of_keys(keys);
-        let entries = estimate_spans(version, PRIMARY as usize, &spans)?;
+        let entries = estimate_spans(versions, PRIMARY as usize, &spans)?;
         considered.push(self::considered(primary, Some(entries), CHEAPER));
         // Each span is sought for.
         let cost = entries.saturating_add(spans.len() as u64 * LOOKUP_RECORDS);
@@ -267,11 +310,11 @@ fn cheapest(
             }
             Serves::Spans(alternatives) => alternatives,
         };
-        if let Some(reason) = unusable(version, place) {
+        if let Some(reason) = unusable(versions, place) {
             note(None, reason);
             continue;
         }
-        let Some((entries, spans)) = fewest(version, place, alternatives)? else { continue };
+        let Some((entries, spans)) = fewest(versions, place, alternatives)? else { continue };
         note(Some(entries), CHEAPER);
         let cost = entries.saturating_add(spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
         if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
@@ -281,32 +324,39 @@ fn cheapest(
     Ok(best)
 }
 
-/// About how many entries lie in spans of the B-tree at a place.
-fn estimate_spans(version: &Version, place: usize, spans: &[KeySpan]) -> Result<u64> {
+/// About how many entries lie in spans of the B-trees at a place.
+fn estimate_spans(versions: &[Arc<Version>], place: usize, spans: &[KeySpan]) -> Result<u64> {
     let mut entries = 0;
-    for span in spans {
-        entries += estimate(version, place, span.range(), COUNTED_MAX)?;
+    // Those of memory that are counted are divided among the partitions.
+    let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);
+    for version in versions {
+        for span in spans {
+            entries += estimate(version, place, span.range(), counted_max)?;
+        }
     }
     Ok(entries)
 }
 
 /// About how many records there are.
-fn records_of(version: &Version) -> Result<u64> {
-    let on_disk = version.components(PRIMARY as usize).iter().map(|part| part.file().meta().statistics.entries);
-    let mut records = on_disk.sum();
-    for memory in version.memories::<MemoryBTree>(PRIMARY as usize) {
-        records += memory?.len() as u64;
+fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
+    let mut records = 0;
+    for version in versions {
+        let parts = version.components(PRIMARY as usize).iter();
+        records += parts.map(|part| part.file().meta().statistics.entries).sum::<u64>();
+        for memory in version.memories::<MemoryBTree>(PRIMARY as usize) {
+            records += memory?.len() as u64;
+        }
     }
     Ok(records)
 }
 
-/// About how many objects meet the windows.
-fn estimate_windows(snapshot: &Snapshot, windows: &[Rect]) -> Result<u64> {
-    let version = snapshot.spatial_version()?;
-    let sources = spatial_sources(&version, SPATIAL as usize)?;
+/// About how many entries of the spatial index at a place meet the windows.
+fn estimate_windows(versions: &[Arc<Version>], place: usize, windows: &[Rect]) -> Result<u64> {
+    let sources = spatial_sources(versions, place)?;
+    let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);
     let mut met = 0;
     for window in windows {
-        met += estimate_window(&sources, window, COUNTED_MAX as u64)?;
+        met += estimate_window(&sources, window, counted_max as u64)?;
     }
     Ok(met)
 }

@@ -6,6 +6,7 @@ use terrane_lsm::memory::btree::KeyRange;
 
 use crate::Result;
 use crate::condition::Domain;
+use crate::secondary::PRIMARY;
 use crate::snapshot::{RecordVisitor, ScanPosition, Snapshot};
 
 /// Keys of an index from one on up to another, which is left out; none where there is no end.
@@ -23,6 +24,12 @@ impl KeySpan {
 
     /// All keys.
     pub const ALL: Self = Self { from: Vec::new(), to: None };
+
+    /// The key, where it is only one.
+    fn only_key(&self) -> Option<&[u8]> {
+        let (last, key) = self.to.as_deref()?.split_last()?;
+        (*last == 0 && key == self.from).then_some(&self.from)
+    }
 
     /// All keys that begin with these bytes.
     pub fn of_prefix(prefix: Vec<u8>) -> Self {
@@ -60,34 +67,62 @@ pub(super) fn of_keys(keys: &Domain<Vec<u8>>) -> Vec<KeySpan> {
     }
 }
 
-/// Goes through spans of the B-tree at a place, and keeps no sealed memory for long.
+/// Goes through spans of the B-trees at a place, partition by partition, and keeps no sealed memory for long.
 #[derive(Debug)]
 pub(super) struct SpanScan {
     place: usize,
-    /// Those that are left, the next one last.
+    /// Ascending.
     spans: Vec<KeySpan>,
-    /// In the next one.
+    /// What is gone through now; none at the end.
+    current: Option<Current>,
+    /// Whether the keys are those of records, whose partitions are known.
+    is_primary: bool,
+}
+
+/// A span of a partition's B-tree, and how far it has been gone through.
+#[derive(Debug)]
+struct Current {
+    partition: usize,
+    span: usize,
     position: Option<ScanPosition>,
 }
 
 impl SpanScan {
-    /// Goes through spans, which ascend.
-    pub fn new(place: usize, mut spans: Vec<KeySpan>) -> Self {
-        spans.reverse();
-        Self { place, spans, position: None }
+    /// Goes through spans, which ascend, in the partitions that a snapshot sees.
+    pub fn new(snapshot: &Snapshot, place: usize, spans: Vec<KeySpan>) -> Self {
+        let mut scan = Self { place, spans, current: None, is_primary: place == PRIMARY as usize };
+        scan.go_to(snapshot, snapshot.scope().start, 0);
+        scan
+    }
+
+    /// Goes on with a span of a partition, or the next one that can have entries.
+    fn go_to(&mut self, snapshot: &Snapshot, mut partition: usize, mut span: usize) {
+        self.current = None;
+        while partition < snapshot.scope().end {
+            while let Some(next) = self.spans.get(span) {
+                let key = next.only_key().filter(|_| self.is_primary);
+                if key.is_none_or(|key| snapshot.partition_of(key) == partition) {
+                    self.current = Some(Current { partition, span, position: None });
+                    return;
+                }
+                span += 1;
+            }
+            (partition, span) = (partition + 1, 0);
+        }
     }
 
     /// Whether nothing is left.
     pub fn is_ended(&self) -> bool {
-        self.spans.is_empty()
+        self.current.is_none()
     }
 
     /// Visits the next entries, to the end of a span at most, until the visitor breaks.
     pub fn advance(&mut self, snapshot: &Snapshot, visit: &mut RecordVisitor<'_>) -> Result<()> {
-        let Some(span) = self.spans.last() else { return Ok(()) };
-        let position = self.position.get_or_insert_with(|| ScanPosition::at(&span.from));
+        let Some(Current { partition, span: number, position }) = &mut self.current else { return Ok(()) };
+        let span = &self.spans[*number];
+        let position = position.get_or_insert_with(|| ScanPosition::at(&span.from));
         let mut ended = false;
-        snapshot.visit_btree(self.place, position, &mut |key, value| {
+        snapshot.visit_btree_from(*partition, self.place, position, &mut |key, value| {
             if span.to.as_deref().is_some_and(|to| key >= to) {
                 ended = true;
                 return Ok(ControlFlow::Break(()));
@@ -95,8 +130,8 @@ impl SpanScan {
             visit(key, value)
         })?;
         if ended || position.ended {
-            self.spans.pop();
-            self.position = None;
+            let (partition, number) = (*partition, *number);
+            self.go_to(snapshot, partition, number + 1);
         }
         Ok(())
     }

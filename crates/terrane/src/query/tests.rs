@@ -27,8 +27,8 @@ fn a_slow_reader_keeps_no_sealed_memory_of_any_window() {
     assert!(dataset.engine.seal(&dataset.handle).unwrap());
     put(&dataset, (2100..19_000).map(|number| (Key::Int(number), -175.0, number as f64 / 1000.0)));
     let snapshot = dataset.snapshot();
-    let version = snapshot.pinned.version_full();
-    let [_, sealed] = &version.generations[..] else { panic!("{version:?}") };
+    let version = snapshot.versions_full();
+    let [_, sealed] = &version[0].generations[..] else { panic!("{version:?}") };
     let sealed = Arc::downgrade(sealed);
     drop(version);
     let mut rows = snapshot.query(&Query::new().window(170.0, -90.0, -170.0, 90.0)).unwrap();
@@ -52,7 +52,7 @@ fn a_scan_that_finds_nothing_keeps_no_sealed_memory() {
     let (_store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..30_000).map(|number| (Key::Int(number), number as f64, 1.0)));
     let snapshot = dataset.snapshot();
-    let sealed = only_generation(&snapshot.pinned.version_full());
+    let sealed = only_generation(&snapshot.versions_full()[0]);
     let (seen, alive) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (count, count_alive, flushed) = (seen.clone(), alive.clone(), dataset.clone());
     let matches_nothing = Query::new().predicate(move |_| {
@@ -72,7 +72,7 @@ fn a_scan_that_finds_nothing_keeps_no_sealed_memory() {
 fn an_import_keeps_no_sealed_memory_of_what_it_is_compared_with() {
     let (store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..30_000).map(|number| (Key::Int(number), number as f64, 1.0)));
-    let sealed = only_generation(&dataset.handle.partition.version());
+    let sealed = only_generation(&dataset.handle.partitions.version(0));
     let keys = Int64Array::from_iter_values(0..30_000);
     let places = Arc::new(Float64Array::from(vec![1.0; keys.len()]));
     let columns: [(&str, ArrayRef); 3] = [("id", Arc::new(keys)), ("x", places.clone()), ("y", places)];
@@ -124,7 +124,7 @@ fn where_too_much_is_deleted_the_records_answer() {
         };
         let (_store, dataset) = mostly_deleted(count, key_type, key);
         let snapshot = dataset.snapshot();
-        let version = snapshot.pinned.version_full();
+        let version = snapshot.versions_full();
         let what = format!("{count} keys of type {key_type}");
         assert_eq!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING]).unwrap(), fits, "{what}");
         // Elsewhere nothing is deleted.
@@ -154,7 +154,7 @@ fn where_too_much_is_deleted_the_records_answer() {
 fn a_nearest_search_among_deleted_records_stays_within_its_memory() {
     let (_store, dataset) = mostly_deleted(10_000, KeyType::UInt64, Key::UInt);
     let snapshot = dataset.snapshot();
-    let version = snapshot.pinned.version_full();
+    let version = snapshot.versions_full();
     let sources = spatial_sources(&version, SPATIAL as usize).unwrap();
     let mut search = NearestSearch::new(&sources, PlanarMetric(Point::new(50.0, 1.0)), snapshot.sequence(), None);
     let (mut candidates, mut interruptions, mut memory_max) = (0, 0, 32 << 10);
@@ -260,7 +260,7 @@ fn deleted_keys_in_memory_count_as_well() {
     dataset.flush().unwrap();
     delete(&dataset, (0..2000).map(Key::Int));
     let mut snapshot = dataset.snapshot();
-    let version = snapshot.pinned.version_full();
+    let version = snapshot.versions_full();
     assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING]).unwrap());
     // Each window has a note of its own while memory components are passed.
     assert!(!antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING; 12]).unwrap());

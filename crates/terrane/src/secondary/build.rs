@@ -11,7 +11,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::manifest::Manifest;
+use terrane_lsm::parallel::{self, threads_of};
 use terrane_lsm::partition::Presence;
 use terrane_storage::sync::Ordering;
 
@@ -19,6 +21,7 @@ use super::{DatasetIndex, IndexDefinition, IndexKind, IndexOptions, PRIMARY, SPA
 use crate::dataset::Dataset;
 use crate::engine::{DatasetHandle, Engine};
 use crate::load::IndexLoader;
+use crate::runs::UnnamedFiles;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
@@ -132,7 +135,7 @@ impl Engine {
         let _gate = dataset.gate.write();
         self.seal(dataset)?;
         let cut = self.last_sequence();
-        let begun = dataset.partition.begin_index(&self.workshop, index.numbered(), cut, |manifest| {
+        let begun = dataset.partitions.begin_index(&self.workshop, index.numbered(), cut, |manifest| {
             set_catalog(manifest, dataset, catalog)?;
             // Numbers up to the cut are not given out again, whatever of them is left.
             manifest.last_sequence = manifest.last_sequence.max(cut);
@@ -159,7 +162,7 @@ impl Engine {
                 Ok::<_, Error>(gate)
             };
             let pin = || snapshot = Some(Snapshot::new(self.clone(), dataset));
-            let restarted = dataset.partition.restart_index(&self.workshop, place, exclude, pin);
+            let restarted = dataset.partitions.restart_index(&self.workshop, place, exclude, pin);
             restarted.inspect_err(|error| self.note_failure(error))?;
             if let Some(snapshot) = snapshot {
                 self.load_index(dataset, place, &snapshot).inspect_err(|error| self.note_failure(error))?;
@@ -168,13 +171,40 @@ impl Engine {
         Ok(())
     }
 
-    /// Loads what a snapshot has into an index, and completes it. False if it was dropped meanwhile.
+    /// Loads what a snapshot has into an index, of several partitions at a time, and completes it. False if it was dropped
+    /// meanwhile.
     fn load_index(&self, dataset: &DatasetHandle, place: usize, snapshot: &Snapshot) -> Result<bool> {
         let Some(index) = snapshot.indexes.get(place) else { return Ok(false) };
-        let sequence = (0, snapshot.sequence());
-        let mut loader = IndexLoader::new(&self.workshop, index, &snapshot.history, self.shares.work, sequence);
+        let partitions: Vec<Snapshot> =
+            snapshot.scope().map(|partition| snapshot.of_partitions(partition..partition + 1)).collect();
+        let threads = threads_of(self.workshop.threads_max, partitions.len());
+        let budget = self.shares.work / threads;
+        let loaded = parallel::map(threads, &partitions, |partition| {
+            self.load_partition(dataset, place, index, partition, budget)
+        });
+        drop(partitions);
+        let mut files = UnnamedFiles::new(self.storage.clone());
+        loaded.iter().flatten().flatten().for_each(|meta| files.add(meta));
+        let Some(metas) = loaded.into_iter().collect::<Result<Option<Vec<_>>>>()? else { return Ok(false) };
+        // Without a log, a manifest must not have entries of records that are in memory only.
+        while self.flush_oldest(dataset)? {}
+        files.give_away(&metas);
+        Ok(dataset.partitions.complete_index(&self.workshop, place, &metas)?)
+    }
+
+    /// Loads what a snapshot of a partition has into a component of an index. `None` if the index was dropped meanwhile.
+    fn load_partition(
+        &self,
+        dataset: &DatasetHandle,
+        place: usize,
+        index: &DatasetIndex,
+        partition: &Snapshot,
+        budget: usize,
+    ) -> Result<Option<ComponentMeta>> {
+        let sequence = (0, partition.sequence());
+        let mut loader = IndexLoader::new(&self.workshop, index, &partition.history, budget, sequence);
         let (mut records, mut is_wanted) = (0, true);
-        snapshot.visit_records(&mut |key, stored| {
+        partition.visit_records(&mut |key, stored| {
             records += 1;
             if records % WANTED_STEP == 0 {
                 if self.maintenance.builds().is_cancelled() {
@@ -189,12 +219,9 @@ impl Engine {
             Ok(ControlFlow::Continue(()))
         })?;
         if !is_wanted {
-            return Ok(false);
+            return Ok(None);
         }
-        // Without a log, a manifest must not have entries of records that are in memory only.
-        while self.flush_oldest(dataset)? {}
-        let meta = loader.finish(self.maintenance.builds())?;
-        Ok(dataset.partition.complete_index(&self.workshop, place, &meta)?)
+        loader.finish(self.maintenance.builds()).map(Some)
     }
 
     fn drop_index(&self, dataset: &DatasetHandle, name: &str) -> Result<()> {
@@ -212,7 +239,7 @@ impl Engine {
         self.seal(dataset)?;
         while self.flush_oldest(dataset)? {}
         let change = |manifest: &mut Manifest| set_catalog(manifest, dataset, catalog);
-        let dropped = dataset.partition.drop_index(&self.workshop, place, change);
+        let dropped = dataset.partitions.drop_index(&self.workshop, place, change);
         dropped.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
         dataset.indexes.store(Arc::new(left));
         Ok(())
@@ -235,6 +262,6 @@ pub(crate) fn has_unbuilt(dataset: &DatasetHandle) -> bool {
 
 /// Whether what was there before the index is missing yet.
 fn is_building(dataset: &DatasetHandle, place: usize) -> bool {
-    let version = dataset.partition.version();
+    let version = dataset.partitions.version(0);
     version.indexes.get(place).is_some_and(|index| matches!(index.presence, Presence::Building))
 }

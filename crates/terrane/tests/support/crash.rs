@@ -47,7 +47,8 @@ impl Effort {
 /// Runs a plan; each acknowledged step `n` leaves the mark `n + 1`.
 pub fn run(plan: &Plan, durability: Durability) -> (Arc<Controller>, Work) {
     let controller = Controller::new();
-    let mut runner = Runner::open(controller.storage(), options(durability)).unwrap();
+    let runner = Runner::open(controller.storage(), options(durability)).unwrap();
+    let mut runner = runner.with_partitions(plan.partitions);
     let mut generation = 0;
     let mut work = Work::default();
     for (number, step) in plan.steps.iter().enumerate() {

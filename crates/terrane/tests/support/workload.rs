@@ -11,8 +11,8 @@ use rand::{Rng, SeedableRng};
 use terrane::batch::BatchBuilder;
 use terrane::schema::{Column, ColumnType, KeyType, Schema, SchemaHistory};
 use terrane::{
-    BatchOutcome, CoordinateSystem, Durability, IndexKind, IndexOptions, Key, LogOptions, OnConflict, Options, Query,
-    Record, Result, Store, Value,
+    BatchOutcome, CoordinateSystem, DatasetOptions, Durability, IndexKind, IndexOptions, Key, LogOptions, OnConflict,
+    Options, Query, Record, Result, Store, Value,
 };
 use terrane_storage::Storage;
 
@@ -77,6 +77,8 @@ pub type State = BTreeMap<String, Held>;
 pub struct Plan {
     pub steps: Vec<Step>,
     pub states: Vec<State>,
+    /// Of the main dataset.
+    pub partitions: usize,
 }
 
 /// Small log segments, so that a short run recycles some.
@@ -84,6 +86,8 @@ pub fn options(durability: Durability) -> Options {
     Options {
         durability: Some(durability),
         log: LogOptions { segment_size: 12 << 10, first_segment_size: 8 << 10, spare_segments: 2 },
+        // The events of a run are the same each time.
+        threads_max: Some(1),
         ..small_options()
     }
 }
@@ -139,10 +143,15 @@ fn number(key: &Key) -> i64 {
 }
 
 impl Plan {
+    /// The same with a main dataset of so many partitions.
+    pub fn with_partitions(self, partitions: usize) -> Self {
+        Self { partitions, ..self }
+    }
+
     /// A run of `length` random steps that has every kind of step in it.
     pub fn new(seed: u64, length: usize) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut plan = Self { steps: Vec::new(), states: vec![State::new()] };
+        let mut plan = Self { steps: Vec::new(), states: vec![State::new()], partitions: 1 };
         plan.push(Step::Import(MAIN.into(), Vec::new()));
         plan.push(Step::Import(SIDE.into(), Vec::new()));
         let mut imported = KEY_IMPORTED_MIN;
@@ -230,7 +239,7 @@ impl Plan {
 
     /// A run of given steps, on an empty main dataset.
     pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
-        let mut plan = Self { steps: Vec::new(), states: vec![State::new()] };
+        let mut plan = Self { steps: Vec::new(), states: vec![State::new()], partitions: 1 };
         plan.push(Step::Import(MAIN.into(), Vec::new()));
         steps.into_iter().for_each(|step| plan.push(step));
         plan
@@ -293,6 +302,8 @@ fn imports(rng: &mut SmallRng, next: &mut i64, counts: Range<i64>, points: bool)
 pub struct Runner {
     storage: Arc<dyn Storage>,
     options: Options,
+    /// Of the main dataset, when it is created.
+    partitions: usize,
     store: Option<Store>,
 }
 
@@ -300,7 +311,12 @@ impl Runner {
     /// Opens or creates the store.
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         let store = Some(Store::open_on(storage.clone(), options.clone())?);
-        Ok(Self { storage, options, store })
+        Ok(Self { storage, options, partitions: 1, store })
+    }
+
+    /// Has the main dataset created with so many partitions.
+    pub fn with_partitions(self, partitions: usize) -> Self {
+        Self { partitions, ..self }
     }
 
     /// The store.
@@ -326,7 +342,9 @@ impl Runner {
             return closed;
         }
         if let Step::Import(name, records) = step {
-            let mut importer = self.store().importer(name, schema_of(name))?;
+            let partitions = if name == MAIN { self.partitions } else { 1 };
+            let options = DatasetOptions { partitions };
+            let mut importer = self.store().importer_with(name, schema_of(name), &options)?;
             let schema = importer.schema().clone();
             let refused = importer.push(&batch(&schema, records))?;
             assert!(refused.is_empty(), "{refused:?}");

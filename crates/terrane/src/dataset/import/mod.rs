@@ -1,8 +1,8 @@
 //! Imports: any number of records that appear all at once, past the log.
 //!
 //! Records go to sorted runs, which are component files that no manifest names. The runs are
-//! merged into one primary component, from which the spatial component is loaded; one
-//! manifest step installs both, and the dataset itself if it is new. A crash before that
+//! merged into one primary component of each partition, from which the components of the other indexes are loaded; one
+//! manifest step installs all, and the dataset itself if it is new. A crash before that
 //! step leaves strays, which the next open removes; after it, everything is there.
 //!
 //! At the step writers pause, older memory entries are sealed and flushed, and keys that
@@ -10,13 +10,15 @@
 
 mod runs;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::disk::{ComponentMeta, Statistics};
 use terrane_lsm::manifest::{DatasetState, Manifest};
-use terrane_lsm::partition::Version;
+use terrane_lsm::parallel::{self, threads_of};
+use terrane_lsm::partition::{Version, Versions};
 use terrane_lsm::search;
 
 use self::runs::{RowRanges, row_of_sequence, visit_runs};
@@ -26,11 +28,15 @@ use crate::batch::BatchRecords;
 use crate::engine::{DatasetHandle, Engine};
 use crate::key::{Key, check_length};
 use crate::load::load_index;
+use crate::options::DatasetOptions;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
 use crate::schema::{Schema, SchemaHistory};
 use crate::secondary::{Indexes, PRIMARY};
 use crate::snapshot::RECORDS_STEP;
 use crate::{Error, Result};
+
+/// About the bytes that a primary component takes while it is built.
+const BUILDER_BYTES: usize = 512 << 10;
 
 /// What an import did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,13 +84,13 @@ pub struct Importer {
 }
 
 impl Importer {
-    pub(crate) fn new(engine: Arc<Engine>, name: &str, schema: Schema) -> Result<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Self> {
         engine.check_writable()?;
         let existing = engine.datasets.load().get(name).cloned();
         let (handle, created) = match existing {
             Some(handle) => (handle, None),
             None => {
-                let state = engine.new_dataset(name, schema)?;
+                let state = engine.new_dataset(name, schema, options)?;
                 (Arc::new(DatasetHandle::open(&engine.storage, &engine.cache, &state, false)?), Some(state))
             }
         };
@@ -254,69 +260,85 @@ impl Importer {
         self.finish_ascending()?;
         self.spill()?;
         self.buffer = RunBuffer::default();
-        let primary = self.merge_runs(on_refused)?;
+        let primaries = self.merge_runs(on_refused)?;
         let engine = self.engine.clone();
-        let component = Arc::new(BTreeComponent::open(engine.workshop.file(&primary)?)?);
-        let mut loaded = Loaded { metas: vec![(PRIMARY as usize, primary.clone())] };
-        self.load_indexes(&component, &mut loaded)?;
-        let report = ImportReport {
-            records: primary.statistics.entries,
-            refused: self.refused,
-            bytes: loaded.metas.iter().map(|(_, meta)| meta.file_len).sum(),
-        };
+        let open = |meta| Ok(Arc::new(BTreeComponent::open(engine.workshop.file(meta)?)?));
+        let components = primaries.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let records = primaries.iter().map(|primary| primary.statistics.entries).sum();
+        let mut loaded = Loaded { metas: vec![(PRIMARY as usize, primaries)] };
+        self.load_indexes(&components, &mut loaded)?;
+        let metas = loaded.metas.iter().flat_map(|(_, metas)| metas);
+        let bytes = metas.map(|meta| meta.file_len).sum();
+        let report = ImportReport { records, refused: self.refused, bytes };
         before_commit(&report)?;
-        self.install(loaded, &component)?;
+        self.install(loaded, &components)?;
         Ok(report)
     }
 
-    /// Loads the components of the secondary indexes that there are now and that have none yet.
-    fn load_indexes(&mut self, primary: &Arc<BTreeComponent>, loaded: &mut Loaded) -> Result<()> {
+    /// Loads the components of the secondary indexes that there are now and that have none yet, of several partitions at a
+    /// time.
+    fn load_indexes(&mut self, primaries: &[Arc<BTreeComponent>], loaded: &mut Loaded) -> Result<()> {
         let engine = self.engine.clone();
+        let threads = threads_of(engine.workshop.threads_max, primaries.len());
+        let budget = engine.shares.work / threads;
         for (place, index) in self.handle.indexes.load().secondaries() {
             if loaded.has(place) {
                 continue;
             }
-            let meta = load_index(
-                &engine.workshop,
-                index,
-                &self.history,
-                primary.clone(),
-                engine.shares.work,
-                Statistics::LOADED,
-            )?;
-            self.files.add(&meta);
-            loaded.metas.push((place, meta));
+            let metas = parallel::map(threads, primaries, |primary| {
+                load_index(&engine.workshop, index, &self.history, primary.clone(), budget, Statistics::LOADED)
+            });
+            metas.iter().flatten().for_each(|meta| self.files.add(meta));
+            loaded.metas.push((place, metas.into_iter().collect::<Result<_>>()?));
         }
         Ok(())
     }
 
-    /// One primary component of all rows that are taken.
-    fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ComponentMeta> {
+    /// One primary component of each partition of all rows that are taken.
+    fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        let mut version = self.look();
+        let versions = self.look();
         reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
             runs::merge(&engine.workshop, runs)
         })?;
         // The ascending run holds the earliest rows; in later runs the first row is first.
         let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
-        let overlaps = self.overlaps_existing(&version, &runs)?;
-        if let ([run], true, false) = (&runs[..], self.ascending_run.is_some(), overlaps) {
-            return Ok(run.clone());
+        let overlaps = self.overlaps_existing(&versions, &runs)?;
+        drop(versions);
+        let partitions = self.handle.partitions.count();
+        if let ([run], true, false, 1) = (&runs[..], self.ascending_run.is_some(), overlaps, partitions) {
+            return Ok(vec![run.clone()]);
         }
-        let mut builder = BTreeBuilder::new(engine.workshop.writer()?, false);
+        let at_once = (engine.shares.work / BUILDER_BYTES).clamp(1, partitions);
+        let mut primaries = Vec::with_capacity(partitions);
+        for first in (0..partitions).step_by(at_once) {
+            let group = first..partitions.min(first + at_once);
+            primaries.extend(self.merge_into(group, &runs, overlaps, on_refused)?);
+        }
+        Ok(primaries)
+    }
+
+    /// The primary components of some of the partitions.
+    fn merge_into(
+        &mut self,
+        group: Range<usize>,
+        runs: &[ComponentMeta],
+        overlaps: bool,
+        on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
+    ) -> Result<Vec<ComponentMeta>> {
+        let engine = self.engine.clone();
+        let builder = |_| Ok(BTreeBuilder::new(engine.workshop.writer()?, false));
+        let mut builders = group.clone().map(builder).collect::<Result<Vec<_>>>()?;
+        let mut versions = self.handle.partitions.versions();
         let mut key: Option<Vec<u8>> = None;
-        let mut exists = false;
+        let (mut partition, mut exists) = (0, false);
         let (mut ascending_entries, mut visited) = (0, 0);
-        visit_runs(&engine.workshop, &runs, &mut |entry| {
+        visit_runs(&engine.workshop, runs, &mut |entry| {
             visited += 1;
             if visited % RECORDS_STEP == 0 {
                 // So that no sealed memory is kept for long. What was written since the last one is refused
                 // like the rest; components that the first one had not are looked at again when installing.
-                version = self.handle.partition.version();
-            }
-            if key.as_deref() != Some(&*entry.key) {
-                let key = key.insert(entry.key.to_vec());
-                exists = overlaps && search::get(&version, PRIMARY as usize, key, u64::MAX)?.is_some();
+                versions = self.handle.partitions.versions();
             }
             let row = match entry.begin {
                 Some(sequence) => row_of_sequence(sequence),
@@ -325,48 +347,58 @@ impl Importer {
                     self.ascending_rows.row(ascending_entries - 1)
                 }
             };
+            if key.as_deref() != Some(&*entry.key) {
+                let key = key.insert(entry.key.to_vec());
+                partition = self.handle.partition_of(key);
+                exists = overlaps
+                    && group.contains(&partition)
+                    && search::get(&versions[partition], PRIMARY as usize, key, u64::MAX)?.is_some();
+            }
+            if !group.contains(&partition) {
+                return Ok(());
+            }
             if exists {
                 let error = Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &entry.key)? };
                 self.refused += 1;
                 return on_refused(RefusedRow { row: row as usize, error });
             }
             exists = true;
-            Ok(builder.push(&entry.key, false, 0, entry.value)?)
+            Ok(builders[partition - group.start].push(&entry.key, false, 0, entry.value)?)
         })?;
-        let primary = builder.finish(Statistics::LOADED)?;
-        self.files.add(&primary);
-        Ok(primary)
+        let finish = |builder: BTreeBuilder| Ok(builder.finish(Statistics::LOADED)?);
+        let primaries: Vec<Result<ComponentMeta>> = builders.into_iter().map(finish).collect();
+        primaries.iter().flatten().for_each(|primary| self.files.add(primary));
+        primaries.into_iter().collect()
     }
 
-    /// The version to compare with; notes what it has.
-    fn look(&mut self) -> Arc<Version> {
-        // Before the version, which then has all changes up to this number.
+    /// The versions to compare with; notes what they have.
+    fn look(&mut self) -> Arc<Versions> {
+        // Before the versions, which then have all changes up to this number.
         let sequence = self.engine.visibility.visible();
-        let version = self.handle.partition.version();
-        let files = version.components(PRIMARY as usize).iter().map(|part| part.file().meta().file_id).collect();
-        self.look = Look { sequence, files };
-        version
+        let versions = self.handle.partitions.versions();
+        let parts = versions.iter().flat_map(|version| version.components(PRIMARY as usize));
+        self.look = Look { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
+        versions
     }
 
     /// Whether a record of the dataset may have a key of the import.
-    fn overlaps_existing(&self, version: &Version, runs: &[ComponentMeta]) -> Result<bool> {
+    fn overlaps_existing(&self, versions: &[Arc<Version>], runs: &[ComponentMeta]) -> Result<bool> {
         if self.created.is_some() {
             return Ok(false);
         }
-        let Some(existing) = search::key_range(version, PRIMARY as usize)? else { return Ok(false) };
-        for run in runs {
-            let run = BTreeComponent::open(self.engine.workshop.file(run)?)?;
-            if run
-                .key_range()
-                .is_some_and(|(first, last)| first <= existing.1.as_slice() && existing.0.as_slice() <= last)
-            {
+        let run = |run| Ok(BTreeComponent::open(self.engine.workshop.file(run)?)?);
+        let runs = runs.iter().map(run).collect::<Result<Vec<_>>>()?;
+        for version in versions {
+            let Some((smallest, largest)) = search::key_range(version, PRIMARY as usize)? else { continue };
+            let overlaps = |(first, last): (&[u8], &[u8])| first <= largest.as_slice() && smallest.as_slice() <= last;
+            if runs.iter().filter_map(BTreeComponent::key_range).any(overlaps) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn install(&mut self, mut loaded: Loaded, primary: &Arc<BTreeComponent>) -> Result<()> {
+    fn install(&mut self, mut loaded: Loaded, primaries: &[Arc<BTreeComponent>]) -> Result<()> {
         let engine = self.engine.clone();
         let handle = self.handle.clone();
         let _changes = engine.catalog_changes.lock();
@@ -378,14 +410,18 @@ impl Importer {
         let widened = self.widened_history()?;
         engine.seal(&handle)?;
         while engine.flush_oldest(&handle)? {}
-        self.check_written_meanwhile(primary)?;
-        if let Some((_, largest)) = primary.key_range() {
+        let versions = handle.partitions.versions();
+        for (primary, now) in primaries.iter().zip(versions.iter()) {
+            self.check_written_meanwhile(primary, now)?;
+        }
+        drop(versions);
+        for (_, largest) in primaries.iter().filter_map(|primary| primary.key_range()) {
             handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
         }
         // Indexes that came meanwhile, while writers wait; and what was loaded of those that went stays behind.
-        self.load_indexes(primary, &mut loaded)?;
+        self.load_indexes(primaries, &mut loaded)?;
         let indexes = handle.indexes.load_full();
-        let metas = loaded.by_place(&indexes);
+        let metas = loaded.by_partition(primaries.len(), &indexes);
         let catalog = widened.as_ref().map(|history| handle.catalog(history, &indexes)).transpose()?;
         let created = self.created.take();
         let files = &mut self.files;
@@ -406,11 +442,11 @@ impl Importer {
                     handle.history.store(history);
                 }
             };
-            let installed = handle.partition.install_loaded(&engine.workshop, &metas, sequence, change, show_schema);
+            let installed = handle.partitions.install_loaded(&engine.workshop, &metas, sequence, change, show_schema);
             // The files are the store's from the step on. Where it stayed open whether the step
             // reached the disk, they may be.
             if installed.is_ok() || engine.workshop.manifest.has_failed() {
-                files.give_away(metas.iter().flatten());
+                files.give_away(metas.iter().flatten().flatten());
             }
             installed?;
             if !engine.datasets.load().contains_key(&handle.name) {
@@ -437,18 +473,17 @@ impl Importer {
         Ok(Some(self.history.clone()))
     }
 
-    /// Refuses the import if a key of it was inserted since it looked. Writers wait, so that no more is
+    /// Refuses the import if a key of it was inserted into a partition since it looked. Writers wait, so that no more is
     /// read than may be new among the import's keys. To be called with the gate held.
-    fn check_written_meanwhile(&self, primary: &Arc<BTreeComponent>) -> Result<()> {
+    fn check_written_meanwhile(&self, primary: &BTreeComponent, now: &Version) -> Result<()> {
         let Some((first, last)) = primary.key_range() else { return Ok(()) };
-        let now = self.handle.partition.version();
         for part in now.components(PRIMARY as usize).iter().filter(|part| !self.look.has_seen(part.file().meta())) {
             let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
             while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
                 // An old version may lie there of a key that is deleted by now.
                 if !entry.antimatter
                     && primary.get(&entry.key, u64::MAX)?.is_some()
-                    && search::get(&now, PRIMARY as usize, &entry.key, u64::MAX)?.is_some()
+                    && search::get(now, PRIMARY as usize, &entry.key, u64::MAX)?.is_some()
                 {
                     return Err(Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &entry.key)? });
                 }
@@ -459,9 +494,9 @@ impl Importer {
     }
 }
 
-/// The components that an import has loaded, with the places of their indexes.
+/// The components that an import has loaded, one of each partition, with the places of their indexes.
 struct Loaded {
-    metas: Vec<(usize, ComponentMeta)>,
+    metas: Vec<(usize, Vec<ComponentMeta>)>,
 }
 
 impl Loaded {
@@ -469,14 +504,16 @@ impl Loaded {
         self.metas.iter().any(|(loaded, _)| *loaded == place)
     }
 
-    /// The component of each place; none where there is no index any more.
-    fn by_place(&self, indexes: &Indexes) -> Vec<Option<ComponentMeta>> {
-        let mut places = Vec::new();
-        for (place, meta) in &self.metas {
-            places.resize(places.len().max(place + 1), None);
-            places[*place] = indexes.get(*place).map(|_| meta.clone());
+    /// The component of each place of each partition; none where there is no index any more.
+    fn by_partition(&self, partitions: usize, indexes: &Indexes) -> Vec<Vec<Option<ComponentMeta>>> {
+        let places = self.metas.iter().map(|(place, _)| place + 1).max().unwrap_or(0);
+        let mut by_partition = vec![vec![None; places]; partitions];
+        for (place, metas) in self.metas.iter().filter(|(place, _)| indexes.get(*place).is_some()) {
+            for (partition, meta) in by_partition.iter_mut().zip(metas) {
+                partition[*place] = Some(meta.clone());
+            }
         }
-        places
+        by_partition
     }
 }
 

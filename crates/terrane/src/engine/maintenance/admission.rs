@@ -139,7 +139,7 @@ impl Engine {
     }
 
     fn is_memory_empty(&self) -> bool {
-        self.datasets.load().values().all(|dataset| dataset.partition.is_memory_empty())
+        self.datasets.load().values().all(|dataset| dataset.partitions.is_memory_empty())
     }
 
     /// Refuses what would have no room in empty memory components.

@@ -4,7 +4,7 @@ use terrane_storage::{MemoryStorage, Storage};
 
 use super::*;
 use crate::dataset::{AtomicBatch, Dataset};
-use crate::options::{Durability, MEMORY_LIMIT_MIN, Options};
+use crate::options::{DatasetOptions, Durability, MEMORY_LIMIT_MIN, Options};
 use crate::record::Record;
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::value::Value;
@@ -22,7 +22,7 @@ fn with_columns(engine: &Arc<Engine>, name: &str, columns: Vec<Column>) -> Datas
     let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
     let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
     let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, columns).unwrap();
-    Dataset { engine: engine.clone(), handle: engine.create_dataset(name, schema).unwrap() }
+    Dataset { engine: engine.clone(), handle: engine.create_dataset(name, schema, &DatasetOptions::default()).unwrap() }
 }
 
 /// A write for which no flush can make room is refused, and does not wait for ever.
@@ -172,7 +172,7 @@ fn merges_take_all_small_components_at_once() {
     engine.merge_all().unwrap();
     assert_eq!(engine.maintenance.counters().merges, 4, "one of each index");
     for handle in engine.datasets.load().values() {
-        assert!(handle.partition.version().indexes.iter().all(|index| index.components.len() == 1));
+        assert!(handle.partitions.version(0).indexes.iter().all(|index| index.components.len() == 1));
     }
 }
 
@@ -194,12 +194,12 @@ fn a_flush_that_meets_a_generation_already_on_disk_leaves_the_low_water_mark() {
         older.insert(&Record::at(key, 1.0, 2.0, Vec::new())).unwrap();
     }
     newer.insert(&Record::at(1, 1.0, 2.0, Vec::new())).unwrap();
-    let first_lsn = older.handle.partition.active().first_lsn().unwrap();
+    let first_lsn = older.handle.partitions.active(0).first_lsn().unwrap();
     older.flush().unwrap();
     let raised = engine.workshop.manifest.current().low_water;
     assert!(raised.segment > log.position_of(first_lsn).unwrap().segment, "{raised:?}");
     // As if the generation were still in the version.
-    older.handle.partition.active().note_lsn(first_lsn);
+    older.handle.partitions.active(0).note_lsn(first_lsn);
     newer.flush().unwrap();
     let kept = engine.workshop.manifest.current().low_water;
     assert!(kept >= raised, "{kept:?} after {raised:?}");

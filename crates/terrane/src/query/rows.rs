@@ -1,0 +1,279 @@
+//! The rows of an answer.
+//!
+//! A large answer from several partitions is found by several threads, each of which goes through some of the partitions
+//! with its part of the working memory. They wait when who takes the rows is slower. Batches are taken from one after the
+//! other, so that the same data give the same rows in the same order.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use terrane_lsm::index::Cancellation;
+use terrane_lsm::parallel;
+
+use super::Query;
+use super::execute::Execution;
+use super::explain::{Explanation, PLANNING};
+use super::plan::Path;
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+
+/// Batches that a thread has ready at most, besides the one at which it works.
+const BATCHES_READY: usize = 1;
+
+/// The rows of an answer, batch by batch: those of a query for the nearest by distance, others in no order that can be
+/// relied on. Dropping it ends what is under way.
+pub struct Rows {
+    schema: SchemaRef,
+    from: From,
+}
+
+enum From {
+    /// The calling thread.
+    Caller(Box<Execution>),
+    /// Several threads.
+    Threads(Box<Gathering>),
+}
+
+/// What there is to do, or who does it.
+enum Begun {
+    Execution(Execution),
+    /// The parts, with the path, and what was thought of it.
+    Divided(Vec<Snapshot>, Path, Execution),
+}
+
+/// Chooses how to find an answer.
+fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
+    let cancellation = Arc::new(Cancellation::default());
+    let started = snapshot.engine.storage.monotonic_ns();
+    let mut execution = Execution::new(snapshot, query, cancellation)?;
+    if let Some(place) = &query.nearest {
+        execution.add_time(PLANNING, started);
+        execution.begin_nearest(query, place)?;
+        return Ok(Begun::Execution(execution));
+    }
+    let path = execution.choose(query)?;
+    let parts = execution.divide(&path)?;
+    execution.add_time(PLANNING, started);
+    if parts.len() > 1 {
+        return Ok(Begun::Divided(parts, path, execution));
+    }
+    execution.begin(path)?;
+    Ok(Begun::Execution(execution))
+}
+
+/// The number of rows of an answer.
+pub(crate) fn count(snapshot: Snapshot, query: &Query) -> Result<u64> {
+    let key = snapshot.schema().key.name.clone();
+    let query = query.clone().columns([key]);
+    let (parts, path, mut whole) = match begin(snapshot, &query)? {
+        Begun::Execution(execution) => return execution.count_all(),
+        Begun::Divided(parts, path, whole) => (parts, path, whole),
+    };
+    if path.is_known_from_statistics() {
+        whole.begin(path.clone())?;
+        if let Some(count) = whole.count_from_statistics()? {
+            return Ok(count);
+        }
+    }
+    let cancellation = Arc::new(Cancellation::default());
+    let counts = parallel::map(parts.len(), &parts, |part| {
+        let mut execution = Execution::new(part.clone(), &query, cancellation.clone())?;
+        let counted = execution.begin(path.clone()).and_then(|()| execution.count_all());
+        // Who is cancelled by this is not why the count fails.
+        counted.inspect_err(|_| cancellation.cancel())
+    });
+    let is_cancelled = |count: &Result<u64>| matches!(count, Err(Error::Cancelled));
+    let (cancelled, counts): (Vec<_>, Vec<_>) = counts.into_iter().partition(is_cancelled);
+    let sum = counts.into_iter().chain(cancelled).sum::<Result<u64>>()?;
+    Ok(sum.min(query.limit.unwrap_or(u64::MAX)))
+}
+
+impl Rows {
+    pub(crate) fn new(snapshot: Snapshot, query: &Query) -> Result<Self> {
+        let execution = match begin(snapshot, query)? {
+            Begun::Execution(execution) => execution,
+            Begun::Divided(parts, path, mut whole) => match Gathering::start(parts, query, &path, &mut whole) {
+                Some(gathering) => {
+                    let schema = whole.schema().clone();
+                    return Ok(Self { schema, from: From::Threads(Box::new(gathering)) });
+                }
+                // No threads are to be had.
+                None => {
+                    whole.begin(path)?;
+                    whole
+                }
+            },
+        };
+        Ok(Self { schema: execution.schema().clone(), from: From::Caller(Box::new(execution)) })
+    }
+
+    /// The schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// How the answer was found, up to the rows taken so far.
+    pub fn explanation(&self) -> Explanation {
+        match &self.from {
+            From::Caller(execution) => execution.explanation(),
+            From::Threads(gathering) => gathering.explanation(),
+        }
+    }
+
+    /// The next batch; `None` at the end.
+    ///
+    /// # Errors
+    /// Damage; storage. The answer ends there.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        match &mut self.from {
+            From::Caller(execution) => execution.next_batch(),
+            From::Threads(gathering) => gathering.next_batch(),
+        }
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch().transpose()
+    }
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rows").field("explanation", &self.explanation()).finish_non_exhaustive()
+    }
+}
+
+/// What a thread tells: a batch, or that there are no more, and how it has found its rows so far.
+type Told = Result<(Option<RecordBatch>, Explanation)>;
+
+/// A thread that finds a part of the rows.
+struct Finder {
+    /// None when it has ended.
+    told: Option<Receiver<Told>>,
+    thread: Option<JoinHandle<()>>,
+    explanation: Explanation,
+}
+
+/// Takes the rows that several threads find.
+struct Gathering {
+    finders: Vec<Finder>,
+    /// Of whom the next batch is taken.
+    next: usize,
+    left: u64,
+    rows: u64,
+    cancellation: Arc<Cancellation>,
+    /// What the plan says.
+    explanation: Explanation,
+    pages_before: u64,
+    /// Dropped last.
+    snapshot: Snapshot,
+}
+
+impl Gathering {
+    /// `None` if not all threads can be started.
+    fn start(parts: Vec<Snapshot>, query: &Query, path: &Path, whole: &mut Execution) -> Option<Self> {
+        let snapshot = parts[0].clone();
+        let mut gathering = Self {
+            finders: Vec::with_capacity(parts.len()),
+            next: 0,
+            left: query.limit.unwrap_or(u64::MAX),
+            rows: 0,
+            cancellation: Arc::new(Cancellation::default()),
+            explanation: Explanation::default(),
+            pages_before: snapshot.engine.cache.counters().pages_read,
+            snapshot,
+        };
+        for part in parts {
+            let (tell, told) = sync_channel(BATCHES_READY);
+            let (query, path, cancellation) = (query.clone(), path.clone(), gathering.cancellation.clone());
+            let find = move || find(part, &query, path, cancellation, &tell);
+            let thread = thread::Builder::new().name("terrane-query".into()).spawn(find).ok()?;
+            let (told, thread) = (Some(told), Some(thread));
+            gathering.finders.push(Finder { told, thread, explanation: Explanation::default() });
+        }
+        whole.explain_path(path);
+        gathering.explanation = whole.explanation();
+        Some(gathering)
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        while self.left > 0 && self.finders.iter().any(|finder| finder.told.is_some()) {
+            let count = self.finders.len();
+            let finder = &mut self.finders[self.next];
+            self.next = (self.next + 1) % count;
+            let Some(told) = &finder.told else { continue };
+            let panicked = || Err(Error::Failed("a thread that answers the query panicked".into()));
+            match told.recv().unwrap_or_else(|_| panicked()) {
+                Ok((Some(batch), explanation)) => {
+                    finder.explanation = explanation;
+                    let rows = batch.num_rows().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                    self.left -= rows as u64;
+                    self.rows += rows as u64;
+                    if self.left == 0 {
+                        self.cancellation.cancel();
+                    }
+                    return Ok(Some(batch.slice(0, rows)));
+                }
+                Ok((None, explanation)) => {
+                    finder.explanation = explanation;
+                    finder.told = None;
+                }
+                Err(error) => {
+                    self.end();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends all threads.
+    fn end(&mut self) {
+        self.cancellation.cancel();
+        // One that waits to tell something sees that nobody listens.
+        self.finders.iter_mut().for_each(|finder| finder.told = None);
+        for thread in self.finders.iter_mut().filter_map(|finder| finder.thread.take()) {
+            // A panic was reported, and told of where its rows were taken.
+            let _ = thread.join();
+        }
+    }
+
+    fn explanation(&self) -> Explanation {
+        let mut sum = self.explanation.clone();
+        self.finders.iter().for_each(|finder| sum.add(&finder.explanation));
+        sum.threads = self.finders.len();
+        sum.matches = self.rows;
+        // All threads read through one cache.
+        sum.pages_read = self.snapshot.engine.cache.counters().pages_read - self.pages_before;
+        sum
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Finds the rows of a part, until they end or nobody takes them any more.
+fn find(part: Snapshot, query: &Query, path: Path, cancellation: Arc<Cancellation>, tell: &SyncSender<Told>) {
+    let mut execution = match Execution::new(part, query, cancellation) {
+        Ok(execution) => execution,
+        Err(error) => return drop(tell.send(Err(error))),
+    };
+    let mut begun = execution.begin(path);
+    loop {
+        let found = begun.and_then(|()| execution.next_batch());
+        begun = Ok(());
+        let is_end = !matches!(found, Ok(Some(_)));
+        if tell.send(found.map(|batch| (batch, execution.explanation()))).is_err() || is_end {
+            return;
+        }
+    }
+}
