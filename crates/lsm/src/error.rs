@@ -69,6 +69,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it is a failed sync, after which later ones may succeed although data are lost.
+    pub fn is_failed_sync(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.operation().is_sync())
+    }
+
     /// Damage found in `file` at `offset`.
     pub fn damaged(file: impl Into<String>, offset: u64, reason: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), offset, reason: reason.into() }

@@ -99,6 +99,8 @@ impl Partitions {
         for (&partition, written) in partitions.iter().zip(written) {
             match written {
                 Ok(written) => metas[partition] = written,
+                // Of several, one that nobody may overlook.
+                Err(error) if error.is_failed_sync() => failed = Some(error),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

@@ -66,6 +66,7 @@ impl Engine {
         };
         // The entry has its number, so from here on it must be applied or the store must stop.
         let _abandoned = Abandoned { visibility: &self.visibility, what: "a thread that writes" };
+        let before = fixed.memory_used();
         let apply = || -> terrane_lsm::Result<()> {
             let (_, operations) = operation::decode(entry)?;
             fixed.apply(dataset, operations, sequence)
@@ -76,10 +77,15 @@ impl Engine {
             return Err(error);
         }
         self.visibility.applied(sequence);
-        // Its changes count as memory components now.
-        self.note_memory(dataset);
+        // Mostly an entry has room in what was taken from the allocator before. Components only grow, so nobody else
+        // has to look for what grew by this one.
+        let has_grown = fixed.memory_used() > before;
+        if has_grown {
+            // Its changes count as memory components now.
+            self.note_memory(dataset);
+        }
         drop(admitted);
-        self.note_write(dataset, end_lsn);
+        self.note_write(dataset, end_lsn, has_grown);
         Ok(Committed { sequence, end_lsn })
     }
 

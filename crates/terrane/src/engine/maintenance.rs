@@ -274,10 +274,11 @@ impl Engine {
         self.datasets.load().values().any(|dataset| self.keeps_log(dataset, end_lsn))
     }
 
-    /// To be called after a write that ends at `end_lsn` in the log: has a flush done when there is
-    /// enough for one, be it in another dataset.
-    pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64) {
-        let full = dataset.partitions.active_memory_used() >= self.seal_threshold() || self.log_is_kept(end_lsn);
+    /// To be called after a write that ends at `end_lsn` in the log, and whether memory components have grown by it: has a
+    /// flush done when there is enough for one, be it in another dataset.
+    pub fn note_write(&self, dataset: &DatasetHandle, end_lsn: u64, has_grown: bool) {
+        let is_large = || dataset.partitions.active_memory_used() >= self.seal_threshold();
+        let full = (has_grown && is_large()) || self.log_is_kept(end_lsn);
         let crowded = self.memory_noted() + self.claimed() >= self.shares.components / 4 * 3;
         if full || crowded || self.log.as_ref().is_some_and(|log| log.needs_preparation()) {
             if self.options.background {
@@ -435,6 +436,7 @@ impl Engine {
         let threads = threads_of(self.workshop.threads_max, partitions.len());
         let bytes_max = (self.shares.work / threads) as u64;
         let outcomes = parallel::map(threads, &partitions, |&partition| work(partition, bytes_max));
+        self.note_failures(&outcomes);
         outcomes.into_iter().try_fold(false, |any, outcome| Ok(any | outcome?))
     }
 

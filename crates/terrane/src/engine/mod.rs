@@ -115,6 +115,11 @@ impl Engine {
         }
     }
 
+    /// As [`Self::note_failure`], of work on several partitions, of which only one error is told.
+    pub fn note_failures<T>(&self, outcomes: &[Result<T>]) {
+        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).for_each(|error| self.note_failure(error));
+    }
+
     /// Bytes of all memory components.
     pub fn memory_used(&self) -> usize {
         self.datasets.load().values().map(|dataset| dataset.partitions.memory_used()).sum()
@@ -129,7 +134,6 @@ impl Engine {
 
     /// To be called when memory components of a dataset have grown or gone, by whoever changed them.
     pub fn note_memory(&self, dataset: &DatasetHandle) {
-        // Mostly an entry has room in what was taken from the allocator before.
         if dataset.partitions.memory_used() == dataset.memory_noted.load(Ordering::Relaxed) {
             return;
         }

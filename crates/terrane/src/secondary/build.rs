@@ -183,6 +183,7 @@ impl Engine {
             self.load_partition(dataset, place, index, partition, budget)
         });
         drop(partitions);
+        self.note_failures(&loaded);
         let mut files = UnnamedFiles::new(self.storage.clone());
         loaded.iter().flatten().flatten().for_each(|meta| files.add(meta));
         let Some(metas) = loaded.into_iter().collect::<Result<Option<Vec<_>>>>()? else { return Ok(false) };

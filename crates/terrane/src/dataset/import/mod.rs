@@ -288,6 +288,7 @@ impl Importer {
             let metas = parallel::map(threads, primaries, |primary| {
                 load_index(&engine.workshop, index, &self.history, primary.clone(), budget, Statistics::LOADED)
             });
+            engine.note_failures(&metas);
             metas.iter().flatten().for_each(|meta| self.files.add(meta));
             loaded.metas.push((place, metas.into_iter().collect::<Result<_>>()?));
         }
