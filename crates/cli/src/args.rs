@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use terrane::Durability;
+use terrane::{DatasetOptions, Durability};
 
 use crate::messages::{Color, LogLevel};
 use crate::shape::{parse_circle, parse_place, parse_window};
@@ -17,6 +17,8 @@ Example:
   terrane import rides.terrane rides data/sf_cab_rides.parquet
   terrane query rides.terrane rides --nearest -122.3937,37.7955 --k 3";
 
+/// Most partitions of a dataset.
+const PARTITIONS_MAX: i64 = DatasetOptions::PARTITIONS_MAX as i64;
 /// Heading of the flags that every command has.
 const COMMON: &str = "Common options";
 
@@ -139,6 +141,10 @@ pub struct ImportArguments {
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
+    /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
+    /// queries work on several at a time [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
+    pub partitions: Option<u16>,
     /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Durability>,
@@ -198,6 +204,10 @@ pub struct InsertArguments {
     /// What becomes of records that arrive faster than they are written.
     #[arg(long, value_name = "POLICY", default_value = "throttle")]
     pub on_overload: OnOverload,
+    /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
+    /// queries work on several at a time [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
+    pub partitions: Option<u16>,
     /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Durability>,

@@ -83,6 +83,7 @@ impl Import<'_> {
         let schema = existing.as_ref().map(Snapshot::schema);
         if let Some(schema) = &schema {
             source::check_flags(arguments, schema)?;
+            place::check_partitions(arguments.partitions, &store.dataset(&arguments.dataset)?)?;
         }
         let first = match first {
             Some(first) => first,
@@ -92,7 +93,8 @@ impl Import<'_> {
             Some(schema) => (**schema).clone(),
             None => self.new_schema(&first)?,
         };
-        let mut importer = store.importer(&arguments.dataset, schema)?;
+        let options = place::dataset_options(arguments.partitions);
+        let mut importer = store.importer_with(&arguments.dataset, schema, &options)?;
         let positions = self.read_files(first, &mut importer)?;
         self.check_any_taken()?;
         self.finish(importer, &positions, existing.as_ref())?;

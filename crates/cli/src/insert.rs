@@ -121,6 +121,9 @@ impl<'a> Insertion<'a> {
                 arguments.dataset
             )));
         }
+        if let Some(dataset) = &dataset {
+            place::check_partitions(arguments.partitions, dataset)?;
+        }
         if let (Some(source), Some(dataset)) = (&mut source, &dataset) {
             source.open(dataset)?;
         }
@@ -285,7 +288,8 @@ impl<'a> Insertion<'a> {
         }
         let Some(dataset) = &self.dataset else {
             let name = &self.arguments.dataset;
-            let dataset = self.store.create_dataset(name, schema.clone())?;
+            let options = place::dataset_options(self.arguments.partitions);
+            let dataset = self.store.create_dataset_with(name, schema.clone(), &options)?;
             self.source.as_mut().map_or(Ok(()), |source| source.open(&dataset))?;
             self.dataset = Some(dataset);
             self.messages.info(first::description(name, schema));

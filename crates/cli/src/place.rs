@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use terrane::{Durability, Error, Finding, Options, Store};
+use terrane::{Dataset, DatasetOptions, Durability, Error, Finding, Options, Store, counted};
 
 use crate::args::Common;
 use crate::environment;
@@ -25,8 +25,9 @@ pub fn working_memory(common: &Common) -> usize {
 pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
     let options = Options { lenient: true, ..options(common) };
     let store = Store::open_read_only(path, options)?;
-    for Finding { dataset, index, reason, .. } in store.damage() {
-        messages.warn(format_args!("index {index:?} of dataset {dataset:?}: {reason}; run `terrane check`"));
+    for Finding { dataset, partition, index, reason, .. } in store.damage() {
+        let partition = partition.map_or(String::new(), |partition| format!(", partition {partition}"));
+        messages.warn(format_args!("index {index:?} of dataset {dataset:?}{partition}: {reason}; run `terrane check`"));
     }
     Ok(store)
 }
@@ -208,5 +209,22 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         create_and_undo(&place.path().join("a/b"), |_| fs::write(place.path().join("a/notes.md"), "mine").unwrap());
         assert_eq!(names(&place.path().join("a")), ["notes.md"]);
+    }
+}
+
+/// What a dataset is that is created with so many partitions.
+pub fn dataset_options(partitions: Option<u16>) -> DatasetOptions {
+    partitions.map_or_else(DatasetOptions::default, |partitions| DatasetOptions { partitions: partitions.into() })
+}
+
+/// Refuses a number of partitions that a dataset that is there already has not.
+pub fn check_partitions(partitions: Option<u16>, dataset: &Dataset) -> Result<(), Failure> {
+    let (name, has) = (dataset.name(), dataset.partitions());
+    match partitions.filter(|partitions| usize::from(*partitions) != has) {
+        None => Ok(()),
+        Some(partitions) => Err(Failure::usage(format!(
+            "dataset {name:?} was created with {}, not {partitions}; leave --partitions out, or name another dataset",
+            counted(has as u64, "partition", "partitions")
+        ))),
     }
 }

@@ -2,7 +2,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{Sandbox, count, import, is_clean, rows, sample, terrane};
+use crate::support::{Sandbox, count, import, insert, is_clean, rows, sample, terrane};
 
 #[test]
 fn the_guess_and_the_counts_are_on_standard_error() {
@@ -115,6 +115,34 @@ fn flags_that_contradict_the_dataset_are_usage_errors() {
     }
     import(&sandbox.store(), "d", &file, &["--durability", "none"]).exits(2).says("power");
     assert_eq!(count(&sandbox.store(), "d"), 1);
+}
+
+#[test]
+fn a_dataset_has_the_partitions_that_it_was_created_with() {
+    let sandbox = Sandbox::new();
+    let rows: String = (0..40).map(|id| format!("{id},{},2\n", id % 90)).collect();
+    let file = sandbox.write("a.csv", format!("id,lon,lat\n{rows}"));
+    for partitions in ["0", "65", "-1", "x"] {
+        import(&sandbox.store(), "d", &file, &["--partitions", partitions]).exits(2).says("partitions");
+    }
+    import(&sandbox.store(), "d", &file, &["--partitions", "3"]).exits(0);
+    insert(&sandbox.store(), "e", "{\"id\":1,\"lon\":1,\"lat\":1}\n", &["--partitions", "5"]).exits(0);
+    let info = terrane("info", &sandbox.store(), &["--format", "json"]).exits(0).json_lines();
+    let partitions = |dataset: usize| info[0]["datasets"][dataset]["partitions"].as_u64();
+    assert_eq!((partitions(0), partitions(1)), (Some(3), Some(5)));
+    assert!(terrane("info", &sandbox.store(), &[]).exits(0).text().contains("3 partitions"));
+    // It keeps them, and says so.
+    let more = sandbox.write("b.csv", "id,lon,lat\n50,1,1\n");
+    import(&sandbox.store(), "d", &more, &["--partitions", "4"]).exits(2).says("3 partitions");
+    let record = "{\"id\":51,\"lon\":1,\"lat\":1}\n";
+    insert(&sandbox.store(), "d", record, &["--partitions", "4"]).exits(2).says("3 partitions");
+    import(&sandbox.store(), "d", &more, &["--partitions", "3"]).exits(0);
+    insert(&sandbox.store(), "d", record, &[]).exits(0);
+    assert_eq!(count(&sandbox.store(), "d"), 42);
+    let near = terrane("query", &sandbox.store(), &["d", "--nearest", "1,1", "--k", "2"]).exits(0).json_lines();
+    let keys: Vec<_> = near.iter().map(|row| row["id"].as_u64()).collect();
+    assert_eq!(keys, [Some(50), Some(51)]);
+    is_clean(&sandbox.store());
 }
 
 #[test]
