@@ -7,7 +7,7 @@ use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane::{Condition, Dataset, Error, Filter, Key, Options, Query, Record, Store, Value};
+use terrane::{Condition, Dataset, DatasetOptions, Error, Filter, Key, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 
 fn sized(key: i64, size: i64) -> Record {
@@ -28,7 +28,8 @@ const RECORDS: i64 = 30_000;
 
 fn filled(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
     let store = Store::open_on(storage.clone(), small_options()).unwrap();
-    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let partitions = DatasetOptions { partitions: 3 };
+    let dataset = store.create_dataset_with(MAIN, first_schema(), &partitions).unwrap();
     let records: Vec<Record> = (0..RECORDS).map(|key| sized(key, key % 10)).collect();
     for records in records.chunks(5000) {
         dataset.write_batch(&batch(&first_schema(), records), terrane::OnConflict::Refuse).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::support::{schema, small_options};
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Dataset, Key, OnConflict, Query, Record, Store, Value};
+use terrane::{CoordinateSystem, Dataset, DatasetOptions, Key, OnConflict, Query, Record, Store, Value};
 use terrane_storage::MemoryStorage;
 
 fn batch(keys: Option<&[i64]>, rows: usize) -> RecordBatch {
@@ -34,6 +34,29 @@ fn numbers_go_on_above_keys_of_the_same_session() {
     assert_eq!(write(None, 1), [Key::Int(8)]);
     dataset.insert(&terrane::Record::at(20, 0.0, 0.0, vec![terrane::Value::Null, terrane::Value::Null])).unwrap();
     assert_eq!(write(None, 1), [Key::Int(21)]);
+}
+
+/// The largest key may be in any partition.
+#[test]
+fn numbers_go_on_above_the_keys_of_all_partitions() {
+    let storage: Arc<MemoryStorage> = Arc::new(MemoryStorage::new());
+    let mut schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
+    schema.key.generated = true;
+    let options = DatasetOptions { partitions: 4 };
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let dataset = store.create_dataset_with("d", schema, &options).unwrap();
+    drop((dataset, store));
+    let mut next = 0;
+    for round in 0..8 {
+        let store = Store::open_on(storage.clone(), small_options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        let keys = dataset.write_batch(&batch(None, 3), OnConflict::Refuse).unwrap().keys;
+        assert_eq!(keys, [next, next + 1, next + 2].map(Key::Int), "in session {round}");
+        next += 3;
+        if round % 2 == 0 {
+            dataset.flush().unwrap();
+        }
+    }
 }
 
 fn store_of(key_type: KeyType) -> (Store, Dataset) {
