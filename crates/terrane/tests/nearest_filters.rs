@@ -5,9 +5,7 @@ use std::sync::Arc;
 use crate::support::workload::batch;
 use crate::support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
-use terrane::{
-    CoordinateSystem, Dataset, DatasetOptions, Geometry, Key, MergePolicy, Options, Query, Record, Store, Value,
-};
+use terrane::{CoordinateSystem, Dataset, Geometry, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;
 use terrane_storage::MemoryStorage;
 
@@ -16,8 +14,7 @@ fn dataset(system: CoordinateSystem, points: bool) -> (Store, Dataset) {
     let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     let options = Options { merge_policy, ..small_options() };
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
-    let options = DatasetOptions { partitions: if points { 3 } else { 1 } };
-    let dataset = store.create_dataset_with("d", schema(KeyType::Int64, points, system), &options).unwrap();
+    let dataset = store.create_dataset("d", schema(KeyType::Int64, points, system)).unwrap();
     (store, dataset)
 }
 
