@@ -9,9 +9,11 @@ use crate::support::{key, record, schema, seeded, small_options};
 use rand::Rng;
 use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, IndexOptions, Key, OnConflict, Options,
-    Query, Record, Snapshot, Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, Finding, IndexKind, IndexOptions, Key, OnConflict,
+    Options, Query, Record, Snapshot, Store, Value,
 };
+use terrane_lsm::disk::component_name;
+use terrane_lsm::manifest::Manifest;
 use terrane_storage::{MemoryStorage, Storage};
 
 fn open(storage: &Arc<MemoryStorage>) -> Store {
@@ -221,27 +223,22 @@ fn damaged_indexes_are_found_and_repaired_each_by_itself() {
     drop(dataset);
     store.compact().unwrap();
     store.close().unwrap();
-    // One byte of each component of one index after the other.
+    // One byte of a component of one index after the other, in one partition.
     for name in ["sizes", "names", "dhb", "dhvb", "shb", "sif"] {
-        let store = open(&storage);
-        let index = |store: &Store| {
-            let info = store.info().unwrap();
-            info.datasets[0].indexes.iter().find(|index| index.name == name).unwrap().clone()
-        };
-        let bytes = index(&store).bytes;
-        store.close().unwrap();
-        let file =
-            storage.list("components").unwrap().into_iter().map(|name| format!("components/{name}")).find(|file| {
-                let file = storage.open(file, terrane_storage::OpenMode::Read).unwrap();
-                file.len().unwrap() == bytes
-            });
-        let file = storage.open(&file.unwrap(), terrane_storage::OpenMode::Write).unwrap();
+        let manifest = Manifest::read(&*storage).unwrap().unwrap();
+        let dataset = &manifest.datasets[0];
+        let definitions = dataset.catalog["indexes"].as_array().unwrap();
+        let id = definitions.iter().find(|index| index["name"] == name).unwrap()["id"].as_u64().unwrap();
+        let index = dataset.partitions[1].indexes.iter().find(|index| u64::from(index.id) == id).unwrap();
+        let (file, bytes) = (component_name(index.components[0].file_id), index.components[0].file_len);
+        let file = storage.open(&file, terrane_storage::OpenMode::Write).unwrap();
         let mut byte = [0];
         file.read_exact_at(&mut byte, bytes / 3).unwrap();
         file.write_all_at(&[byte[0] ^ 4], bytes / 3).unwrap();
         let store = open(&storage);
         let report = store.check(false).unwrap();
-        assert!(!report.findings.is_empty() && report.findings.iter().all(|finding| finding.index == name), "{report}");
+        let is_named = |finding: &Finding| (finding.index.as_str(), finding.partition) == (name, Some(1));
+        assert!(!report.findings.is_empty() && report.findings.iter().all(is_named), "{report}");
         let report = store.check(true).unwrap();
         assert!(report.is_clean() && !report.findings.is_empty(), "{report}");
         assert_agrees(&store);
