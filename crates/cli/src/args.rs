@@ -143,7 +143,8 @@ pub struct ImportArguments {
     pub index: IndexKind,
     /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
     /// queries work on several at a time [default: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
     pub partitions: Option<u16>,
     /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
     #[arg(long, value_name = "MODE")]
@@ -206,7 +207,8 @@ pub struct InsertArguments {
     pub on_overload: OnOverload,
     /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
     /// queries work on several at a time [default: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
     pub partitions: Option<u16>,
     /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
     #[arg(long, value_name = "MODE")]
