@@ -155,6 +155,23 @@ fn remove_if_empty(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// What a dataset is that is created with so many partitions.
+pub fn dataset_options(partitions: Option<u16>) -> DatasetOptions {
+    partitions.map_or_else(DatasetOptions::default, |partitions| DatasetOptions { partitions: partitions.into() })
+}
+
+/// Refuses a number of partitions that a dataset that is there already has not.
+pub fn check_partitions(partitions: Option<u16>, dataset: &Dataset) -> Result<(), Failure> {
+    let (name, has) = (dataset.name(), dataset.partitions());
+    match partitions.filter(|partitions| usize::from(*partitions) != has) {
+        None => Ok(()),
+        Some(partitions) => Err(Failure::usage(format!(
+            "dataset {name:?} was created with {}, not {partitions}; leave --partitions out, or name another dataset",
+            counted(has as u64, "partition", "partitions")
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,22 +226,5 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         create_and_undo(&place.path().join("a/b"), |_| fs::write(place.path().join("a/notes.md"), "mine").unwrap());
         assert_eq!(names(&place.path().join("a")), ["notes.md"]);
-    }
-}
-
-/// What a dataset is that is created with so many partitions.
-pub fn dataset_options(partitions: Option<u16>) -> DatasetOptions {
-    partitions.map_or_else(DatasetOptions::default, |partitions| DatasetOptions { partitions: partitions.into() })
-}
-
-/// Refuses a number of partitions that a dataset that is there already has not.
-pub fn check_partitions(partitions: Option<u16>, dataset: &Dataset) -> Result<(), Failure> {
-    let (name, has) = (dataset.name(), dataset.partitions());
-    match partitions.filter(|partitions| usize::from(*partitions) != has) {
-        None => Ok(()),
-        Some(partitions) => Err(Failure::usage(format!(
-            "dataset {name:?} was created with {}, not {partitions}; leave --partitions out, or name another dataset",
-            counted(has as u64, "partition", "partitions")
-        ))),
     }
 }

@@ -13,7 +13,7 @@ impl Partitions {
     /// has flushed everything that is older, and lets no writer in between; `before_visible` is called
     /// when `change` and the components are durable and nobody sees the components yet. What their own
     /// descriptions cannot know is said here: that all of their records have this number. After an error
-    /// the files are not in the manifest, unless [`ManifestFile::has_failed`] says that they may be.
+    /// the files are not in the manifest, unless [`ManifestFile::has_failed`](crate::manifest::ManifestFile::has_failed) says that they may be.
     pub fn install_loaded(
         &self,
         workshop: &Workshop,
