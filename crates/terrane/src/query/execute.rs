@@ -107,17 +107,16 @@ impl Execution {
         Ok(path)
     }
 
-    /// The snapshots, of some partitions each, in which threads are to go by a path; one where that is not worth threads,
+    /// The snapshots, of some partitions each, in which threads are to go by a path; none where that is not worth threads,
     /// or they would not fit into memory.
-    pub fn divide(&self, path: &Path) -> Result<Vec<Snapshot>> {
-        let whole = || Ok(vec![self.snapshot.clone()]);
+    pub fn divide(&self, path: &Path) -> Result<Option<Vec<Snapshot>>> {
         let partitions = self.snapshot.scope().len();
         let threads = threads_of(self.snapshot.engine.workshop.threads_max, partitions);
         if threads == 1 || self.left < PARALLEL_ENTRIES_MIN {
-            return whole();
+            return Ok(None);
         }
         if expected_entries(&self.snapshot, &self.filters, path)? < PARALLEL_ENTRIES_MIN {
-            return whole();
+            return Ok(None);
         }
         let scope = |thread: usize| thread * partitions / threads..(thread + 1) * partitions / threads;
         let divided: Vec<Snapshot> =
@@ -125,11 +124,11 @@ impl Execution {
         if let (Path::Windows(place), Some(windows)) = (path, self.filters.windows()) {
             for part in &divided {
                 if !antimatter_fits(part, &part.versions(), *place, windows)? {
-                    return whole();
+                    return Ok(None);
                 }
             }
         }
-        Ok(divided)
+        Ok(Some(divided))
     }
 
     /// Goes by a path from here on.

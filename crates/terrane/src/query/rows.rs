@@ -57,7 +57,7 @@ fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
     let path = execution.choose(query)?;
     let parts = execution.divide(&path)?;
     execution.add_time(PLANNING, started);
-    if parts.len() > 1 {
+    if let Some(parts) = parts {
         return Ok(Begun::Divided(parts, path, execution));
     }
     execution.begin(path)?;
