@@ -9,7 +9,7 @@ use crate::shape::parse_condition;
 use crate::{output, place};
 
 pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
-    let condition = arguments.condition.as_deref().map(parse_condition).transpose()?;
+    let condition = arguments.condition.as_deref().map(|text| parse_condition("--where", text)).transpose()?;
     let store = place::open_to_write(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
     let deleted = match condition {

@@ -17,6 +17,7 @@ mod import;
 mod index;
 mod info;
 mod insert;
+mod join;
 mod lab;
 mod messages;
 mod open_files;
@@ -70,6 +71,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Insert(arguments) => insert::run(arguments, common, messages),
         Command::Delete(arguments) => delete::run(arguments, common, messages),
         Command::Query(arguments) => query::run(arguments, common, messages),
+        Command::Join(arguments) => join::run(arguments, common, messages),
         Command::Index(arguments) => index::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),

@@ -35,13 +35,14 @@ pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> 
 /// Most bytes of a row group of Parquet, and the least to which a small limit of memory brings it.
 const ROW_GROUP_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=64 << 20;
 
-/// What writers have to know of a dataset, and of the memory that they may take.
-pub fn write_options(schema: &Schema, working_memory: usize) -> WriteOptions {
+/// What writers have to know of a dataset, and of the memory that they may take; `name` is what a column of it is called
+/// in the rows.
+fn write_options(schema: &Schema, name: &dyn Fn(&str) -> String, working_memory: usize) -> WriteOptions {
     WriteOptions {
         row_group_bytes_max: (working_memory / 2).clamp(*ROW_GROUP_BYTES.start(), *ROW_GROUP_BYTES.end()),
         geometry: match &schema.geometry {
-            GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: x.clone(), y: y.clone() },
-            GeometryColumn::Geometry { name } => GeometryColumns::Column { name: name.clone() },
+            GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: name(x), y: name(y) },
+            GeometryColumn::Geometry { name: geometry } => GeometryColumns::Column { name: name(geometry) },
         },
         planar: schema.system == CoordinateSystem::Planar,
         ..WriteOptions::default()
@@ -50,8 +51,18 @@ pub fn write_options(schema: &Schema, working_memory: usize) -> WriteOptions {
 
 /// A writer of a dataset's rows onto standard output.
 pub fn rows_to_stdout(format: OutputFormat, schema: &Schema, working_memory: usize) -> Box<dyn Writer> {
+    renamed_rows_to_stdout(format, schema, &str::to_owned, working_memory)
+}
+
+/// As [`rows_to_stdout`], where columns have other names than in the dataset.
+pub fn renamed_rows_to_stdout(
+    format: OutputFormat,
+    schema: &Schema,
+    name: &dyn Fn(&str) -> String,
+    working_memory: usize,
+) -> Box<dyn Writer> {
     let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
-    writer(format, output, write_options(schema, working_memory))
+    writer(format, output, write_options(schema, name, working_memory))
 }
 
 /// Prints one line on standard output.

@@ -53,7 +53,7 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
         query = query.circle(x, y, radius);
     }
     if let Some(text) = &arguments.condition {
-        query = query.condition(parse_condition(text)?);
+        query = query.condition(parse_condition("--where", text)?);
     }
     if let Some(words) = &arguments.words {
         query = query.condition(Condition::matches_anywhere(words));

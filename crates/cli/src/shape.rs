@@ -41,12 +41,12 @@ pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
     parse_numbers(text, "x,y")
 }
 
-/// Reads the condition of `--where`.
+/// Reads the condition of a flag such as `--where`.
 ///
 /// # Errors
 /// A text that is none.
-pub fn parse_condition(text: &str) -> Result<Condition, Failure> {
-    Condition::parse(text).map_err(|error| Failure::usage(format!("--where: {error}")))
+pub fn parse_condition(flag: &str, text: &str) -> Result<Condition, Failure> {
+    Condition::parse(text).map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 
 /// What a geometry of the command line says of its reference system.

@@ -7,6 +7,7 @@
 //! distances treat them as great-circle arcs.
 
 mod antimeridian;
+mod apart;
 mod area;
 mod band;
 mod boxes;
@@ -37,6 +38,7 @@ mod work;
 mod write;
 
 pub use antimeridian::{AntimeridianError, cut_at_antimeridian};
+pub use apart::{Edges, reach, reach_planar};
 pub use convert::{from_geo, to_geo};
 pub use distance::{distance, distance_bytes};
 pub use error::GeometryError;

@@ -3,6 +3,7 @@
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 
 mod antimeridian;
+mod apart;
 mod distances;
 mod geojson;
 mod hostile;

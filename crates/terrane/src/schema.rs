@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use terrane_space::CoordinateSystem;
 
 pub use crate::key::KeyType;
+pub(crate) use arrow::free_distance_name;
 pub use arrow::{DISTANCE_COLUMN, GENERATED_KEY_COLUMN, distance_column_name};
 pub use history::{Layout, SchemaHistory};
 

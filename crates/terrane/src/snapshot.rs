@@ -4,7 +4,7 @@ use std::ops::{Bound, ControlFlow, Deref, Range};
 use std::sync::Arc;
 
 use terrane_lsm::disk::ReadGuard;
-use terrane_lsm::partition::{PinnedVersions, Version, Versions};
+use terrane_lsm::partition::{Partitions, PinnedVersions, Version, Versions};
 use terrane_lsm::search::{self, WindowScan, spatial_sources};
 use terrane_space::windows;
 
@@ -166,6 +166,34 @@ impl Snapshot {
     /// The partition of an encoded key.
     pub(crate) fn partition_of(&self, key: &[u8]) -> usize {
         self.handle.partition_of(key)
+    }
+
+    /// Two datasets at one moment: what was committed together is in both or in neither.
+    pub(crate) fn pair(engine: &Arc<Engine>, first: &Arc<DatasetHandle>, second: &Arc<DatasetHandle>) -> (Self, Self) {
+        if Arc::ptr_eq(first, second) {
+            let snapshot = Self::new(engine.clone(), first);
+            return (snapshot.clone(), snapshot);
+        }
+        // As for one: indexes before the versions, schemas behind them.
+        let (first_indexes, second_indexes) = (first.indexes.load_full(), second.indexes.load_full());
+        let (first_pinned, second_pinned) =
+            Partitions::pin_pair(&first.partitions, &second.partitions, || engine.visibility.visible());
+        let of = |handle: &Arc<DatasetHandle>, pinned, indexes| {
+            let history = handle.history.load_full();
+            let scope = 0..handle.partitions.count();
+            Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine: engine.clone() }
+        };
+        (of(first, first_pinned, first_indexes), of(second, second_pinned, second_indexes))
+    }
+
+    /// The name of its dataset.
+    pub(crate) fn dataset_name(&self) -> &str {
+        &self.handle.name
+    }
+
+    /// Whether both are of one dataset.
+    pub(crate) fn is_of_dataset_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
     }
 
     /// The components, to search the spatial index in that every dataset has.

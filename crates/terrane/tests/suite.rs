@@ -17,6 +17,7 @@ mod feeds;
 mod foreign_files;
 mod generated_keys;
 mod import;
+mod joins;
 mod locks_frame;
 mod locks_table;
 mod log_entries;

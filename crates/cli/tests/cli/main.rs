@@ -20,6 +20,7 @@ mod insert_records;
 mod insert_schema;
 mod insert_signals;
 mod insert_stream;
+mod joins;
 mod kill9;
 mod locked;
 mod lost_files;

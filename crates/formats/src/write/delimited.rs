@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::error::WriteError;
 use super::ndjson::BUFFER_BYTES;
-use super::output::{GeometryIndex, Sink, wkb_of};
+use super::output::{GeometryIndex, Sink, holds_wkb, wkb_of};
 use super::{WriteOptions, Writer};
 use crate::arrow_json::json_of;
 use crate::geometry::wkt_of;
@@ -65,7 +65,7 @@ pub(crate) fn cell_text(
     if array.is_null(row) {
         return Ok(None);
     }
-    if geometry == GeometryIndex::Column(column) {
+    if geometry == GeometryIndex::Column(column) || holds_wkb(batch.schema_ref().field(column)) {
         return wkb_of(array, row).map(wkt_of).transpose().map_err(failed);
     }
     Ok(Some(match array.data_type() {

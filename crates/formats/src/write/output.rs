@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use serde_json::{Value, json};
 
 use super::error::WriteError;
@@ -124,6 +124,12 @@ impl GeometryIndex {
             }
         }
     }
+}
+
+/// Whether a column is marked as one of geometries, of which the rows of a join have several.
+pub(crate) fn holds_wkb(field: &Field) -> bool {
+    let extension = field.metadata().get("ARROW:extension:name");
+    *field.data_type() == DataType::Binary && extension.is_some_and(|name| name == "geoarrow.wkb")
 }
 
 /// The geometry in a WKB column as GeoJSON.

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Schema};
 use serde_json::Value;
 
 use super::error::WriteError;
-use super::output::geometry_json;
+use super::output::{geometry_json, holds_wkb};
 use crate::arrow_json::json_of;
 
 /// Name of the member that holds a geometry.
@@ -34,7 +34,7 @@ impl RowMembers {
                     false => schema.field(index).name().as_str(),
                 };
                 let key = format!("{}:", Value::String(name.to_string()));
-                (index, key.into_bytes(), is_geometry)
+                (index, key.into_bytes(), is_geometry || holds_wkb(schema.field(index)))
             })
             .collect();
         RowMembers { columns }

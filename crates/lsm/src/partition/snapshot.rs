@@ -122,7 +122,29 @@ impl Partitions {
     /// a flush learns which snapshots it has to serve, so none is overlooked.
     pub fn pin(&self, sequence: impl FnOnce() -> u64) -> Arc<PinnedVersions> {
         let mut live = self.snapshots.live.lock();
-        let pinned = Arc::new(PinnedVersions { sequence: sequence(), versions: ArcSwap::new(self.versions()) });
+        self.pin_at(&mut live, sequence())
+    }
+
+    /// As [`Self::pin`], of two different datasets at one number: `sequence` is called under the locks of both.
+    pub fn pin_pair(
+        first: &Self,
+        second: &Self,
+        sequence: impl FnOnce() -> u64,
+    ) -> (Arc<PinnedVersions>, Arc<PinnedVersions>) {
+        // In one order whoever asks, so that two that pin the same datasets do not wait for each other.
+        if std::ptr::from_ref(first) > std::ptr::from_ref(second) {
+            let (second, first) = Self::pin_pair(second, first, sequence);
+            return (first, second);
+        }
+        let mut first_live = first.snapshots.live.lock();
+        let mut second_live = second.snapshots.live.lock();
+        let sequence = sequence();
+        (first.pin_at(&mut first_live, sequence), second.pin_at(&mut second_live, sequence))
+    }
+
+    /// Pins the components under the lock of the live snapshots.
+    fn pin_at(&self, live: &mut Vec<Weak<PinnedVersions>>, sequence: u64) -> Arc<PinnedVersions> {
+        let pinned = Arc::new(PinnedVersions { sequence, versions: ArcSwap::new(self.versions()) });
         if live.len() >= 64 && live.len().is_power_of_two() {
             live.retain(|pinned| pinned.strong_count() > 0);
         }

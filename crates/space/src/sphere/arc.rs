@@ -103,3 +103,21 @@ pub fn distance_to_arc_m(point: Point, a: Point, b: Point) -> f64 {
     let along = norm(cross(p, normal)) / length;
     ends_m.min(off.atan2(along) * EARTH_RADIUS_M)
 }
+
+/// Whether two great-circle arcs cross in a point inside of both. Arcs that merely touch, or of which an end is as
+/// good as on the circle of the other, do not: what they are apart is told by [`distance_to_arc_m`] from their ends.
+pub fn arcs_cross(a: Point, b: Point, c: Point, d: Point) -> bool {
+    /// Far above the rounding of what is computed of unit vectors.
+    const NOTHING: f64 = 4e-15;
+    let [a, b, c, d] = [a, b, c, d].map(unit_vector);
+    // Twice the cross products, with their directions right for close ends too.
+    let ab = cross(add(a, b), subtract(b, a));
+    let cd = cross(add(c, d), subtract(d, c));
+    // The ends of each lie on different sides of the other, in the same half of the sphere.
+    let (c_side, d_side) = (dot(ab, c), dot(ab, d));
+    let (a_side, b_side) = (dot(cd, a), dot(cd, b));
+    [a_side, b_side, c_side, d_side].iter().all(|side| side.abs() > NOTHING)
+        && (c_side > 0.0) != (d_side > 0.0)
+        && (a_side > 0.0) != (b_side > 0.0)
+        && (c_side > 0.0) == (b_side > 0.0)
+}

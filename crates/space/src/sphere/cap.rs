@@ -1,4 +1,4 @@
-//! Boxes around spherical caps (circles on the globe).
+//! Boxes around spherical caps (circles on the globe), and around what is near a box.
 
 use super::EARTH_RADIUS_M;
 use super::angle::sin_cos_latitude;
@@ -13,7 +13,12 @@ const MARGIN_DEGREES: f64 = 1e-8;
 /// `center`, whatever pole or antimeridian lies inside; none for a radius
 /// that is negative or not a number.
 pub fn cap_windows(center: Point, radius_m: f64) -> Windows {
-    if radius_m.is_nan() || radius_m < 0.0 {
+    reach_windows(&Rect::from_point(center), radius_m)
+}
+
+/// As [`cap_windows`], around every point of a box.
+pub fn reach_windows(rect: &Rect, radius_m: f64) -> Windows {
+    if radius_m.is_nan() || radius_m < 0.0 || rect.is_empty() {
         return Windows::NONE;
     }
     let radius = radius_m / EARTH_RADIUS_M;
@@ -21,22 +26,24 @@ pub fn cap_windows(center: Point, radius_m: f64) -> Windows {
     if radius_degrees >= 180.0 {
         return Windows::one(Rect::new(-180.0, -90.0, 180.0, 90.0));
     }
-    let y0 = (center.y - radius_degrees).max(-90.0);
-    let y1 = (center.y + radius_degrees).min(90.0);
+    let y0 = (rect.y0 - radius_degrees).max(-90.0);
+    let y1 = (rect.y1 + radius_degrees).min(90.0);
     if y0 == -90.0 || y1 == 90.0 {
         return Windows::one(Rect::new(-180.0, y0, 180.0, y1));
     }
-    // Where a meridian touches the cap. Near 1 the arcsine loses digits; the
-    // cap has no pole, so a quarter turn is then a bound.
-    let ratio = radius_degrees.to_radians().sin() / sin_cos_latitude(center.y).1;
+    // Where a meridian touches the cap that is nearest to a pole, which is the widest. Near 1 the arcsine
+    // loses digits; the cap has no pole, so a quarter turn is then a bound.
+    let highest = if rect.y1.abs() > rect.y0.abs() { rect.y1 } else { rect.y0 };
+    let ratio = radius_degrees.to_radians().sin() / sin_cos_latitude(highest).1;
     let half_width = if ratio < 1.0 - 1e-10 { ratio.asin().to_degrees() } else { 90.0 };
     let half_width = half_width + MARGIN_DEGREES;
-    let (x0, x1) = (center.x - half_width, center.x + half_width);
-    if x0 < -180.0 {
-        longitude_windows(x0 + 360.0, y0, x1, y1)
-    } else if x1 > 180.0 {
-        longitude_windows(x0, y0, x1 - 360.0, y1)
-    } else {
-        longitude_windows(x0, y0, x1, y1)
+    let (x0, x1) = (rect.x0 - half_width, rect.x1 + half_width);
+    if x1 - x0 >= 360.0 {
+        return Windows::one(Rect::new(-180.0, y0, 180.0, y1));
+    }
+    match (x0 < -180.0, x1 > 180.0) {
+        (true, _) => longitude_windows(x0 + 360.0, y0, x1, y1),
+        (false, true) => longitude_windows(x0, y0, x1 - 360.0, y1),
+        (false, false) => longitude_windows(x0, y0, x1, y1),
     }
 }

@@ -1,4 +1,4 @@
-//! The distance from a point to a longitude/latitude box.
+//! The distance from a point to a longitude/latitude box, and a bound of that between two.
 
 use super::EARTH_RADIUS_M;
 use super::angle::{longitude_difference, sin_cos_latitude};
@@ -29,6 +29,30 @@ pub fn distance_to_rect_m(point: Point, rect: Rect) -> f64 {
     };
     // Below every distance that `distance_m` computes for a point of the box.
     (nearest_m * (1.0 - 1e-14) - RECT_SLACK_M).max(0.0)
+}
+
+/// A lower bound of the great-circle distance in metres between the points of two boxes
+/// (`x0 <= x1` in each); infinite when one is empty.
+pub fn distance_between_rects_m(a: &Rect, b: &Rect) -> f64 {
+    if a.is_empty() || b.is_empty() {
+        return f64::INFINITY;
+    }
+    let off_latitude = (a.y0 - b.y1).max(b.y0 - a.y1).max(0.0);
+    let is_apart = a.x1 < b.x0 || b.x1 < a.x0;
+    let off_longitude = if is_apart { wrapped_gap(a, b).min(90.0) } else { 0.0 };
+    // From a latitude, a meridian beside is nearest along the circle that meets it at a right angle: the nearer to
+    // the poles, the nearer. Of two boxes, the one that stays farther from them tells more.
+    let highest = |rect: &Rect| rect.y0.abs().max(rect.y1.abs());
+    let cos_latitude = sin_cos_latitude(highest(a).min(highest(b))).1;
+    let beside = (off_longitude.to_radians().sin() * cos_latitude).min(1.0).asin();
+    let nearest_m = off_latitude.to_radians().max(beside) * EARTH_RADIUS_M;
+    (nearest_m * (1.0 - 1e-12) - 1e-6).max(0.0)
+}
+
+/// The degrees of longitude between two boxes that do not overlap in theirs, the shorter way round.
+fn wrapped_gap(a: &Rect, b: &Rect) -> f64 {
+    let (first, second) = if a.x1 < b.x0 { (a, b) } else { (b, a) };
+    (second.x0 - first.x1).min(first.x0 + 360.0 - second.x1).max(0.0)
 }
 
 /// A lower bound of the squared chords of the unit sphere from `point` to the points of `rect`.

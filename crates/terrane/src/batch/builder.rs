@@ -8,6 +8,7 @@ use arrow_array::builder::{
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use terrane_space::Point;
 
 use super::BatchError;
 use crate::key::{Key, KeyError, KeyType};
@@ -41,6 +42,8 @@ pub struct BatchBuilder<'a> {
     bytes_max: usize,
     /// Whether records need to be looked at; keys and distances come without them.
     reads_records: bool,
+    /// Whether keys and points are not enough.
+    reads_attributes: bool,
 }
 
 /// Where an output column comes from, and what collects it.
@@ -97,6 +100,7 @@ impl<'a> BatchBuilder<'a> {
             bytes_max: BATCH_BYTES_MAX,
             arrow: Arc::new(ArrowSchema::new(fields)),
             reads_records: columns.iter().any(|column| !matches!(column, ColumnBuilder::Key(..))),
+            reads_attributes: columns.iter().any(|column| matches!(column, ColumnBuilder::Attribute(..))),
             columns,
             distance: distance.then(|| Float64Builder::with_capacity(0)),
             rows: 0,
@@ -141,6 +145,11 @@ impl<'a> BatchBuilder<'a> {
         self.reads_records
     }
 
+    /// Whether rows of a dataset of points need more than [`BatchBuilder::append_point`] gets.
+    pub(crate) fn reads_attributes(&self) -> bool {
+        self.reads_attributes
+    }
+
     /// Whether the batch should be finished before more is appended.
     pub fn is_full(&self) -> bool {
         self.rows >= BATCH_ROWS_MAX || self.rows > 0 && self.bytes() >= self.bytes_max
@@ -155,8 +164,24 @@ impl<'a> BatchBuilder<'a> {
             return Err(BatchError::Full { rows: self.rows, bytes: self.variable_bytes });
         }
         let view = if self.reads_records { Some(RecordView::parse(record, self.history)?) } else { None };
+        let geometry = view.as_ref().and_then(RecordView::geometry);
+        self.append_parts(key, geometry, view.as_ref(), distance)
+    }
+
+    /// Appends a row of which a spatial index has everything, if not [`BatchBuilder::reads_attributes`].
+    pub(crate) fn append_point(&mut self, key: &[u8], point: Point, distance: Option<f64>) -> Result<(), BatchError> {
+        self.append_parts(key, Some(GeometryRef::Point(point)), None, distance)
+    }
+
+    fn append_parts(
+        &mut self,
+        key: &[u8],
+        geometry: Option<GeometryRef<'_>>,
+        view: Option<&RecordView<'_>>,
+        distance: Option<f64>,
+    ) -> Result<(), BatchError> {
         for column in &mut self.columns {
-            self.variable_bytes += column.append(key, view.as_ref())?;
+            self.variable_bytes += column.append(key, geometry, view)?;
         }
         if let Some(builder) = &mut self.distance {
             builder.append_option(distance);
@@ -205,8 +230,12 @@ fn column_builder(schema: &Schema, name: &str, data_type: &DataType) -> ColumnBu
 
 impl ColumnBuilder {
     /// Appends one row; the number of bytes of variable length that it took.
-    fn append(&mut self, key: &[u8], view: Option<&RecordView<'_>>) -> Result<usize, BatchError> {
-        let geometry = view.and_then(RecordView::geometry);
+    fn append(
+        &mut self,
+        key: &[u8],
+        geometry: Option<GeometryRef<'_>>,
+        view: Option<&RecordView<'_>>,
+    ) -> Result<usize, BatchError> {
         match self {
             Self::Key(key_type, values) => return Ok(values.append_key(*key_type, key)?),
             Self::X(builder) => builder.append_option(coordinates(geometry)?.map(|(x, _)| x)),

@@ -494,7 +494,7 @@ pub(super) fn components_of(versions: &[Arc<Version>], place: usize) -> u64 {
 }
 
 /// The stored record that an index entry speaks of.
-pub(super) fn lookup<'v>(
+pub(crate) fn lookup<'v>(
     snapshot: &Snapshot,
     versions: &'v [Arc<Version>],
     key: &[u8],

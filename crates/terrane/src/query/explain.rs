@@ -7,17 +7,17 @@ use serde::Serialize;
 use crate::condition::Condition;
 
 /// Checking the query and choosing how to answer it.
-pub(super) const PLANNING: &str = "planning";
+pub(crate) const PLANNING: &str = "planning";
 /// Candidates from the spatial index; of points, their exact conditions too.
-pub(super) const INDEX_SEARCH: &str = "index search";
+pub(crate) const INDEX_SEARCH: &str = "index search";
 /// The nearest records, with their conditions and the look-ups that these need.
-pub(super) const NEAREST_SEARCH: &str = "nearest search";
+pub(crate) const NEAREST_SEARCH: &str = "nearest search";
 /// All records in the order of keys, with their conditions and their way into batches.
-pub(super) const PRIMARY_SCAN: &str = "primary scan";
+pub(crate) const PRIMARY_SCAN: &str = "primary scan";
 /// Records of candidates from the primary index.
-pub(super) const PRIMARY_LOOKUPS: &str = "primary look-ups";
+pub(crate) const PRIMARY_LOOKUPS: &str = "primary look-ups";
 /// Exact conditions on records, and matches decoded into batches.
-pub(super) const CONDITIONS: &str = "conditions and decoding";
+pub(crate) const CONDITIONS: &str = "conditions and decoding";
 
 /// A step of a query and the time it took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,7 +39,7 @@ pub struct ConditionPlan {
 }
 
 impl ConditionPlan {
-    pub(super) fn on_records(condition: &Condition) -> Self {
+    pub(crate) fn on_records(condition: &Condition) -> Self {
         Self { text: condition.to_string(), evaluated_on: "records" }
     }
 }

@@ -66,6 +66,12 @@ impl Filters {
         self.each.len() < 2 || self.each.iter().all(|windows| windows.iter().any(|window| window.intersects(rect)))
     }
 
+    /// Whether a geometry with this box may match, wherever it was found.
+    pub fn may_match_anywhere(&self, rect: &Rect) -> bool {
+        let meets_windows = |windows: &[Rect]| windows.iter().any(|window| window.intersects(rect));
+        self.windows().is_none_or(meets_windows) && self.may_match(rect)
+    }
+
     /// What the condition demands of single attributes; `None` where there is no condition.
     pub fn implied(&self) -> Option<Implied> {
         self.condition.as_ref().map(BoundCondition::implied)
@@ -139,7 +145,7 @@ impl Filters {
 }
 
 /// A stored geometry that cannot be read.
-pub(super) fn damaged(error: GeometryError) -> Error {
+pub(crate) fn damaged(error: GeometryError) -> Error {
     Error::damaged_record(format!("its geometry: {error}"))
 }
 
@@ -204,7 +210,7 @@ fn query_geometry(wkb: &[u8], system: CoordinateSystem, check: bool) -> Result<Q
 const EXACT: Rect = Rect::new(-EXACT_COORDINATE_MAX, -EXACT_COORDINATE_MAX, EXACT_COORDINATE_MAX, EXACT_COORDINATE_MAX);
 
 /// What is common to two sets of windows.
-fn intersections(a: &[Rect], b: &[Rect]) -> Vec<Rect> {
+pub(crate) fn intersections(a: &[Rect], b: &[Rect]) -> Vec<Rect> {
     let mut common: Vec<Rect> = Vec::new();
     for a in a {
         for b in b.iter().filter(|b| a.intersects(b)) {

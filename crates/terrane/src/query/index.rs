@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 
 /// A search with several windows.
 #[derive(Debug)]
-pub(super) struct IndexScan {
+pub(crate) struct IndexScan {
     windows: Vec<Rect>,
     /// The windows that are not done, each with its number.
     scans: Vec<(usize, WindowScan<OwnedSource>)>,

@@ -1,17 +1,17 @@
 //! Queries: what is asked.
 
 mod attributes;
-mod execute;
-mod explain;
-mod filter;
-mod index;
-mod keys;
+pub(crate) mod execute;
+pub(crate) mod explain;
+pub(crate) mod filter;
+pub(crate) mod index;
+pub(crate) mod keys;
 pub(crate) mod metric;
 pub(crate) mod nearest;
 mod nearest_scan;
-mod plan;
+pub(crate) mod plan;
 mod rows;
-mod spans;
+pub(crate) mod spans;
 #[cfg(test)]
 mod tests;
 

@@ -36,7 +36,7 @@ const NO_BOXES: &str = "its components are no trees of boxes, over which the nea
 
 /// What a query goes through.
 #[derive(Clone)]
-pub(super) enum Path {
+pub(crate) enum Path {
     /// Nothing, as nothing can match.
     Nothing,
     /// All records.
@@ -90,7 +90,7 @@ fn considered(index: &DatasetIndex, entries: Option<u64>, reason: impl Into<Stri
 }
 
 /// The way to go, which is the one through the index `named` where one is; and what was thought of each index.
-pub(super) fn choose_path(
+pub(crate) fn choose_path(
     snapshot: &Snapshot,
     filters: &Filters,
     named: Option<&str>,
@@ -134,6 +134,26 @@ pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result
     let mut considered = Vec::new();
     let place = choose_spatial(snapshot, &has_boxes, &mut considered)?;
     Ok((place, considered))
+}
+
+/// The spatial index in which a join looks for what is near the other side's geometries; none where that is done in the
+/// records. And what was thought of each.
+pub(crate) fn choose_probed(snapshot: &Snapshot, named: Option<&str>) -> Result<(Option<usize>, Vec<Considered>)> {
+    let Some(name) = named else {
+        let mut considered = Vec::new();
+        let place = choose_spatial(snapshot, &|_, _| Ok(None), &mut considered)?;
+        return Ok((place, considered));
+    };
+    let (place, index) = snapshot.find_index(name)?;
+    let used = Considered { is_used: true, ..considered(index, None, ASKED_FOR) };
+    if index.definition.id == PRIMARY {
+        return Ok((None, vec![used]));
+    }
+    check_whole(snapshot, place, index)?;
+    match index.spatial {
+        Some(_) => Ok((Some(place), vec![used])),
+        None => Err(cannot_serve(index, "it has no places, by which the two sides of a join meet; use a spatial one")),
+    }
 }
 
 /// The first spatial index of which all components are there and nothing speaks against.

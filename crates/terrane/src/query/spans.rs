@@ -11,7 +11,7 @@ use crate::snapshot::{RecordVisitor, ScanPosition, Snapshot};
 
 /// Keys of an index from one on up to another, which is left out; none where there is no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeySpan {
+pub(crate) struct KeySpan {
     pub from: Vec<u8>,
     pub to: Option<Vec<u8>>,
 }

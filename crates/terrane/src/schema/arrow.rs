@@ -21,10 +21,12 @@ const UTC: &str = "UTC";
 /// Name of the column of distances for this dataset: `distance`, or `distance_m` where
 /// the dataset has a `distance`, or the first free `distance_m_2`, `distance_m_3`, ….
 pub fn distance_column_name(schema: &Schema) -> String {
-    if schema.column_names().all(|name| name != DISTANCE_COLUMN) {
-        return DISTANCE_COLUMN.to_owned();
-    }
-    free_name(DISTANCE_COLUMN_IF_TAKEN, |candidate| schema.column_names().any(|name| name == candidate))
+    free_distance_name(|name| schema.column_names().any(|taken| taken == name))
+}
+
+/// As [`distance_column_name`], beside any columns.
+pub(crate) fn free_distance_name(is_taken: impl Fn(&str) -> bool) -> String {
+    if is_taken(DISTANCE_COLUMN) { free_name(DISTANCE_COLUMN_IF_TAKEN, is_taken) } else { DISTANCE_COLUMN.to_owned() }
 }
 
 /// `base`, or `base_2`, `base_3`, … where it is taken.

@@ -1,0 +1,257 @@
+//! The outer side of a join: the rows of a query, batch by batch, with their keys and geometries.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use arrow_array::{Array, ArrayRef, BinaryArray, Float64Array, RecordBatch};
+use terrane_lsm::partition::Version;
+use terrane_space::{Point, Rect};
+
+use super::JoinSide;
+use super::probe::{EVERYWHERE, point_of};
+use crate::batch::{BATCH_BYTES_MAX, BatchBuilder, BatchKeys};
+use crate::query::index::{IndexScan, antimatter_fits};
+use crate::query::keys::Keys;
+use crate::query::plan::{Path, choose_path};
+use crate::query::{Explanation, Filters, Query, Rows, holds_points};
+use crate::record::GeometryRef;
+use crate::schema::{GeometryColumn, Schema};
+use crate::secondary::SPATIAL;
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+
+/// The rows of the outer side.
+pub(super) struct Outer {
+    source: Source,
+    schema: std::sync::Arc<Schema>,
+    /// Which columns are wanted in the answer; the others are what the join itself reads.
+    pub wanted: Vec<usize>,
+    pub arrow: arrow_schema::SchemaRef,
+}
+
+enum Source {
+    Rows(Box<Rows>),
+    Points(Box<PointRows>),
+}
+
+impl Outer {
+    /// The rows of a query; `columns` are those that the answer has.
+    pub fn new(snapshot: &Snapshot, query: &Query, columns: Option<Vec<String>>) -> Result<Self> {
+        let blame = |error| JoinSide::Outer.blame(snapshot, error);
+        let schema = snapshot.schema();
+        let mut names: Vec<String> = columns.unwrap_or_else(|| schema.column_names().map(str::to_owned).collect());
+        let wanted = names.len();
+        let read = std::iter::once(schema.key.name.as_str()).chain(schema.geometry.names());
+        let missing: Vec<String> =
+            read.filter(|name| names.iter().all(|known| known != name)).map(str::to_owned).collect();
+        names.extend(missing);
+        let source = match PointRows::new(snapshot, query, &names).map_err(blame)? {
+            Some(points) => Source::Points(Box::new(points)),
+            None => Source::Rows(Box::new(snapshot.query(&query.clone().columns(names)).map_err(blame)?)),
+        };
+        let arrow = match &source {
+            Source::Rows(rows) => rows.schema().clone(),
+            Source::Points(points) => points.arrow.clone(),
+        };
+        // A query for the nearest has its distances in the last column.
+        let distances = query.nearest.map(|_| arrow.fields().len() - 1);
+        let wanted = (0..wanted).chain(distances).collect();
+        Ok(Self { source, schema, wanted, arrow })
+    }
+
+    /// The next batch.
+    pub fn next_batch(&mut self) -> Result<Option<OuterBatch>> {
+        let batch = match &mut self.source {
+            Source::Rows(rows) => rows.next_batch()?,
+            Source::Points(points) => points.next_batch()?,
+        };
+        batch.map(|batch| OuterBatch::new(batch, &self.schema)).transpose()
+    }
+
+    pub fn explanation(&self) -> Explanation {
+        match &self.source {
+            Source::Rows(rows) => rows.explanation(),
+            Source::Points(points) => points.explanation(),
+        }
+    }
+}
+
+/// Rows of a dataset of points of which keys and points are enough, from a spatial index alone.
+struct PointRows {
+    snapshot: Snapshot,
+    filters: Filters,
+    arrow: arrow_schema::SchemaRef,
+    names: Vec<String>,
+    scan: IndexScan,
+    keys: Keys,
+    points: Vec<Point>,
+    taken: usize,
+    left: u64,
+    ended: bool,
+    explanation: Explanation,
+}
+
+impl PointRows {
+    /// None where more is needed, or another way is better.
+    fn new(snapshot: &Snapshot, query: &Query, names: &[String]) -> Result<Option<Self>> {
+        let schema = snapshot.schema();
+        let filters = Filters::new(query, &schema)?;
+        let builder = BatchBuilder::new(&snapshot.history, Some(names), false)?;
+        if !holds_points(&schema) || query.nearest.is_some() || filters.needs_record() || builder.reads_attributes() {
+            return Ok(None);
+        }
+        let versions = snapshot.versions();
+        let is_not_whole = |version: &Arc<Version>| !version.indexes[SPATIAL as usize].is_whole();
+        let mut explanation = Explanation { plan: "spatial index only", ..Explanation::default() };
+        // What has no place is in no pair, so the index has all that is wanted also where no place is asked for.
+        let (place, windows): (usize, &[Rect]) = match filters.windows() {
+            Some(windows) => match choose_path(snapshot, &filters, query.index.as_deref())? {
+                (Path::Windows(place), considered) => {
+                    explanation.considered = considered;
+                    (place, windows)
+                }
+                _ => return Ok(None),
+            },
+            None if query.index.is_some() || versions.iter().any(is_not_whole) => return Ok(None),
+            None => (SPATIAL as usize, &[EVERYWHERE]),
+        };
+        if !antimatter_fits(snapshot, &versions, place, windows)? {
+            return Ok(None);
+        }
+        explanation.windows = windows.len();
+        let scan = IndexScan::new(snapshot, &versions, place, windows);
+        let mut rows = Self {
+            arrow: builder.schema().clone(),
+            names: names.to_vec(),
+            filters,
+            scan,
+            keys: Keys::default(),
+            points: Vec::new(),
+            taken: 0,
+            left: query.limit.unwrap_or(u64::MAX),
+            ended: false,
+            explanation,
+            snapshot: snapshot.clone(),
+        };
+        // So that no sealed memory is kept, however slowly the rows are taken.
+        while !rows.ended && !rows.scan.is_past_memory()? {
+            rows.advance()?;
+        }
+        Ok(Some(rows))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let (filters, keys, points) = (&self.filters, &mut self.keys, &mut self.points);
+        let mut candidates = 0;
+        let more = self.scan.advance(&mut self.explanation, &mut |hit| {
+            candidates += 1;
+            let point = point_of(&hit.rect());
+            if filters.matches_point(point)? {
+                keys.push(&hit.key());
+                points.push(point);
+            }
+            Ok(())
+        })?;
+        self.explanation.candidates += candidates;
+        self.ended = !more;
+        Ok(())
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let history = self.snapshot.history.clone();
+        let bytes_max = BATCH_BYTES_MAX.min(self.snapshot.work_bytes() / 4);
+        let mut builder = BatchBuilder::new(&history, Some(&self.names), false)?.with_bytes_max(bytes_max);
+        while self.left > 0 && !builder.is_full() {
+            let Some((key, point)) = self.keys.get(self.taken).zip(self.points.get(self.taken)) else {
+                if self.ended {
+                    break;
+                }
+                self.keys.clear();
+                self.points.clear();
+                self.taken = 0;
+                self.advance()?;
+                continue;
+            };
+            builder.append_point(key, *point, None)?;
+            self.taken += 1;
+            self.left -= 1;
+            self.explanation.matches += 1;
+        }
+        Ok(if builder.rows() > 0 { Some(builder.finish()?) } else { None })
+    }
+
+    fn explanation(&self) -> Explanation {
+        let mut explanation = self.explanation.clone();
+        self.scan.explain(&mut explanation);
+        explanation
+    }
+}
+
+/// Some rows of the outer side.
+pub(super) struct OuterBatch {
+    pub batch: RecordBatch,
+    key: usize,
+    geometry: GeometryArrays,
+    /// The next one to be joined.
+    pub next: usize,
+}
+
+enum GeometryArrays {
+    Points(Float64Array, Float64Array),
+    Wkb(BinaryArray),
+}
+
+impl OuterBatch {
+    fn new(batch: RecordBatch, schema: &Schema) -> Result<Self> {
+        let missing = |name: &str| Error::Failed(format!("the outer rows of the join have no column {name:?}"));
+        let column = |name: &str| batch.column_by_name(name).ok_or_else(|| missing(name));
+        let floats = |name: &str| column(name)?.as_primitive_opt::<Float64Type>().cloned().ok_or_else(|| missing(name));
+        let geometry = match &schema.geometry {
+            GeometryColumn::Point { x, y } => GeometryArrays::Points(floats(x)?, floats(y)?),
+            GeometryColumn::Geometry { name } => {
+                GeometryArrays::Wkb(column(name)?.as_binary_opt::<i32>().cloned().ok_or_else(|| missing(name))?)
+            }
+        };
+        let key = batch.schema_ref().index_of(&schema.key.name).map_err(|_| missing(&schema.key.name))?;
+        Ok(Self { batch, key, geometry, next: 0 })
+    }
+
+    /// The geometry of a row.
+    pub fn geometry(&self, row: usize) -> Option<GeometryRef<'_>> {
+        match &self.geometry {
+            GeometryArrays::Points(x, y) => (x.is_valid(row) && y.is_valid(row))
+                .then(|| GeometryRef::Point(Point { x: x.value(row), y: y.value(row) })),
+            GeometryArrays::Wkb(wkb) if wkb.is_null(row) => None,
+            GeometryArrays::Wkb(wkb) => {
+                let bytes = wkb.value(row);
+                Some(match terrane_space::geometry::as_flat_point(bytes) {
+                    Some(point) => GeometryRef::Point(point),
+                    None => GeometryRef::Wkb(bytes),
+                })
+            }
+        }
+    }
+
+    /// The encoded keys of the rows.
+    pub fn keys<'s>(&self, schema: &'s Schema) -> Result<BatchKeys<'s>> {
+        BatchKeys::new(&self.batch, schema).map_err(Error::from)
+    }
+
+    /// The key of a row, for messages.
+    pub fn key_text(&self, row: usize) -> Option<String> {
+        arrow_cast::display::array_value_to_string(self.batch.column(self.key), row).ok()
+    }
+
+    /// Bytes of variable length in some columns of a row.
+    pub fn variable_bytes(&self, row: usize, columns: &[usize]) -> usize {
+        columns.iter().map(|column| variable_bytes(self.batch.column(*column), row)).sum()
+    }
+}
+
+fn variable_bytes(column: &ArrayRef, row: usize) -> usize {
+    if let Some(texts) = column.as_string_opt::<i32>() {
+        return texts.value_length(row) as usize;
+    }
+    column.as_binary_opt::<i32>().map_or(0, |bytes| bytes.value_length(row) as usize)
+}

@@ -1,0 +1,108 @@
+//! The search for the partners of one outer geometry on the inner side.
+
+use std::ops::ControlFlow;
+
+use terrane_space::{Point, Rect};
+
+use crate::Result;
+use crate::dataset::stored_rect;
+use crate::query::Explanation;
+use crate::query::index::{IndexScan, antimatter_fits};
+use crate::secondary::PRIMARY;
+use crate::snapshot::{ScanPosition, Snapshot};
+
+/// Everything that an index holds.
+pub(super) const EVERYWHERE: Rect =
+    Rect { x0: f64::NEG_INFINITY, y0: f64::NEG_INFINITY, x1: f64::INFINITY, y1: f64::INFINITY };
+
+/// Where inner records are looked for.
+pub(super) struct Probed {
+    /// Place of the spatial index, if it is not all records that are gone through for each outer one.
+    pub index: Option<usize>,
+    /// Whether what is deleted can be noted whatever the windows are.
+    always_fits: bool,
+}
+
+impl Probed {
+    pub fn new(snapshot: &Snapshot, index: Option<usize>) -> Result<Self> {
+        let always_fits = match index {
+            Some(place) => antimatter_fits(snapshot, &snapshot.versions(), place, &[EVERYWHERE])?,
+            None => false,
+        };
+        Ok(Self { index, always_fits })
+    }
+
+    /// A search of some windows.
+    pub fn probe(&self, snapshot: &Snapshot, windows: Vec<Rect>) -> Result<Probe> {
+        let versions = snapshot.versions();
+        Ok(match self.index {
+            Some(place) if self.always_fits || antimatter_fits(snapshot, &versions, place, &windows)? => {
+                Probe::Index(IndexScan::new(snapshot, &versions, place, &windows))
+            }
+            _ => {
+                let (partition, position) = (snapshot.scope().start, ScanPosition::default());
+                Probe::Records { partition, position, windows }
+            }
+        })
+    }
+}
+
+/// Candidates near one outer geometry, in pieces.
+pub(super) enum Probe {
+    Index(IndexScan),
+    /// The records, of which the boxes are compared.
+    Records {
+        partition: usize,
+        position: ScanPosition,
+        windows: Vec<Rect>,
+    },
+}
+
+/// Records whose boxes are compared in one step.
+const RECORDS_STEP: usize = 1024;
+
+impl Probe {
+    /// Whether all memory components have been searched, so that none is kept from being freed.
+    pub fn is_past_memory(&mut self) -> Result<bool> {
+        match self {
+            Self::Index(scan) => scan.is_past_memory(),
+            Self::Records { .. } => Ok(true),
+        }
+    }
+
+    /// Visits the boxes and keys of the next candidates; false at the end.
+    pub fn advance(
+        &mut self,
+        snapshot: &Snapshot,
+        explanation: &mut Explanation,
+        visit: &mut impl FnMut(Rect, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        match self {
+            Self::Index(scan) => scan.advance(explanation, &mut |hit| visit(hit.rect(), &hit.key())),
+            Self::Records { partition, position, windows } => {
+                let system = snapshot.history.newest().system;
+                let mut seen = 0;
+                snapshot.visit_btree_from(*partition, PRIMARY as usize, position, &mut |key, stored| {
+                    let rect = stored_rect(stored, system).map_err(|error| snapshot.name_record(error, key))?;
+                    if let Some(rect) = rect
+                        && windows.iter().any(|window| window.intersects(&rect))
+                    {
+                        visit(rect, key)?;
+                    }
+                    seen += 1;
+                    Ok(if seen == RECORDS_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                })?;
+                explanation.entries += seen as u64;
+                if position.ended {
+                    (*partition, *position) = (*partition + 1, ScanPosition::default());
+                }
+                Ok(*partition < snapshot.scope().end)
+            }
+        }
+    }
+}
+
+/// The point that the box of an entry of a dataset of points is.
+pub(super) fn point_of(rect: &Rect) -> Point {
+    Point { x: rect.x0, y: rect.y0 }
+}
