@@ -308,6 +308,15 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
             .outer(Query::new().filter(left.clone()))
             .inner(Query::new().filter(right.clone()).condition(condition()));
         assert_same(&pairs_of(&outer, &inner, &join), &wanted, &format!("{shape:?}, seed {seed}"));
+        // A circle, of which the windows tell less.
+        let circle = Filter::Circle { x: 1.0, y: 1.0, radius: 6.0 };
+        let in_circle = lies(&sides.inner_model, &circle);
+        let mut round = wanted.clone();
+        round.retain(|(_, inner), _| in_circle.contains(inner));
+        assert!(round.len() < wanted.len());
+        let both = Query::new().filter(right.clone()).filter(circle).condition(condition());
+        let rounded = join.clone().inner(both.clone());
+        assert_same(&pairs_of(&outer, &inner, &rounded), &round, &format!("{shape:?} in a circle, seed {seed}"));
         // Half of the pairs, all of them real.
         let limit = wanted.len() as u64 / 2;
         let some = pairs_of(&outer, &inner, &join.clone().limit(limit));
@@ -583,6 +592,12 @@ fn batches_are_bounded_and_a_join_ends_when_it_is_dropped() {
     }
     assert!(pairs < 1_000_000 && rows.explanation().pairs >= pairs as u64);
     drop(rows);
+    drop((outer, inner));
+    // From disk, the partners of one record come leaf by leaf, and those of many do not fit together.
+    points.flush().unwrap();
+    let (outer, inner) = points.snapshot_with(&points).unwrap();
+    let known = Query::new().condition(Condition::on("size").between(100, 799));
+    assert_eq!(outer.count_join(&inner, &join.clone().inner(known)).unwrap(), 700 * 1000);
     drop((outer, inner, points));
     store.close().unwrap();
 }

@@ -11,6 +11,7 @@ use terrane_space::{Point, Rect};
 use super::JoinSide;
 use super::probe::{EVERYWHERE, point_of};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder, BatchKeys};
+use crate::query::explain::INDEX_SEARCH;
 use crate::query::index::{IndexScan, antimatter_fits};
 use crate::query::keys::Keys;
 use crate::query::plan::{Path, choose_path};
@@ -159,6 +160,14 @@ impl PointRows {
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let started = self.snapshot.engine.storage.monotonic_ns();
+        let batch = self.fill_batch();
+        let time_ns = self.snapshot.engine.storage.monotonic_ns() - started;
+        self.explanation.add_time(INDEX_SEARCH, time_ns);
+        batch
+    }
+
+    fn fill_batch(&mut self) -> Result<Option<RecordBatch>> {
         let history = self.snapshot.history.clone();
         let bytes_max = BATCH_BYTES_MAX.min(self.snapshot.work_bytes() / 4);
         let mut builder = BatchBuilder::new(&history, Some(&self.names), false)?.with_bytes_max(bytes_max);
