@@ -4,6 +4,7 @@
 //! runs on the page cache; neither is a figure of a device.
 
 pub mod fbr;
+pub mod lsm;
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -32,7 +33,7 @@ pub struct Experiment {
 
 /// All experiments, in the order of the papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    fbr::EXPERIMENTS.iter()
+    fbr::EXPERIMENTS.iter().chain(lsm::EXPERIMENTS)
 }
 
 /// Options that every experiment takes.

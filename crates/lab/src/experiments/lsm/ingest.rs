@@ -1,0 +1,129 @@
+//! Dynamic workload 1: ingestion alone (section 4.4.2).
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use terrane::{Dataset, Durability, IndexKind, MaintenanceCounters, OnConflict, Options, Store};
+
+use super::{OBJECTS, Objects, POINT_KINDS, Source, create};
+use crate::experiments::{Setup, medians};
+use crate::measure;
+use crate::progress::progress;
+use crate::report::{Bound, Emit, Table};
+
+/// Inserts a second as percentages of the R-tree's (Figure 4.23).
+const PAPER: [(IndexKind, f64); 5] = [
+    (IndexKind::RTree, 100.0),
+    (IndexKind::Dhb, 91.0),
+    (IndexKind::Dhvb, 110.0),
+    (IndexKind::Shb, 109.0),
+    (IndexKind::Sif, 44.0),
+];
+
+/// Memory limit, small enough for several flushes.
+const MEMORY_LIMIT: usize = 16 << 20;
+
+/// A store with an empty dataset of the objects and, beside what every dataset has, an index of the kind.
+pub fn empty_store(
+    folder: &std::path::Path,
+    objects: &Objects,
+    kind: Option<IndexKind>,
+    memory_limit: usize,
+) -> Result<(Store, Dataset)> {
+    let options = Options { memory_limit, durability: Some(Durability::None), ..Options::default() };
+    let store = Store::open(folder, options)?;
+    let dataset = store.create_dataset(OBJECTS, objects.schema()?)?;
+    if let Some(kind) = kind {
+        create(&dataset, kind)?;
+    }
+    Ok((store, dataset))
+}
+
+/// What an ingestion took and caused.
+pub struct Ingestion {
+    /// CPU of all threads in nanoseconds, flushes and merges included.
+    pub cpu_ns: f64,
+    /// Seconds until the last record was acknowledged.
+    pub wall_s: f64,
+    pub counters: MaintenanceCounters,
+}
+
+/// Inserts all objects into a new store.
+pub fn ingest(setup: &Setup, objects: &Objects, kind: Option<IndexKind>, memory_limit: usize) -> Result<Ingestion> {
+    let folder = setup.pool_folder()?;
+    let (store, dataset) = empty_store(folder.path(), objects, kind, memory_limit)?;
+    let batches: Vec<_> = objects.batches().collect::<Result<_>>()?;
+    let (cpu, wall) = (measure::process_cpu(), std::time::Instant::now());
+    for batch in &batches {
+        let outcome = dataset.write_batch(batch, OnConflict::Refuse)?;
+        ensure!(outcome.refused.is_empty(), "rows were refused");
+    }
+    let wall_s = wall.elapsed().as_secs_f64();
+    store.flush()?;
+    drop(dataset);
+    let counters = store.maintenance();
+    store.close()?;
+    Ok(Ingestion { cpu_ns: (measure::process_cpu() - cpu).as_nanos() as f64, wall_s, counters })
+}
+
+/// Bytes written for each that a flush wrote once.
+pub fn write_amplification(counters: &MaintenanceCounters) -> f64 {
+    let flushed = counters.flushed_bytes as f64;
+    (flushed + counters.merge_written_bytes as f64) / flushed.max(1.0)
+}
+
+/// Inserts all objects with an index of each kind.
+pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
+    let count = setup.count(100_000, 900_000);
+    let objects = Objects::load(Source::Points, count, setup.options.seed)?;
+    let mut table = Table::new("lsm/ingest", format!("Ingestion of {count} points, without queries"));
+    table.note(format!(
+        "batches, durability none, memory limit {} MiB; median of {} alternating rounds; centres: {}",
+        MEMORY_LIMIT >> 20,
+        setup.rounds,
+        objects.origin
+    ));
+    table.note("beside the index that every dataset has, one of the kind; cpu of all threads, with flushes and merges");
+    table.note("share of rtree: of the CPU, as inserts a CPU second; paper: inserts a second of 8 nodes");
+    let mut subjects: Vec<(Option<IndexKind>, Option<Ingestion>)> =
+        std::iter::once(None).chain(POINT_KINDS.map(Some)).map(|kind| (kind, None)).collect();
+    let mut walls = vec![Vec::new(); subjects.len()];
+    let mut turn = 0;
+    let length = subjects.len();
+    let cpu = medians(measure::alternate(setup.rounds, &mut subjects, |(kind, last)| {
+        progress(&format!("ingestion with {}", name(*kind)));
+        let ingestion = ingest(setup, &objects, *kind, MEMORY_LIMIT)?;
+        walls[(turn % length + turn / length) % length].push(ingestion.wall_s);
+        turn += 1;
+        let cpu = ingestion.cpu_ns;
+        *last = Some(ingestion);
+        Ok(cpu)
+    })?)?;
+    let walls = medians(walls)?;
+    let params = json!({"count": count, "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
+    // Behind the one without another index.
+    let base = cpu[1];
+    for (number, (kind, ingestion)) in subjects.iter().enumerate() {
+        let (row, counters) = (name(*kind), ingestion.as_ref().map(|ingestion| ingestion.counters).unwrap_or_default());
+        let mut add = |metric, value, unit| {
+            table.figure(row, &params, metric, value, unit);
+        };
+        add("cpu a record", cpu[number] / count as f64, "ns");
+        add("inserts a second", count as f64 / walls[number], "1/s");
+        add("flushes", counters.flushes as f64, "");
+        add("flushed", counters.flushed_bytes as f64, "bytes");
+        add("merges", counters.merges as f64, "");
+        add("write amplification", write_amplification(&counters), "x");
+        let figure = table.figure(row, &params, "% of rtree", 100.0 * base / cpu[number], "%");
+        if let Some((_, paper)) = PAPER.iter().find(|(paper, _)| Some(*paper) == *kind) {
+            figure.paper(*paper);
+        }
+    }
+    for kind in [IndexKind::Dhvb, IndexKind::Shb] {
+        table.ratio_target("rtree", "cpu a record", kind.name(), Bound::AtMost(1.0));
+    }
+    emit(table)
+}
+
+fn name(kind: Option<IndexKind>) -> &'static str {
+    kind.map_or("none beside", IndexKind::name)
+}
