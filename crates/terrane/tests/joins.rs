@@ -12,8 +12,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{KeyType, Schema};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Filter, Geometry, IndexKind, Join, JoinOn, JoinPairs, Key, Options, Query,
-    Record, Snapshot, Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Filter, Geometry, IndexKind, Join, JoinOn, JoinPairs, Key,
+    Options, Query, Record, Snapshot, Store, Value,
 };
 use terrane_space::Point;
 use terrane_space::geometry::{QueryGeometry, distance_bytes, from_wkt, to_geo};
@@ -65,12 +65,16 @@ fn fill(rng: &mut SmallRng, dataset: &Dataset, shape: Shape, system: CoordinateS
 
 fn sides(rng: &mut SmallRng, shapes: [Shape; 2], system: CoordinateSystem, count: i64) -> Sides {
     let store = store_with(small_options());
-    let mut side = |name: &str, shape: Shape| {
-        let dataset = store.create_dataset(name, schema(KeyType::Int64, shape.is_coordinates(), system)).unwrap();
+    // Of one partition, and of several.
+    let [of_outer, of_inner] = if system == CoordinateSystem::Planar { [1, 3] } else { [2, 1] };
+    let mut side = |name: &str, shape: Shape, partitions| {
+        let (schema, options) = (schema(KeyType::Int64, shape.is_coordinates(), system), DatasetOptions { partitions });
+        let dataset = store.create_dataset_with(name, schema, &options).unwrap();
         let model = fill(rng, &dataset, shape, system, count);
         (dataset, model)
     };
-    let ((outer, outer_model), (inner, inner_model)) = (side("outer", shapes[0]), side("inner", shapes[1]));
+    let (outer, outer_model) = side("outer", shapes[0], of_outer);
+    let (inner, inner_model) = side("inner", shapes[1], of_inner);
     Sides { _store: store, outer, inner, outer_model, inner_model }
 }
 
@@ -393,7 +397,8 @@ fn areas_that_overlap_in_one_stored_geometry_are_both_areas() {
 fn both_sides_are_of_one_moment_while_writers_go_on() {
     let store = store_with(Options { background: true, ..small_options() });
     let (system, done) = (CoordinateSystem::Planar, AtomicBool::new(false));
-    let dataset = |name| store.create_dataset(name, schema(KeyType::Int64, true, system)).unwrap();
+    let options = DatasetOptions { partitions: 2 };
+    let dataset = |name| store.create_dataset_with(name, schema(KeyType::Int64, true, system), &options).unwrap();
     let (first, second) = (dataset("first"), dataset("second"));
     let record = |key: i64| Record::at(key, (key % 40) as f64, (key / 40) as f64, vec![Value::Null, Value::Int(key)]);
     std::thread::scope(|scope| {
