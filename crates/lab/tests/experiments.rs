@@ -149,6 +149,9 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
     for name in ["insert-cost", "reflush", "range-query", "concurrency", "reopen", "hdf5"] {
         assert!(list.contains(&format!("  fbr/{name} ")), "{name} in {list}");
     }
+    for name in ["points", "houses", "lakes", "ingest", "mixed", "memory", "grid", "range-scan"] {
+        assert!(list.contains(&format!("  lsm/{name} ")), "{name} in {list}");
+    }
     for (arguments, says) in [
         (&["fbr/insert-costs"][..], "fbr/insert-cost"),
         (&["fbr/insert-cost", "--threads", "2"], "takes no --threads"),

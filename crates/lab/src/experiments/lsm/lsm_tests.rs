@@ -75,7 +75,7 @@ fn ingestion_is_measured_alone_and_beside_queries() {
     }
     let memory = tables("lsm/memory");
     assert!(value(&memory, "dhb, 32 MiB", "IPS") > 0.0);
-    let both = tables("lsm/ingest-and-query");
+    let both = tables("lsm/mixed");
     assert!(POINT_KINDS.iter().all(|kind| value(&both, kind.name(), "QPS rate 4") > 0.0));
 }
 

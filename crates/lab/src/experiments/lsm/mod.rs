@@ -45,7 +45,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: ingest::run,
     },
     Experiment {
-        name: "lsm/ingest-and-query",
+        name: "lsm/mixed",
         description: "dynamic workload 2: inserts and circle selects at once, at four rates of insertion",
         takes: &["full", "seconds"],
         run: together::rates,

@@ -75,10 +75,8 @@ pub fn rates(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let seconds = setup.options.seconds.unwrap_or(if setup.options.full { 20.0 } else { 0.3 });
     let count = (1_000_000.0 * seconds) as u64;
     let objects = Objects::load(Source::Points, count.clamp(10_000, 900_000), setup.options.seed)?;
-    let mut table = Table::new(
-        "lsm/ingest-and-query",
-        format!("Inserts (IPS) and circle selects (QPS) a second, {seconds} s each"),
-    );
+    let mut table =
+        Table::new("lsm/mixed", format!("Inserts (IPS) and circle selects (QPS) a second, {seconds} s each"));
     table
         .note("one writer that sleeps 1 ms after every 1, 10, 100, 1000 records (rates 1 to 4), one reader; wall time");
     table.note("index-only selects of all five radii in turn; durability none; centres as in lsm/points");
