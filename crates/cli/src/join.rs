@@ -85,17 +85,11 @@ fn print_pairs(
     outer: &Snapshot,
     inner: &Snapshot,
     join: &Join,
-    mut writer: Box<dyn Writer>,
+    writer: Box<dyn Writer>,
     messages: &Messages,
 ) -> Result<JoinExplanation, Failure> {
     let mut rows = outer.join(inner, join)?;
-    writer.begin(rows.schema())?;
-    for batch in rows.by_ref() {
-        writer.write(&batch?)?;
-    }
-    writer.finish()?;
-    if let Some(notice) = writer.notice() {
-        messages.warn(notice);
-    }
+    let schema = rows.schema().clone();
+    output::print_batches(&schema, &mut rows, writer, messages)?;
     Ok(rows.explanation())
 }

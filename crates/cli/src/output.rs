@@ -2,6 +2,8 @@
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use serde::Serialize;
 use terrane::CoordinateSystem;
 use terrane::schema::{GeometryColumn, Schema};
@@ -9,7 +11,7 @@ use terrane_formats::{GeometryColumns, OutputFormat, WriteOptions, Writer, write
 
 use crate::args::{QueryFormat, ReportFormat};
 use crate::failure::Failure;
-use crate::messages::escaped;
+use crate::messages::{Messages, escaped};
 
 /// Bytes of rows that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -63,6 +65,24 @@ pub fn renamed_rows_to_stdout(
 ) -> Box<dyn Writer> {
     let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
     writer(format, output, write_options(schema, name, working_memory))
+}
+
+/// Writes the batches of an answer, whose schema is given, to the end, and says what the format could not tell.
+pub fn print_batches(
+    schema: &SchemaRef,
+    batches: &mut impl Iterator<Item = terrane::Result<RecordBatch>>,
+    mut writer: Box<dyn Writer>,
+    messages: &Messages,
+) -> Result<(), Failure> {
+    writer.begin(schema)?;
+    for batch in batches {
+        writer.write(&batch?)?;
+    }
+    writer.finish()?;
+    if let Some(notice) = writer.notice() {
+        messages.warn(notice);
+    }
+    Ok(())
 }
 
 /// Prints one line on standard output.

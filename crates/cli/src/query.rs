@@ -73,18 +73,12 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
 fn print_rows(
     snapshot: &Snapshot,
     query: &Query,
-    mut writer: Box<dyn Writer>,
+    writer: Box<dyn Writer>,
     messages: &Messages,
 ) -> Result<Explanation, Failure> {
     let mut rows = snapshot.query(query)?;
-    writer.begin(rows.schema())?;
-    for batch in rows.by_ref() {
-        writer.write(&batch?)?;
-    }
-    writer.finish()?;
-    if let Some(notice) = writer.notice() {
-        messages.warn(notice);
-    }
+    let schema = rows.schema().clone();
+    output::print_batches(&schema, &mut rows, writer, messages)?;
     Ok(rows.explanation())
 }
 
