@@ -41,7 +41,7 @@ shuttle:
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \
 	  name=$$(basename $$file .rs); \
-	  grep -qs "^mod $$name;" $$suite || grep -qs "^name = \"$$name\"" $${suite%/tests/suite.rs}/Cargo.toml \
+	  grep -qs "^mod $$name;" $${suite%/suite.rs}/*.rs || grep -qs "^name = \"$$name\"" $${suite%/tests/suite.rs}/Cargo.toml \
 	    || echo "$$file is in no program of tests: name it in $$suite"; \
 	done; done | grep .
 	$(CARGO) fmt --all --check

@@ -2,18 +2,12 @@
 //! at any instant leaves, is linearizable, entry by entry.
 //!
 //! One seed gives the tree, the operations and their orders.
-#![cfg(shuttle)]
-
-#[path = "support/entries.rs"]
-mod entries;
-#[path = "../../pmem/tests/support/orders.rs"]
-mod orders;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use entries::{Call, Tree, check, held, recover, rect, run};
-use orders::explore;
+use super::entries::{Call, Tree, check, held, recover, rect, run};
+use super::orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;

@@ -3,16 +3,12 @@
 //!
 //! The first one is stopped at every store, flush and fence; where there are three, the second one somewhere. Where one needs a lock
 //! that another one holds, power fails there too, and the other one goes on until the lock is free.
-#![cfg(shuttle)]
-
-#[path = "support/entries.rs"]
-mod entries;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use entries::{Call, Held, Tree, check, held, recover, rect, run};
+use super::entries::{Call, Held, Tree, check, held, recover, rect, run};
 use rand::rngs::SmallRng;
 use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};

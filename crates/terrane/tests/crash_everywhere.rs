@@ -28,21 +28,22 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     assert!(has(|step| matches!(step, Step::Batch(_))) && has(|step| matches!(step, Step::Side(_))));
 }
 
-fn long(durability: Durability, default_seed: u64) {
+fn long(durability: Durability, default_seed: u64, effort: Effort) {
     let (_, seed) = seeded(default_seed);
     let plan = Plan::new(seed, 200);
-    let work = explore(&plan, durability, seed, EVERYWHERE);
+    let work = explore(&plan, durability, seed, effort);
     assert_all_work(&plan, durability, work);
 }
 
 #[test]
 fn acknowledged_writes_survive_power_loss_after_any_event() {
-    long(Durability::Power, 11);
+    long(Durability::Power, 11, EVERYWHERE);
 }
 
 #[test]
 fn without_a_log_the_store_is_at_a_manifest_after_power_loss() {
-    long(Durability::None, 12);
+    // Few of its events move the state that a crash leaves; `make soak` tries each of them.
+    long(Durability::None, 12, Effort { stride: 2, ..EVERYWHERE });
 }
 
 fn short(durability: Durability, partitions: usize, effort: Effort) {
