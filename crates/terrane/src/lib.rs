@@ -73,7 +73,7 @@ pub use key::Key;
 pub use options::{DatasetOptions, Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
 pub use query::{ConditionPlan, Considered, Explanation, Filter, Nearest, Query, Rows, Stage};
 pub use record::{Geometry, Record};
-pub use secondary::{IndexKind, IndexOptions};
+pub use secondary::{IndexKind, IndexOptions, StopWords};
 pub use snapshot::{KeyRef, Snapshot};
 pub use store::Store;
 pub use terrane_lsm::curve::{Density, Levels};

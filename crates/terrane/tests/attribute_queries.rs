@@ -8,10 +8,11 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, DatasetOptions, Explanation, IndexKind, Key, Query, Record, Snapshot, Store,
-    Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, Explanation, IndexKind, IndexOptions, Key, Query,
+    Record, Snapshot, StopWords, Store, Value,
 };
-use terrane_storage::MemoryStorage;
+use terrane_lsm::manifest::{Manifest, ManifestFile};
+use terrane_storage::{MemoryStorage, Storage};
 
 const TEXT: usize = 0;
 const INT: usize = 1;
@@ -359,6 +360,98 @@ fn the_rarest_word_is_looked_up() {
     assert_eq!((words.entries, words.antimatter), (2000 * 5 + 5 * 2, 0));
     drop(dataset);
     assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+#[test]
+fn words_that_an_index_leaves_out_change_no_answer() {
+    let storage = Arc::new(MemoryStorage::new());
+    let mut store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let mut dataset = store.create_dataset("d", schema()).unwrap();
+    let stop_words = StopWords::new(["The", "of", "rare"]).unwrap();
+    let options = IndexOptions::default().stop_words(stop_words);
+    let record = |key: i64, text: String| {
+        Record::at(key, 1.0, 1.0, vec![Value::Utf8(text), Value::Null, Value::Null, Value::Null, Value::Null])
+    };
+    for key in 0..200 {
+        dataset.insert(&record(key, format!("the house OF number {key}"))).unwrap();
+    }
+    dataset.create_index_with("words", IndexKind::Inverted, &["text"], &options).unwrap();
+    dataset.create_index_with("words", IndexKind::Inverted, &["text"], &IndexOptions::default()).unwrap_err();
+    for key in 200..400 {
+        dataset.insert(&record(key, format!("The House, of the number {key}"))).unwrap();
+    }
+    // A word that is left out comes and goes with others.
+    dataset.upsert(&record(7, "a rare bird of the house".into())).unwrap();
+    dataset.upsert(&record(8, "rare".into())).unwrap();
+    dataset.upsert(&record(9, "the bird".into())).unwrap();
+    for round in 0..3 {
+        match round {
+            0 => {}
+            1 => dataset.compact().unwrap(),
+            _ => {
+                drop(dataset);
+                store.close().unwrap();
+                store = Store::open_on(storage.clone(), small_options()).unwrap();
+                dataset = store.dataset("d").unwrap();
+            }
+        }
+        let snapshot = dataset.snapshot();
+        let words = |text: &str| Query::new().condition(Condition::on("text").matches(text));
+        for (text, keys) in [("the bird", &[7, 9][..]), ("rare bird", &[7]), ("RARE the BIRD of house", &[7])] {
+            let told = explanation(&snapshot, &words(text));
+            assert_eq!((told.plan, told.matches), ("attribute index", keys.len() as u64), "{text}: {told}");
+            assert!(told.entries <= 2, "{text}: {told}");
+            assert_eq!(set(&snapshot, &words(text)), set(&snapshot, &words(text).using_index("primary")), "{text}");
+        }
+        // Such words alone are looked for in the records.
+        let told = explanation(&snapshot, &words("rare"));
+        assert_eq!((told.plan, told.matches), ("primary scan", 2), "{told}");
+        assert!(told.considered[0].reason.contains("no word but those that it leaves out"), "{told}");
+        assert_eq!(snapshot.count(&words("THE of")).unwrap(), 398);
+        let refused = snapshot.count(&words("the").using_index("words")).unwrap_err().to_string();
+        assert!(refused.contains("no word but those that it leaves out is demanded of text"), "{refused}");
+        let info = store.info().unwrap();
+        let index = info.datasets[0].indexes.iter().find(|index| index.name == "words").unwrap();
+        assert_eq!(index.options.as_ref(), Some(&options));
+        assert!(info.to_string().contains("without 3 words"), "{info}");
+        if round > 0 {
+            assert_eq!(index.entries, 397 * 3 + 3 + 1, "house, number and its number; a, bird, house; bird");
+        }
+        assert!(store.check(false).unwrap().findings.is_empty());
+    }
+}
+
+#[test]
+fn words_to_leave_out_are_for_indexes_of_words_and_hostile_ones_are_damage() {
+    let storage = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    let dataset = store.create_dataset("d", schema()).unwrap();
+    let options = IndexOptions::default().stop_words(StopWords::new(["the"]).unwrap());
+    for (kind, columns) in [(IndexKind::BTree, &["text"][..]), (IndexKind::RTree, &[])] {
+        let refused = dataset.create_index_with("i", kind, columns, &options).unwrap_err().to_string();
+        assert!(refused.contains("does not take words to leave out"), "{refused}");
+    }
+    dataset.create_index_with("words", IndexKind::Inverted, &["text"], &options).unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    let manifest = Manifest::read(&*storage).unwrap().unwrap();
+    for (options, reason) in [
+        (serde_json::json!({"kind": "inverted", "stop_words": ["The"]}), "not in lower case"),
+        (serde_json::json!({"kind": "inverted", "stop_words": ["the", "a"]}), "not in lower case, ascending"),
+        (serde_json::json!({"kind": "inverted", "stop_words": ["of the"]}), "not one word"),
+        (serde_json::json!({"kind": "inverted", "stop_words": 7}), "expected a sequence"),
+        (serde_json::json!({"kind": "inverted"}), "missing field `stop_words`"),
+        (serde_json::json!({"kind": "dhb", "stop_words": []}), "those of kind dhb"),
+    ] {
+        let mut changed = manifest.clone();
+        let indexes = changed.datasets[0].catalog["indexes"].as_array_mut().unwrap();
+        indexes.last_mut().unwrap()["options"] = options;
+        storage.remove("MANIFEST").unwrap();
+        drop(ManifestFile::create(storage.clone(), changed).unwrap());
+        let error = Store::open_on(storage.clone(), small_options()).unwrap_err();
+        assert!(matches!(&error, Error::Damaged { file, .. } if file == "MANIFEST"), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error} instead of {reason}");
+    }
 }
 
 #[test]

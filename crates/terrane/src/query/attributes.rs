@@ -124,12 +124,13 @@ pub(super) fn serves(index: &DatasetIndex, implied: &Implied) -> Serves {
         Content::Attributes(columns) => {
             spans(columns, implied).map_or(Serves::Nothing, |spans| Serves::Spans(vec![spans]))
         }
-        Content::Words(column) => match implied.words.get(column) {
-            Some(words) if !words.is_empty() => {
-                Serves::Spans(words.iter().map(|word| vec![span_of_word(word)]).collect())
+        Content::Words { column, stop_words } => {
+            let words = implied.words.get(column).into_iter().flatten().filter(|word| !stop_words.contains(word));
+            match words.map(|word| vec![span_of_word(word)]).collect::<Vec<_>>() {
+                spans if spans.is_empty() => Serves::Nothing,
+                spans => Serves::Spans(spans),
             }
-            _ => Serves::Nothing,
-        },
+        }
     }
 }
 

@@ -237,7 +237,7 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
             }
             (Some(Path::Windows(place)), None)
         }
-        Content::Attributes(_) | Content::Words(_) => {
+        Content::Attributes(_) | Content::Words { .. } => {
             let versions = snapshot.versions_full();
             let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &implied));
             let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
@@ -251,7 +251,11 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
 }
 
 fn nothing_demanded(index: &DatasetIndex) -> String {
-    let what = if matches!(index.content, Content::Words(_)) { "no word" } else { "nothing" };
+    let what = match &index.content {
+        Content::Words { stop_words, .. } if stop_words.is_empty() => "no word",
+        Content::Words { .. } => "no word but those that it leaves out",
+        _ => "nothing",
+    };
     format!("{what} is demanded of {}, the first that it is on", index.definition.columns[0])
 }
 

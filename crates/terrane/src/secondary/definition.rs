@@ -83,7 +83,8 @@ pub(crate) struct IndexDefinition {
     pub kind: String,
     /// What it indexes.
     pub columns: Vec<String>,
-    /// The options of a curve-keyed kind, as [`terrane_lsm::curve::CurveOptions`] reads them. Kept as they are, so that
+    /// The options of a curve-keyed kind, as [`terrane_lsm::curve::CurveOptions`] reads them, or the words that one of
+    /// kind `inverted` leaves out. Kept as they are, so that
     /// what a newer version wrote of a kind of its own is not taken for damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<serde_json::Value>,

@@ -8,7 +8,7 @@ use terrane_lsm::operation::{Operation, encode_operation};
 use terrane_space::Rect;
 
 use super::attributes;
-use super::{IndexDefinition, Indexes};
+use super::{IndexDefinition, Indexes, StopWords};
 use crate::condition::words;
 use crate::dataset::stored_rect;
 use crate::query::holds_points;
@@ -26,8 +26,8 @@ pub(crate) enum Content {
     Boxes,
     /// The values of these attributes, followed by its key.
     Attributes(Vec<usize>),
-    /// Each word of this attribute, followed by its key.
-    Words(usize),
+    /// Each word of an attribute, followed by its key, but for those that are left out.
+    Words { column: usize, stop_words: StopWords },
 }
 
 /// Most different words of a record that an index holds: as many operations are in one entry of the log.
@@ -41,7 +41,7 @@ impl Content {
             "btree" if definition.id == super::PRIMARY => Ok(Self::Records),
             "btree" => definition.columns.iter().map(column).collect::<Result<_>>().map(Self::Attributes),
             "inverted" => match &definition.columns[..] {
-                [name] => column(name).map(Self::Words),
+                [name] => Ok(Self::Words { column: column(name)?, stop_words: StopWords::of(definition)? }),
                 _ => Err(Error::damaged("MANIFEST", 0, format!("the index {:?} is not on one text", definition.name))),
             },
             "rtree" | "dhb" | "dhvb" | "shb" | "sif" => Ok(Self::Boxes),
@@ -77,11 +77,11 @@ impl Content {
                 entry.extend_from_slice(key);
                 visit(&entry)
             }
-            Self::Words(column) => {
+            Self::Words { column, stop_words } => {
                 let record = RecordView::parse(stored, history)?;
                 let ValueRef::Utf8(text) = record.value(*column)? else { return Ok(()) };
                 let mut entry = Vec::with_capacity(64);
-                for word in different_words(text, &schema.columns[*column].name)? {
+                for word in different_words(text, stop_words, &schema.columns[*column].name)? {
                     entry.clear();
                     attributes::encode(ValueRef::Utf8(&word), 1, &mut entry);
                     entry.extend_from_slice(key);
@@ -96,7 +96,7 @@ impl Content {
     pub fn values(&self) -> Option<usize> {
         match self {
             Self::Attributes(columns) => Some(columns.len()),
-            Self::Words(_) => Some(1),
+            Self::Words { .. } => Some(1),
             Self::Records | Self::Boxes => None,
         }
     }
@@ -106,7 +106,7 @@ impl Content {
         match self {
             Self::Boxes => decode_rect(entry).map_or_else(|| format!("at {entry:02x?}"), |rect| format!("at {rect:?}")),
             Self::Attributes(columns) => format!("under {}", attributes::describe(entry, columns.len())),
-            Self::Words(_) => format!("under {}", attributes::describe(entry, 1)),
+            Self::Words { .. } => format!("under {}", attributes::describe(entry, 1)),
             Self::Records => format!("under {entry:02x?}"),
         }
     }
@@ -115,15 +115,15 @@ impl Content {
     fn value<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         match self {
             Self::Boxes => key,
-            Self::Records | Self::Attributes(_) | Self::Words(_) => &[],
+            Self::Records | Self::Attributes(_) | Self::Words { .. } => &[],
         }
     }
 }
 
 /// The words of a text, ascending, each once; words so long that their entries are cut off alike, as one.
-fn different_words<'t>(text: &'t str, column: &str) -> Result<BTreeSet<Cow<'t, str>>> {
+fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: &str) -> Result<BTreeSet<Cow<'t, str>>> {
     let mut found = BTreeSet::new();
-    for word in words(text) {
+    for word in words(text).filter(|word| !stop_words.contains(word)) {
         let word = match word {
             Cow::Borrowed(word) => Cow::Borrowed(attributes::shortened(word)),
             Cow::Owned(word) if attributes::shortened(&word).len() < word.len() => {

@@ -8,6 +8,7 @@ mod build;
 mod definition;
 mod entries;
 mod options;
+mod stop_words;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
 pub(crate) use entries::{Content, Side, add_operations, box_entry, copies_bytes};
 pub use options::IndexOptions;
+pub use stop_words::StopWords;
 
 use crate::query::holds_points;
 use crate::schema::{Schema, SchemaHistory};
@@ -42,7 +44,7 @@ impl DatasetIndex {
         let content = Content::of(&definition, schema)?;
         let spatial = match content {
             Content::Boxes => Some(spatial_index(&definition, schema)?),
-            Content::Records | Content::Attributes(_) | Content::Words(_) => None,
+            Content::Records | Content::Attributes(_) | Content::Words { .. } => None,
         };
         Ok(Self { definition, content, spatial })
     }

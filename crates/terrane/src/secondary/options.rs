@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use terrane_lsm::curve::{CurveOptions, GridOptions, Levels};
 
 use super::definition::{IndexDefinition, IndexKind};
+use super::stop_words::StopWords;
 use crate::query::holds_points;
 use crate::schema::Schema;
+use crate::words::counted;
 use crate::{Error, Result};
 
 /// Options of an index. What is left out is as in the LSM paper (sections 4.3.1 and 5.3.2): six levels of 16 by 16
@@ -24,6 +26,9 @@ pub struct IndexOptions {
     /// Most cells under which `shb` files a geometry that is no point, unless it meets more of the coarsest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cells_per_object_max: Option<u32>,
+    /// Words that `inverted` leaves out; none if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_words: Option<StopWords>,
 }
 
 impl IndexOptions {
@@ -45,11 +50,21 @@ impl IndexOptions {
         self
     }
 
+    /// Sets the words that are left out.
+    pub fn stop_words(mut self, words: StopWords) -> Self {
+        self.stop_words = Some(words);
+        self
+    }
+
     /// The options of an index of `points`, or of other geometries, as far as its kind has any.
     pub(crate) fn of(definition: &IndexDefinition, points: bool) -> Option<Self> {
         let of_grid = |grid: GridOptions| Self { levels: Some(grid.levels), domain: grid.domain, ..Self::default() };
-        // That it can be read was found when the index was opened.
-        match CurveOptions::deserialize(definition.options.as_ref()?).ok()? {
+        let options = definition.options.as_ref()?;
+        // That they can be read was found when the index was opened.
+        if definition.kind == IndexKind::Inverted.name() {
+            return StopWords::of(definition).ok().map(|words| Self::default().stop_words(words));
+        }
+        match CurveOptions::deserialize(options).ok()? {
             CurveOptions::Dhb | CurveOptions::Dhvb => None,
             CurveOptions::Sif { grid } => Some(of_grid(grid)),
             CurveOptions::Shb { grid, cells_per_object_max } => {
@@ -78,10 +93,14 @@ impl IndexOptions {
                 has_cells,
                 "a most number of cells; only geometries in shb have that",
             ),
+            (self.stop_words.is_some(), kind == IndexKind::Inverted, "words to leave out"),
         ] {
             if is_given && !is_known {
                 return Err(Error::usage(format!("an index of kind {kind} does not take {what}; leave it out")));
             }
+        }
+        if kind == IndexKind::Inverted {
+            return Ok(self.stop_words.as_ref().and_then(StopWords::to_options));
         }
         let Some(mut options) = CurveOptions::of(kind.name(), holds_points(schema), None) else { return Ok(None) };
         match &mut options {
@@ -110,6 +129,8 @@ impl fmt::Display for IndexOptions {
         let levels = self.levels.as_ref().map(|levels| format!("levels {levels}"));
         let cells = self.cells_per_object_max.map(|cells| format!("at most {cells} cells"));
         let domain = self.domain.map(|[x0, y0, x1, y1]| format!("domain {x0},{y0},{x1},{y1}"));
-        f.write_str(&[levels, cells, domain].into_iter().flatten().collect::<Vec<_>>().join(", "))
+        let words = self.stop_words.as_ref();
+        let words = words.map(|words| format!("without {}", counted(words.iter().len() as u64, "word", "words")));
+        f.write_str(&[levels, cells, domain, words].into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
