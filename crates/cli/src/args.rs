@@ -74,6 +74,8 @@ pub enum Command {
     Join(JoinArguments),
     /// Create or drop an index of a dataset.
     Index(IndexArguments),
+    /// Print or set when the components of a dataset are merged.
+    Policy(PolicyArguments),
     /// Print what a store holds.
     Info(ReportArguments),
     /// Verify every page, every invariant, and that every index agrees with the records.
@@ -287,6 +289,7 @@ Examples:
   terrane index s.terrane rides create by_time --using btree --on pickup_time
   terrane index s.terrane rides create cells --using shb --levels h,h,h,h
   terrane index s.terrane plots create cells --using shb --domain 0,0,5000,5000 --cells 8
+  terrane index s.terrane cities create words --using inverted --on name --stop-words of,the
   terrane index s.terrane rides drop by_time")]
 pub struct IndexArguments {
     /// Directory of the store.
@@ -322,6 +325,10 @@ pub enum IndexAction {
         /// Most cells under which shb files a geometry that is no point [default: 4].
         #[arg(long, value_name = "N", allow_negative_numbers = true)]
         cells: Option<u32>,
+        /// Words that inverted leaves out, with commas between them, or @FILE with such on its lines. Queries
+        /// find the same rows; those for such words alone cannot go through the index.
+        #[arg(long, value_name = "WORD,…|@FILE")]
+        stop_words: Option<String>,
     },
     /// Drop an index. The records stay what they are.
     Drop {
@@ -432,6 +439,51 @@ pub struct CheckArguments {
 pub struct CompactArguments {
     #[command(flatten)]
     pub report: ReportArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+prefix merges the components up to a size once they are so many or together larger; constant merges all
+once they are so many, so that queries meet few; size-tiered merges neighbours of about one size, so that
+little is written again. A policy holds in later sessions too; default takes it away.
+
+Examples:
+  terrane policy s.terrane rides
+  terrane policy s.terrane rides size-tiered --components 6
+  terrane policy s.terrane rides default")]
+pub struct PolicyArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Dataset whose components are merged.
+    pub dataset: String,
+    /// The policy from now on; without one, that which there is is printed.
+    #[arg(value_name = "POLICY")]
+    pub kind: Option<PolicyKind>,
+    /// As many components are merged [default: 5; of size-tiered 4].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
+    pub components: Option<usize>,
+    /// Of prefix: larger components are left alone [default: 1GiB].
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
+    pub max_bytes: Option<usize>,
+    /// Of size-tiered: smaller components count as this large [default: 1MiB].
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
+    pub min_bytes: Option<usize>,
+    /// Of size-tiered: the largest of neighbours is at most so many times the smallest [default: 4].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<u64>)]
+    pub ratio: Option<u64>,
+}
+
+/// When components are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyKind {
+    /// As of a dataset for which nothing was said.
+    Default,
+    /// Small components, once there are enough of them.
+    Prefix,
+    /// All components, once there are so many.
+    Constant,
+    /// Neighbours of about one size, once there are so many.
+    SizeTiered,
 }
 
 #[derive(Debug, Args)]

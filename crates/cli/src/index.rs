@@ -1,20 +1,25 @@
 //! `terrane index`: creating and dropping indexes.
 
-use terrane::{IndexOptions, StoreInfo, counted};
+use terrane::{IndexOptions, StopWords, StoreInfo, counted};
 
 use crate::args::{Common, IndexAction, IndexArguments};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::size::format_size;
-use crate::{output, place};
+use crate::{output, place, shape};
 
 pub fn run(arguments: &IndexArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
+    let stop_words = match &arguments.action {
+        IndexAction::Create { stop_words: Some(text), .. } => Some(parse_stop_words(text)?),
+        _ => None,
+    };
     let store = place::open_to_write(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
     let said = match &arguments.action {
-        IndexAction::Create { name, using, on, levels, domain, cells } => {
+        IndexAction::Create { name, using, on, levels, domain, cells, stop_words: _ } => {
             let columns: Vec<&str> = on.iter().map(String::as_str).collect();
-            let options = IndexOptions { levels: levels.clone(), domain: *domain, cells_per_object_max: *cells };
+            let options =
+                IndexOptions { levels: levels.clone(), domain: *domain, cells_per_object_max: *cells, stop_words };
             dataset.create_index_with(name, *using, &columns, &options)?;
             described(&store.info()?, &arguments.dataset, name)
         }
@@ -26,6 +31,19 @@ pub fn run(arguments: &IndexArguments, common: &Common, messages: &Messages) -> 
     drop(dataset);
     place::close(store, messages)?;
     output::print_line(said)
+}
+
+/// Words with commas between them, or a file that has such on its lines.
+fn parse_stop_words(text: &str) -> Result<StopWords, Failure> {
+    const FLAG: &str = "--stop-words";
+    let (from, text) = match text.strip_prefix('@') {
+        Some("") => return Err(Failure::usage(format!("{FLAG}: the name of a file is missing after @"))),
+        Some(path) => (format!("{FLAG}: {path}"), shape::read_file(FLAG, path)?),
+        None => (FLAG.to_owned(), text.to_owned()),
+    };
+    let text = text.trim_start_matches('\u{feff}');
+    let words = text.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty());
+    StopWords::new(words).map_err(|error| Failure::usage(format!("{from}: {error}")))
 }
 
 fn described(info: &StoreInfo, dataset: &str, name: &str) -> String {

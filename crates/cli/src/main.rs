@@ -23,6 +23,7 @@ mod messages;
 mod open_files;
 mod output;
 mod place;
+mod policy;
 mod query;
 mod shape;
 mod size;
@@ -73,6 +74,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Query(arguments) => query::run(arguments, common, messages),
         Command::Join(arguments) => join::run(arguments, common, messages),
         Command::Index(arguments) => index::run(arguments, common, messages),
+        Command::Policy(arguments) => policy::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),
         Command::Backup(arguments) => backup::take(arguments, common),

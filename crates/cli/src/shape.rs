@@ -77,21 +77,25 @@ impl DeclaredSystem {
 pub fn parse_geometry(flag: &'static str, text: &str) -> Result<(Vec<u8>, DeclaredSystem), Failure> {
     let (wkb, foreign) = match text.strip_prefix('@') {
         Some("") => Err("the name of a file is missing after @".into()),
-        Some(path) => parse_text(&read(flag, path)?).map_err(|reason| format!("{path}: {reason}")),
+        Some(path) => parse_text(&read_file(flag, path)?).map_err(|reason| format!("{path}: {reason}")),
         None => parse_text(text),
     }
     .map_err(|reason| Failure::usage(format!("{flag}: {reason}")))?;
     Ok((wkb, DeclaredSystem { flag, foreign }))
 }
 
-fn read(flag: &str, path: &str) -> Result<String, Failure> {
+/// The file that a flag names, which is not large.
+///
+/// # Errors
+/// A file that cannot be read, is larger, or is no text.
+pub fn read_file(flag: &str, path: &str) -> Result<String, Failure> {
     let failed = |error| Failure::usage(format!("{flag}: cannot read {path}: {error}"));
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
     file.take(GEOMETRY_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > GEOMETRY_FILE_BYTES_MAX {
         return Err(Failure::usage(format!(
-            "{flag}: {path} has more than {GEOMETRY_FILE_BYTES_MAX} bytes; simplify the geometry"
+            "{flag}: {path} has more than {GEOMETRY_FILE_BYTES_MAX} bytes; make it smaller"
         )));
     }
     Ok(text)

@@ -1,5 +1,6 @@
 //! Merge policies: which disk components of an index to merge next.
 
+use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ pub enum MergePolicy {
 
 /// Why a policy cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the merge policy {policy:?} is not possible: {reason}")]
+#[error("the merge policy {policy} is not possible: {reason}")]
 pub struct PolicyError {
     /// The policy.
     pub policy: MergePolicy,
@@ -54,13 +55,18 @@ impl Default for MergePolicy {
 }
 
 impl MergePolicy {
+    /// Constant merging as the prefix policy counts: as soon as there are five.
+    pub const CONSTANT: Self = Self::Constant { components_max: 5 };
+
     /// Size-tiered merging as it is usual: four neighbours, none more than four times as large as another.
     pub const SIZE_TIERED: Self = Self::SizeTiered { components_min: 4, size_ratio: 4, bytes_min: 1 << 20 };
 
     /// Refuses a policy under which components would be merged alone or never fit.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let reason = match *self {
-            Self::Constant { components_max: 0 | 1 } => "it merges at least 2 components",
+            Self::Prefix { components_max: 0 | 1, .. } | Self::Constant { components_max: 0 | 1 } => {
+                "it merges at least 2 components"
+            }
             Self::SizeTiered { components_min: 0 | 1, .. } => "it merges at least 2 components",
             Self::SizeTiered { size_ratio: 0, .. } => "no component is smaller than itself; the ratio is at least 1",
             _ => return Ok(()),
@@ -119,6 +125,22 @@ impl MergePolicy {
                     (count >= components_min.max(2)).then(|| oldest + 1 - count..oldest + 1)
                 })
             }
+        }
+    }
+}
+
+impl fmt::Display for MergePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix { mergeable_bytes_max, components_max } => {
+                write!(f, "prefix, {components_max} components or {mergeable_bytes_max} bytes")
+            }
+            Self::Constant { components_max } => write!(f, "constant, {components_max} components"),
+            Self::SizeTiered { components_min, size_ratio, bytes_min } => write!(
+                f,
+                "size-tiered, {components_min} components of sizes within a factor of {size_ratio}, \
+                 less than {bytes_min} bytes counting as these"
+            ),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use terrane_lsm::partition::{IndexVersion, Presence};
+use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
@@ -48,6 +49,9 @@ pub struct DatasetInfo {
     pub schema: Schema,
     /// Into how many partitions the records are divided.
     pub partitions: usize,
+    /// When its components are merged, if it has a policy of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge_policy: Option<MergePolicy>,
     /// Indexes, the primary first; the numbers are those of all partitions together.
     pub indexes: Vec<IndexInfo>,
     /// Feeds, and how far their sources have been read.
@@ -162,6 +166,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
         name: dataset.name.clone(),
         schema: (*dataset.schema()).clone(),
         partitions: versions.len(),
+        merge_policy: dataset.own_merge_policy(),
         indexes,
         feeds: feeds_of(dataset),
         memory_bytes: dataset.partitions.memory_used() as u64,
@@ -199,6 +204,9 @@ impl fmt::Display for StoreInfo {
             )?;
             if dataset.partitions > 1 {
                 write!(f, "\n  {} partitions", dataset.partitions)?;
+            }
+            if let Some(policy) = dataset.merge_policy {
+                write!(f, "\n  merge policy {policy}")?;
             }
             for column in &schema.columns {
                 write!(f, "\n  column {} {}", column.name, column.column_type)?;

@@ -141,6 +141,35 @@ fn spatial_kinds_are_created_with_options_and_asked_for_by_name() {
 }
 
 #[test]
+fn an_index_of_words_leaves_out_those_that_are_named() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let input: String = (0..50)
+        .map(|id| format!("{}\n", json!({"id": id, "lon": 1, "lat": 1, "name": format!("The house of {id}")})))
+        .collect();
+    insert(&store, "d", input, &[]).exits(0);
+    let create = |words: &str| {
+        let on = ["d", "create", "words", "--using", "inverted", "--on", "name", "--stop-words"];
+        terrane("index", &store, &[&on[..], &[words]].concat())
+    };
+    create("the,of the").exits(2).says("--stop-words: \"of the\" is not one word");
+    create("@").exits(2).says("name of a file is missing");
+    create("@none.txt").exits(2).says("cannot read none.txt");
+    let file = sandbox.write("words.txt", "\u{feff}The\r\nof,house\n\n");
+    let text = create(&format!("@{}", file.display())).exits(0).text();
+    assert!(text.contains("(inverted on name, without 3 words): 50 entries"), "{text}");
+    assert_eq!(indexes(&store)[2]["options"], json!({"stop_words": ["house", "of", "the"]}));
+    let query =
+        |arguments: &[&str]| terrane("query", &store, &[&["d", "--count", "--explain", "--match"], arguments].concat());
+    query(&["house 7"]).says("index       words, about 1 entries: used").exits(0);
+    assert_eq!(query(&["the house"]).says("no word but those that it leaves out").exits(0).number(), 50);
+    terrane("index", &store, &["d", "drop", "words"]).exits(0);
+    let text = create(" The , of ").exits(0).text();
+    assert!(text.contains("without 2 words): 100 entries"), "{text}");
+    is_clean(&store);
+}
+
+#[test]
 fn grids_of_a_plane_need_a_domain_and_shapes_a_kind_that_holds_them() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();

@@ -26,6 +26,7 @@ mod locked;
 mod lost_files;
 mod messages;
 mod open_files;
+mod policies;
 mod query_formats;
 mod query_spatial;
 mod query_where;

@@ -169,7 +169,7 @@ impl DatasetHandle {
     /// What the manifest says of the dataset when it has a history and indexes.
     pub fn catalog(&self, history: &SchemaHistory, indexes: &Indexes) -> Result<serde_json::Value> {
         let next_index = self.next_index.load(Ordering::Relaxed);
-        let merge_policy = self.merge_policy.load().as_deref().copied();
+        let merge_policy = self.own_merge_policy();
         let feeds = self.feeds.load().to_vec();
         let next_feed = self.next_feed.load(Ordering::Relaxed);
         let (history, indexes) = (history.clone(), indexes.definitions());
@@ -178,7 +178,12 @@ impl DatasetHandle {
 
     /// When its components are merged.
     pub fn merge_policy(&self, options: &Options) -> MergePolicy {
-        self.merge_policy.load().as_deref().copied().unwrap_or(options.merge_policy)
+        self.own_merge_policy().unwrap_or(options.merge_policy)
+    }
+
+    /// When the components are merged, if the dataset has a policy of its own.
+    pub fn own_merge_policy(&self) -> Option<MergePolicy> {
+        self.merge_policy.load().as_deref().copied()
     }
 
     /// The newest schema.
