@@ -11,7 +11,7 @@ use terrane_space::windows;
 use crate::dataset::stored_rect;
 use crate::engine::{DatasetHandle, Engine};
 use crate::key::{Key, KeyError, KeyType};
-use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_fits, count, holds_points, nearest};
+use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_of_fits, count, holds_points, nearest};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
 use crate::secondary::{DatasetIndex, Indexes, PRIMARY, SPATIAL};
@@ -359,7 +359,8 @@ impl Snapshot {
         let key_type = schema.key.key_type;
         let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
         let versions = self.spatial_versions()?;
-        if !antimatter_fits(self, &versions, SPATIAL as usize, &windows)? {
+        let sources = spatial_sources(&versions, SPATIAL as usize)?;
+        if !antimatter_of_fits(self, &sources, &windows)? {
             // The records tell their boxes too, without knowing what is hidden.
             return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {
                 Some(rect) if windows.iter().any(|window| window.intersects(&rect)) => {
@@ -373,7 +374,7 @@ impl Snapshot {
         let (mut failed, mut steps) = (None, 0);
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;
-            let mut scan = WindowScan::new(spatial_sources(&versions, SPATIAL as usize)?, *window, self.sequence());
+            let mut scan = WindowScan::new(sources.iter().copied(), *window, self.sequence());
             while scan.advance(&mut |hit| {
                 // What meets both halves of a window is met in the first.
                 if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&hit.rect())) {

@@ -110,9 +110,16 @@ pub(crate) fn antimatter_fits(
     place: usize,
     windows: &[Rect],
 ) -> Result<bool> {
-    let sources = spatial_sources(versions, place)?;
+    antimatter_of_fits(snapshot, &spatial_sources(versions, place)?, windows)
+}
+
+/// As [`antimatter_fits`], of the components to be searched.
+pub(crate) fn antimatter_of_fits(snapshot: &Snapshot, sources: &[SpatialSource<'_>], windows: &[Rect]) -> Result<bool> {
     // What anti-matter of the oldest component would hide does not exist.
     let Some((_, hiding)) = sources.split_last() else { return Ok(true) };
+    if !hiding.iter().any(SpatialSource::has_antimatter) {
+        return Ok(true);
+    }
     let key_type = snapshot.history.newest().key.key_type;
     let available = snapshot.work_bytes() as u64;
     let all = noted_bytes(hiding, windows, &mut |source, _, _| Ok(hidden_bytes(source, key_type)))?;

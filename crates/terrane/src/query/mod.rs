@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use explain::{ConditionPlan, Considered, Explanation, Stage};
 pub(crate) use filter::Filters;
-pub(crate) use index::antimatter_fits;
+pub(crate) use index::antimatter_of_fits;
 pub use rows::Rows;
 pub(crate) use rows::count;
 use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};

@@ -9,8 +9,9 @@ use terrane_lsm::partition::{Generation, Version};
 use terrane_lsm::search::{NearestSearch, Next, spatial_sources};
 use terrane_space::{CoordinateSystem, Point, Rect};
 
+use super::Query;
+use super::index::antimatter_fits;
 use super::metric::PlanarMetric;
-use super::{Query, antimatter_fits};
 use crate::schema::KeyType;
 use crate::secondary::SPATIAL;
 use crate::snapshot::RECORDS_STEP;
