@@ -128,6 +128,14 @@ pub fn reset_resident_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
+/// Bytes that this process has given to disks so far.
+pub fn written_bytes() -> Result<u64> {
+    let figures = fs::read_to_string("/proc/self/io").context("cannot read what was written")?;
+    let line = figures.lines().find_map(|line| line.strip_prefix("write_bytes:"));
+    let bytes = line.context("/proc/self/io has no write_bytes line")?.trim().parse();
+    bytes.context("/proc/self/io: write_bytes is no number")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

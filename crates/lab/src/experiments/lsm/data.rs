@@ -79,7 +79,7 @@ impl Objects {
     /// So many objects around positions from the folder of sample data, or drawn ones where there is none.
     pub fn load(source: Source, count: u64, seed: u64) -> Result<Self> {
         let count = usize::try_from(count)?;
-        let (x, y, origin) = match sample_file() {
+        let (x, y, origin) = match sample_file(FILE) {
             Some(path) => {
                 let (x, y) = read(&path, count)?;
                 (x, y, format!("a uniform sample of {FILE}"))
@@ -176,9 +176,9 @@ fn value(row: usize) -> i64 {
     ((row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as i64
 }
 
-/// The file of sample data, if it is there.
-fn sample_file() -> Option<PathBuf> {
-    let path = Path::new(&std::env::var_os(DATA)?).join(FILE);
+/// A file of sample data, if it is there.
+pub fn sample_file(name: &str) -> Option<PathBuf> {
+    let path = Path::new(&std::env::var_os(DATA)?).join(name);
     path.is_file().then_some(path)
 }
 

@@ -1,8 +1,10 @@
 //! Dynamic workload 1: ingestion alone (section 4.4.2).
 
-use anyhow::{Result, ensure};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use terrane::{Dataset, Durability, IndexKind, MaintenanceCounters, OnConflict, Options, Store};
+use terrane::{Dataset, DatasetOptions, Durability, IndexKind, MaintenanceCounters, OnConflict, Options, Store};
 
 use super::{OBJECTS, Objects, POINT_KINDS, Source, create};
 use crate::experiments::{Setup, medians};
@@ -27,11 +29,12 @@ pub fn empty_store(
     folder: &std::path::Path,
     objects: &Objects,
     kind: Option<IndexKind>,
+    partitions: usize,
     memory_limit: usize,
 ) -> Result<(Store, Dataset)> {
     let options = Options { memory_limit, durability: Some(Durability::None), ..Options::default() };
     let store = Store::open(folder, options)?;
-    let dataset = store.create_dataset(OBJECTS, objects.schema()?)?;
+    let dataset = store.create_dataset_with(OBJECTS, objects.schema()?, &DatasetOptions { partitions })?;
     if let Some(kind) = kind {
         create(&dataset, kind)?;
     }
@@ -47,16 +50,31 @@ pub struct Ingestion {
     pub counters: MaintenanceCounters,
 }
 
-/// Inserts all objects into a new store.
-pub fn ingest(setup: &Setup, objects: &Objects, kind: Option<IndexKind>, memory_limit: usize) -> Result<Ingestion> {
+/// Inserts all objects into a new store, by as many clients as the dataset has partitions.
+pub fn ingest(
+    setup: &Setup,
+    objects: &Objects,
+    kind: Option<IndexKind>,
+    partitions: usize,
+    memory_limit: usize,
+) -> Result<Ingestion> {
     let folder = setup.pool_folder()?;
-    let (store, dataset) = empty_store(folder.path(), objects, kind, memory_limit)?;
+    let (store, dataset) = empty_store(folder.path(), objects, kind, partitions, memory_limit)?;
     let batches: Vec<_> = objects.batches().collect::<Result<_>>()?;
+    let next = AtomicUsize::new(0);
+    let write = || -> Result<()> {
+        while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = dataset.write_batch(batch, OnConflict::Refuse)?;
+            ensure!(outcome.refused.is_empty(), "rows were refused");
+        }
+        Ok(())
+    };
     let (cpu, wall) = (measure::process_cpu(), std::time::Instant::now());
-    for batch in &batches {
-        let outcome = dataset.write_batch(batch, OnConflict::Refuse)?;
-        ensure!(outcome.refused.is_empty(), "rows were refused");
-    }
+    std::thread::scope(|scope| -> Result<()> {
+        let others: Vec<_> = (1..partitions).map(|_| scope.spawn(write)).collect();
+        write()?;
+        others.into_iter().try_for_each(|client| client.join().ok().context("a client has panicked")?)
+    })?;
     let wall_s = wall.elapsed().as_secs_f64();
     store.flush()?;
     drop(dataset);
@@ -91,7 +109,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let length = subjects.len();
     let cpu = medians(measure::alternate(setup.rounds, &mut subjects, |(kind, last)| {
         progress(&format!("ingestion with {}", name(*kind)));
-        let ingestion = ingest(setup, &objects, *kind, MEMORY_LIMIT)?;
+        let ingestion = ingest(setup, &objects, *kind, 1, MEMORY_LIMIT)?;
         walls[(turn % length + turn / length) % length].push(ingestion.wall_s);
         turn += 1;
         let cpu = ingestion.cpu_ns;
@@ -120,6 +138,45 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     }
     for kind in [IndexKind::Dhvb, IndexKind::Shb] {
         table.ratio_target("rtree", "cpu a record", kind.name(), Bound::AtMost(1.0));
+    }
+    emit(table)
+}
+
+/// Inserts all objects into datasets of 1 to 4 partitions.
+pub fn partitions(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
+    let count = setup.count(100_000, 900_000);
+    let objects = Objects::load(Source::Points, count, setup.options.seed)?;
+    let mut table = Table::new("lsm/partitions", format!("Ingestion of {count} points into 1 to 4 partitions"));
+    table.note(format!(
+        "as many clients as partitions; with an rtree beside; batches, durability none, memory limit {} MiB; median of \
+         {} alternating rounds; centres: {}",
+        MEMORY_LIMIT >> 20,
+        setup.rounds,
+        objects.origin
+    ));
+    let mut subjects: Vec<(usize, Option<Ingestion>)> = (1..=4).map(|partitions| (partitions, None)).collect();
+    let mut cpus = vec![Vec::new(); subjects.len()];
+    let walls = medians(measure::alternate(setup.rounds, &mut subjects, |(partitions, last)| {
+        progress(&format!("ingestion into {partitions} partitions"));
+        let ingestion = ingest(setup, &objects, Some(IndexKind::RTree), *partitions, MEMORY_LIMIT)?;
+        let wall = ingestion.wall_s;
+        cpus[*partitions - 1].push(ingestion.cpu_ns);
+        *last = Some(ingestion);
+        Ok(wall)
+    })?)?;
+    let cpus = medians(cpus)?;
+    let params = json!({"count": count, "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
+    for (number, (partitions, ingestion)) in subjects.iter().enumerate() {
+        let counters = ingestion.as_ref().map(|ingestion| ingestion.counters).unwrap_or_default();
+        let mut add = |metric, value, unit| {
+            table.figure(&partitions.to_string(), &params, metric, value, unit);
+        };
+        add("inserts a second", count as f64 / walls[number], "1/s");
+        add("cpu a record", cpus[number] / count as f64, "ns");
+        add("flushes", counters.flushes as f64, "");
+        add("merges", counters.merges as f64, "");
+        add("write amplification", write_amplification(&counters), "x");
+        add("of one partition", walls[0] / walls[number], "x");
     }
     emit(table)
 }

@@ -80,6 +80,17 @@ fn ingestion_is_measured_alone_and_beside_queries() {
 }
 
 #[test]
+fn partitions_and_records_like_tweets_are_ingested() {
+    let partitions = tables("lsm/partitions");
+    for number in 1..=4 {
+        assert!(value(&partitions, &number.to_string(), "inserts a second") > 0.0);
+    }
+    let tweets = tables("lsm/tweets");
+    assert!(value(&tweets, "tweets", "bytes written a record") > 1024.0, "they are in the log, at least");
+    assert_eq!(tweets[0].targets.len(), 3);
+}
+
+#[test]
 fn grids_and_scans_are_measured() {
     let grids = tables("lsm/grid");
     assert_eq!(grids.len(), 2);

@@ -9,6 +9,7 @@ mod range_scan;
 mod statics;
 mod together;
 mod tuning;
+mod tweets;
 
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
@@ -43,6 +44,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         description: "dynamic workload 1: inserts a second, write amplification, flushes and merges of each kind",
         takes: &["count", "full"],
         run: ingest::run,
+    },
+    Experiment {
+        name: "lsm/partitions",
+        description: "dynamic workload 1 with 1 to 4 partitions and as many clients",
+        takes: &["count", "full"],
+        run: ingest::partitions,
+    },
+    Experiment {
+        name: "lsm/tweets",
+        description: "records of a kilobyte into three indexes and two partitions, beside small queries",
+        takes: &["count", "full"],
+        run: tweets::run,
     },
     Experiment {
         name: "lsm/mixed",

@@ -34,7 +34,7 @@ fn run_both(
     seconds: f64,
 ) -> Result<(f64, f64)> {
     let folder = setup.pool_folder()?;
-    let (store, dataset) = empty_store(folder.path(), objects, Some(kind), memory_limit)?;
+    let (store, dataset) = empty_store(folder.path(), objects, Some(kind), 1, memory_limit)?;
     let queries: Vec<_> = RADII.iter().flat_map(|radius| circles(objects, *radius, 20, setup.options.seed)).collect();
     let ended = AtomicBool::new(false);
     let start = Instant::now();
@@ -111,7 +111,7 @@ pub fn memory(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
             let row = format!("{}, {limit} MiB", kind.name());
             let params =
                 json!({"count": count, "memory_limit": limit << 20, "seconds": seconds, "seed": setup.options.seed});
-            let ingestion = ingest(setup, &objects, Some(kind), limit << 20)?;
+            let ingestion = ingest(setup, &objects, Some(kind), 1, limit << 20)?;
             let (ips, qps) = run_both(setup, &objects, kind, RATES[2], limit << 20, seconds)?;
             let mut add = |metric, value, unit| {
                 table.figure_in_row(&row, kind.name(), &params, metric, value, unit);
