@@ -382,7 +382,9 @@ impl From<ValueError> for Error {
 impl From<SchemaError> for Error {
     fn from(error: SchemaError) -> Self {
         match error {
-            SchemaError::UnknownColumn { .. } => Self::Usage(error.to_string()),
+            SchemaError::UnknownColumn { .. } | SchemaError::TakenName(_) | SchemaError::CannotDrop { .. } => {
+                Self::Usage(error.to_string())
+            }
             _ => Self::refused(error.to_string()),
         }
     }

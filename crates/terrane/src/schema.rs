@@ -1,8 +1,9 @@
 //! Schemas of datasets: the key, the geometry, the attributes and their versions.
 //!
 //! S1  The names of key, geometry and attribute columns are distinct and not empty.
-//! S2  A later version only appends attributes or widens int64 to float64, so attribute
-//!     `i` of any version is attribute `i` of every later one.
+//! S2  A later version appends attributes, widens int64 to float64, renames columns or drops attributes. An attribute
+//!     has a number in all versions that have it; no other attribute of the dataset gets that number, and in each
+//!     version the numbers ascend.
 //! S3  Versions are numbered from 1 without gaps; a stored record names its version.
 //!
 //! Attributes may be null, keys may not; a null geometry is stored and not indexed.
@@ -19,7 +20,8 @@ use terrane_space::CoordinateSystem;
 pub use crate::key::KeyType;
 pub(crate) use arrow::free_distance_name;
 pub use arrow::{DISTANCE_COLUMN, GENERATED_KEY_COLUMN, distance_column_name};
-pub use history::{Layout, SchemaHistory};
+pub(crate) use history::ColumnId;
+pub use history::{CHANGES_MAX, Layout, SchemaHistory};
 
 /// Number of the first version of a schema.
 pub const FIRST_VERSION: u32 = 1;
@@ -201,6 +203,20 @@ pub enum SchemaError {
         /// Its type.
         column_type: ColumnType,
     },
+    /// A column cannot get a name.
+    #[error("there is a column {0:?} already; choose another name")]
+    TakenName(String),
+    /// A column is not an attribute.
+    #[error("column {name:?} is {role}, and cannot be dropped; only attributes can")]
+    CannotDrop {
+        /// The column.
+        name: String,
+        /// What it is for.
+        role: &'static str,
+    },
+    /// The schema was changed too often.
+    #[error("the columns were changed {CHANGES_MAX} times, which is the most; export the records and import them anew")]
+    TooManyChanges,
     /// An Arrow type has no counterpart here.
     #[error("column {name:?} has the type {found}, which {role} cannot have; cast it or leave it out")]
     UnsupportedType {

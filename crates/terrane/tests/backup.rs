@@ -391,6 +391,11 @@ fn points_of_the_same_commit_are_told_apart() {
     runner.apply(&Step::AddColumn("added".into())).unwrap();
     let second = runner.store().backup_to(backup.clone(), None).unwrap();
     assert!(first.sequence == second.sequence && first.point < second.point);
-    assert_eq!(restored(&backup, Some(&first.point))[MAIN].columns, 2);
-    assert_eq!(restored(&backup, None)[MAIN].columns, 3);
+    assert_eq!(restored(&backup, Some(&first.point))[MAIN].columns.len(), 2);
+    runner.apply(&Step::RenameColumn("added".into(), "other".into())).unwrap();
+    runner.apply(&Step::DropColumn("name".into())).unwrap();
+    let third = runner.store().backup_to(backup.clone(), None).unwrap();
+    assert!(third.sequence == second.sequence && second.point < third.point);
+    assert_eq!(restored(&backup, Some(&second.point))[MAIN].columns, ["name", "size", "added"]);
+    assert_eq!(restored(&backup, None)[MAIN].columns, ["size", "other"]);
 }

@@ -16,6 +16,7 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     let has = |wanted: fn(&Step) -> bool| plan.steps.iter().any(wanted);
     assert!(has(|step| matches!(step, Step::Import(_, records) if !records.is_empty())), "the run imports");
     assert!(has(|step| matches!(step, Step::AddColumn(_))), "the run changes the catalog");
+    assert!(has(|step| matches!(step, Step::RenameColumn(..))) && has(|step| matches!(step, Step::DropColumn(_))));
     assert!(has(|step| matches!(step, Step::CreateIndex(..))) && has(|step| matches!(step, Step::DropIndex(_))));
     for kind in [IndexKind::Sif, IndexKind::Dhb, IndexKind::Dhvb, IndexKind::Shb] {
         let is_of_kind = |step: &Step| matches!(step, Step::CreateIndex(_, created, _) if *created == kind);

@@ -120,12 +120,13 @@ fn scan(snapshot: &Snapshot, query: &Query) -> Result<Vec<Key>, Error> {
 /// whole may give, since nothing after it proves that it was there. What the manifest has of
 /// later steps, which are flushes, imports and schemas, is not lost with it.
 fn lost_the_tail(store: &Store, plan: &Plan) -> bool {
-    let (found, last) = (state_of(store), &plan.states[plan.steps.len()]);
+    let (found, steps) = (state_of(store), plan.steps.len());
+    let last = &plan.states[steps];
     found.len() == last.len()
         && found.iter().all(|(name, held)| {
-            let mut before = plan.states.iter().filter_map(|state| state.get(name));
+            let mut before = (0..=steps).filter_map(|number| plan.held_under(number, steps, name));
             last.get(name).is_some_and(|last| last.columns == held.columns)
-                && before.any(|before| before.records == held.records)
+                && before.any(|(before, _)| before == held.records)
         })
 }
 

@@ -235,7 +235,7 @@ fn a_reader_that_takes_damage_finds_none_where_components_were_merged_meanwhile(
 #[test]
 fn a_reader_shows_nothing_that_came_after_an_import_or_a_change_of_schema_without_it() {
     type Change = fn(&Store);
-    let changes: [(&str, Change); 4] = [
+    let changes: [(&str, Change); 6] = [
         ("import", |store| {
             let mut importer = store.importer(MAIN, first_schema()).unwrap();
             let rows = batch(&importer.schema().clone(), &[record(100)]);
@@ -258,6 +258,8 @@ fn a_reader_shows_nothing_that_came_after_an_import_or_a_change_of_schema_withou
                 .clone();
             dataset.widen_column(&name).unwrap();
         }),
+        ("renaming", |store| store.dataset(MAIN).unwrap().rename_column("name", "title").unwrap()),
+        ("dropping", |store| store.dataset(MAIN).unwrap().drop_column("name").unwrap()),
         ("dataset", |store| {
             store.create_dataset("other", first_schema()).unwrap().insert(&record(100)).unwrap();
         }),

@@ -10,7 +10,7 @@ use serde_json::json;
 use terrane::key::{Key, KeyType};
 use terrane::record::{Geometry, Record, RecordView};
 use terrane::schema::{
-    COLUMNS_MAX, Column, ColumnType, GeometryColumn, KeyColumn, Schema, SchemaError, SchemaHistory,
+    CHANGES_MAX, COLUMNS_MAX, Column, ColumnType, GeometryColumn, KeyColumn, Schema, SchemaError, SchemaHistory,
     distance_column_name,
 };
 use terrane::value::Value;
@@ -25,10 +25,18 @@ fn schema(columns: Vec<Column>) -> Result<Schema, SchemaError> {
 enum Change {
     Add(ColumnType),
     Widen(proptest::sample::Index),
+    Rename(proptest::sample::Index),
+    Drop(proptest::sample::Index),
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
-    prop_oneof![any_column_type().prop_map(Change::Add), any::<proptest::sample::Index>().prop_map(Change::Widen)]
+    let index = any::<proptest::sample::Index>;
+    prop_oneof![
+        2 => any_column_type().prop_map(Change::Add),
+        1 => index().prop_map(Change::Widen),
+        1 => index().prop_map(Change::Rename),
+        1 => index().prop_map(Change::Drop),
+    ]
 }
 
 proptest! {
@@ -41,6 +49,8 @@ proptest! {
         let mut history = first;
         let mut expected = record.clone();
         let mut stored = Vec::new();
+        // Names that are free again, for columns of any type.
+        let mut free = Vec::new();
         // The model: one record, evolved by hand beside the schema.
         for (number, change) in changes.into_iter().enumerate() {
             let mut bytes = Vec::new();
@@ -48,7 +58,8 @@ proptest! {
             stored.push((bytes, expected.clone()));
             match change {
                 Change::Add(column_type) => {
-                    history = history.with_column(Column::new(format!("new{number}"), column_type)).expect("a free name");
+                    let name = free.pop().unwrap_or_else(|| format!("new{number}"));
+                    history = history.with_column(Column::new(name, column_type)).expect("a free name");
                     for (_, record) in &mut stored {
                         record.values.push(Value::Null);
                     }
@@ -72,7 +83,21 @@ proptest! {
                         Err(error) => prop_assert!(matches!(error, SchemaError::CannotWiden { .. }), "{}", error),
                     }
                 }
-                Change::Widen(_) => {}
+                Change::Rename(index) if !expected.values.is_empty() => {
+                    let name = history.newest().columns[index.index(expected.values.len())].name.clone();
+                    history = history.rename(&name, &format!("renamed{number}")).expect("a free name");
+                    free.push(name);
+                }
+                Change::Drop(index) if !expected.values.is_empty() => {
+                    let index = index.index(expected.values.len());
+                    let name = history.newest().columns[index].name.clone();
+                    history = history.without_column(&name).expect("an attribute");
+                    free.push(name);
+                    for record in stored.iter_mut().map(|(_, record)| record).chain([&mut expected]) {
+                        record.values.remove(index);
+                    }
+                }
+                Change::Widen(_) | Change::Rename(_) | Change::Drop(_) => {}
             }
         }
         let json = serde_json::to_string(&history).expect("JSON");
@@ -122,6 +147,15 @@ fn changes_that_cannot_be_are_refused() {
     let error = history.widen("c1").expect_err("no such column").to_string();
     assert!(error.contains("lon") && error.contains("c0"), "{error}");
     assert!(matches!(history.with_column(Column::new("lat", ColumnType::Bool)), Err(SchemaError::DuplicateName(_))));
+    for taken in ["id", "lon", "lat", "c0"] {
+        assert_eq!(history.rename("c0", taken), Err(SchemaError::TakenName(taken.to_owned())));
+    }
+    assert_eq!(history.rename("c0", ""), Err(SchemaError::EmptyName { position: 4 }));
+    assert!(matches!(history.rename("c1", "c2"), Err(SchemaError::UnknownColumn { .. })));
+    assert!(matches!(history.without_column("c1"), Err(SchemaError::UnknownColumn { .. })));
+    for kept in ["id", "lon", "lat"] {
+        assert!(matches!(history.without_column(kept), Err(SchemaError::CannotDrop { .. })), "{kept}");
+    }
     let mut later = Schema::clone(history.newest());
     later.version = 2;
     assert!(matches!(SchemaHistory::new(later), Err(SchemaError::Inconsistent(_))));
@@ -138,6 +172,44 @@ fn versions_are_numbered_and_kept() {
     assert_eq!(third.schema(3).as_ref(), Some(&**third.newest()));
     assert_eq!((third.schema(0), third.schema(4)), (None, None));
     assert!(third.layout(0).is_none() && third.layout(3).is_some() && third.layout(4).is_none());
+}
+
+#[test]
+fn renamed_and_dropped_columns_leave_the_names_free() {
+    let first = history(KeyType::Int64, points(), &[ColumnType::Int64, ColumnType::Utf8]);
+    let renamed = first.rename("c0", "size").expect("a free name");
+    let dropped = renamed.without_column("c1").expect("an attribute");
+    let last = dropped.with_column(Column::new("c1", ColumnType::Bool)).expect("a free name");
+    let last = last.rename("lon", "c0").expect("a free name");
+    let names: Vec<&str> = last.newest().column_names().collect();
+    assert_eq!(names, ["id", "c0", "lat", "size", "c1"]);
+    assert_eq!((last.versions(), last.newest().version), (5, 5));
+    for (version, schema) in [(1, &first), (2, &renamed), (3, &dropped)] {
+        assert_eq!(last.schema(version).as_ref(), Some(&**schema.newest()));
+    }
+    // As docs/format.md has it.
+    let changes = json!([
+        { "rename": { "from": "c0", "to": "size" } },
+        { "drop": "c1" },
+        { "add": { "name": "c1", "type": "bool" } },
+        { "rename": { "from": "lon", "to": "c0" } },
+    ]);
+    assert_eq!(serde_json::to_value(&last).expect("JSON")["changes"], changes);
+}
+
+#[test]
+fn columns_are_changed_so_often_and_no_more() {
+    let mut json = serde_json::to_value(history(KeyType::Int64, points(), &[ColumnType::Bool])).expect("JSON");
+    let rename = |number: usize| {
+        let name = |number: usize| if number == 0 { "c0".to_owned() } else { format!("n{number}") };
+        json!({ "rename": { "from": name(number), "to": name(number + 1) } })
+    };
+    json["changes"] = (0..CHANGES_MAX).map(rename).collect();
+    let full: SchemaHistory = serde_json::from_value(json.clone()).expect("as many as can be");
+    assert_eq!(full.versions(), CHANGES_MAX + 1);
+    assert_eq!(full.rename("id", "key"), Err(SchemaError::TooManyChanges));
+    json["changes"].as_array_mut().expect("changes").push(rename(CHANGES_MAX));
+    assert!(serde_json::from_value::<SchemaHistory>(json).is_err());
 }
 
 #[test]
@@ -169,6 +241,12 @@ fn stored_json_is_checked() {
     assert!(refused(|json| json["first"]["system"] = json!("mercator")));
     assert!(refused(|json| json["changes"] = json!([{ "widen": "c0" }])));
     assert!(refused(|json| json["changes"] = json!([{ "add": { "name": "", "type": "bool" } }])));
+    assert!(!refused(|json| json["changes"] = json!([{ "drop": "c0" }])));
+    assert!(refused(|json| json["changes"] = json!([{ "drop": "c0" }, { "drop": "c0" }])));
+    assert!(refused(|json| json["changes"] = json!([{ "drop": "lon" }])));
+    assert!(refused(|json| json["changes"] = json!([{ "rename": { "from": "c1", "to": "c2" } }])));
+    assert!(refused(|json| json["changes"] = json!([{ "rename": { "from": "c0", "to": "id" } }])));
+    assert!(refused(|json| json["changes"] = json!([{ "narrow": "c0" }])));
     assert!(refused(|json| json["surprise"] = json!(1)));
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::seeded;
-use crate::support::workload::{Held, State, batch, first_schema, state_of};
+use crate::support::workload::{Held, State, attributes_of, batch, first_schema, state_of};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::{Durability, Key, LogOptions, MEMORY_LIMIT_MIN, OnConflict, Options, Record, Store, Value};
@@ -36,7 +36,11 @@ struct Model(State);
 
 impl Model {
     fn held(&mut self, name: &str) -> &mut BTreeMap<i64, Record> {
-        &mut self.0.entry(name.to_owned()).or_insert_with(|| Held { columns: 2, ..Held::default() }).records
+        &mut self
+            .0
+            .entry(name.to_owned())
+            .or_insert_with(|| Held { columns: attributes_of(&first_schema()), ..Held::default() })
+            .records
     }
 
     fn write(&mut self, store: &Store, rng: &mut SmallRng, name: &str, keys: std::ops::Range<i64>) {

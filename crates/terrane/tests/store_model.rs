@@ -1,7 +1,7 @@
 //! The store against a map and a linear scan, under random mixes of operations on two datasets,
 //! with snapshots held open over flushes, merges and reopenings: every key type with every kind
 //! of geometry, in the plane and on the globe. Spatial indexes of every kind come and go meanwhile, and each
-//! query is asked through each of them too. Some datasets have several partitions.
+//! query is asked through each of them too; so do columns, which are renamed as well. Some datasets have several partitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::support::shapes::{Shape, place};
 use crate::support::{Model, encoded, key, keys_of, schema, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use terrane::schema::KeyType;
+use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
     CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, Key, Options, Query, Record, Snapshot, Store, Value,
 };
@@ -43,13 +43,20 @@ impl Kind {
         key(rng, self.key_type, self.keys)
     }
 
-    fn record(&self, rng: &mut SmallRng, key: Key) -> Record {
+    /// A record with values for these attributes, which begin with a text and an integer.
+    fn record(&self, rng: &mut SmallRng, key: Key, columns: &[Column]) -> Record {
         let geometry = (!rng.random_ratio(1, 20)).then(|| self.shape.geometry(rng, self.system));
         let text = match rng.random_ratio(1, 5) {
             true => Value::Null,
             false => Value::Utf8("n".repeat(rng.random_range(0..self.text_bytes_max))),
         };
-        Record { key, geometry, values: vec![text, Value::Int(rng.random_range(-9..9))] }
+        let mut values = vec![text, Value::Int(rng.random_range(-9..9))];
+        values.extend(columns[2..].iter().map(|column| match column.column_type {
+            _ if rng.random_ratio(1, 5) => Value::Null,
+            ColumnType::Bool => Value::Bool(rng.random()),
+            _ => Value::Utf8("e".repeat(rng.random_range(0..5))),
+        }));
+        Record { key, geometry, values }
     }
 }
 
@@ -89,6 +96,9 @@ fn compare(held: &Held, kind: &Kind, rng: &mut SmallRng, what: &str) {
     let all = sorted(keys_of(snapshot, &Query::new()));
     assert_eq!(all, model.values().map(|record| record.key.clone()).collect::<Vec<_>>(), "all records, {what}");
     assert_eq!(snapshot.count(&Query::new()).unwrap(), model.len() as u64, "{what}");
+    for record in model.values().step_by(7) {
+        assert_eq!(snapshot.get(&record.key).unwrap().as_ref(), Some(record), "{what}");
+    }
     for count in 1..=3 {
         let filters = filters(rng, system, count);
         let wanted = matching(model, system, &filters);
@@ -138,6 +148,25 @@ fn change_index(side: &mut Side, rng: &mut SmallRng, what: &str) {
     }
 }
 
+/// Adds a column, drops one that was added, or renames any.
+fn change_columns(side: &mut Side, rng: &mut SmallRng) {
+    let columns = side.dataset.schema().columns.clone();
+    let name = format!("c{}", rng.random::<u64>());
+    match rng.random_range(0..3) {
+        0 if columns.len() < 5 => {
+            let column_type = if rng.random() { ColumnType::Bool } else { ColumnType::Utf8 };
+            side.dataset.add_column(Column::new(name, column_type)).unwrap();
+            side.model.values_mut().for_each(|record| record.values.push(Value::Null));
+        }
+        1 if columns.len() > 2 => {
+            let place = rng.random_range(2..columns.len());
+            side.dataset.drop_column(&columns[place].name).unwrap();
+            side.model.values_mut().for_each(|record| drop(record.values.remove(place)));
+        }
+        _ => side.dataset.rename_column(&columns[rng.random_range(0..columns.len())].name, &name).unwrap(),
+    }
+}
+
 fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
     let kind = side.kind;
     let held = rng.random_range(0..100);
@@ -147,11 +176,15 @@ fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
     if held < 4 {
         return change_index(side, rng, what);
     }
+    if held < 6 {
+        return change_columns(side, rng);
+    }
+    let schema = side.dataset.schema();
     let (dataset, model) = (&side.dataset, &mut side.model);
     let key = kind.key(rng);
     match rng.random_range(0..94) {
         0..35 => {
-            let record = kind.record(rng, key);
+            let record = kind.record(rng, key, &schema.columns);
             match dataset.insert(&record) {
                 Ok(()) => assert!(model.insert(encoded(&record.key), record).is_none(), "{what}"),
                 Err(Error::DuplicateKey { .. }) => assert!(model.contains_key(&encoded(&record.key)), "{what}"),
@@ -159,7 +192,7 @@ fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
             }
         }
         35..60 => {
-            let record = kind.record(rng, key);
+            let record = kind.record(rng, key, &schema.columns);
             dataset.upsert(&record).unwrap();
             model.insert(encoded(&record.key), record);
         }
@@ -175,7 +208,7 @@ fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
                     batch.delete(&key).unwrap();
                     model.remove(&encoded(&key));
                 } else {
-                    let record = kind.record(rng, key);
+                    let record = kind.record(rng, key, &schema.columns);
                     batch.upsert(&record).unwrap();
                     model.insert(encoded(&record.key), record);
                 }

@@ -6,6 +6,7 @@ mod atomic_batch;
 mod attribute_queries;
 mod backup;
 mod closing;
+mod column_names;
 mod concurrency;
 mod conditions;
 mod crash_directed;

@@ -24,7 +24,8 @@ impl Dataset {
     ///
     /// # Errors
     /// A condition that does not fit the schema, or filters that make no sense: nothing is deleted. Damage, no
-    /// space, a failed sync: any number of the records may have been deleted, and calling again goes on.
+    /// space, a failed sync, a column that is renamed or dropped meanwhile: any number of the records may have been
+    /// deleted, and calling again goes on.
     pub fn delete_where(&self, condition: &Condition, filters: &[Filter]) -> Result<u64> {
         self.engine.check_writable()?;
         let query = filters.iter().cloned().fold(Query::new().condition(condition.clone()), Query::filter);
@@ -96,6 +97,12 @@ impl<'d> Deletion<'d> {
         let history = self.dataset.handle.history.load();
         let schema = history.newest();
         if schema.version != self.version {
+            // The names in the condition may be those of other columns by now.
+            if history.renamings() != self.snapshot.history.renamings() {
+                return Err(Error::refused(
+                    "a column was renamed or dropped meanwhile; delete the rest by the names that the columns have now",
+                ));
+            }
             self.filters = Filters::new(self.query, schema)?;
             self.version = schema.version;
         }

@@ -74,6 +74,36 @@ fn records_are_judged_by_the_schema_of_the_moment() {
     assert!(store.check(false).unwrap().findings.is_empty());
 }
 
+/// Under the name that the condition has, there is another column by then, or none.
+#[test]
+fn a_deletion_stops_where_names_mean_something_else() {
+    let changes: [fn(&Dataset); 2] = [
+        |dataset| {
+            dataset.rename_column("size", "old").unwrap();
+            dataset.rename_column("other", "size").unwrap();
+        },
+        |dataset| {
+            dataset.drop_column("size").unwrap();
+            dataset.add_column(Column::new("size", ColumnType::Int64)).unwrap();
+        },
+    ];
+    for change in changes {
+        let (store, dataset) = dataset();
+        dataset.add_column(Column::new("other", ColumnType::Int64)).unwrap();
+        let both = |key: i64| dataset.upsert(&Record::at(key, 1.0, 0.0, vec![Value::Int(5), Value::Int(5)])).unwrap();
+        (0..3).for_each(both);
+        let query = Query::new().condition(Condition::on("size").equals(5));
+        let snapshot = dataset.snapshot();
+        let keys = snapshot.query(&query.clone().columns(["id"])).unwrap().next_batch().unwrap().unwrap();
+        let mut deletion = Deletion::new(&dataset, &snapshot, &query).unwrap();
+        change(&dataset);
+        let error = deletion.delete(&keys).unwrap_err();
+        assert!(error.is_refusal() && error.to_string().contains("renamed or dropped meanwhile"), "{error}");
+        assert_eq!((deletion.deleted, remaining(&dataset)), (0, vec![0, 1, 2]));
+        assert!(store.check(false).unwrap().findings.is_empty());
+    }
+}
+
 /// All locks are given back, so who comes next does not wait.
 #[test]
 fn no_lock_is_kept() {

@@ -1,6 +1,7 @@
 //! Datasets: reading and changing records.
 
 mod batch;
+mod columns;
 mod delete;
 mod import;
 mod pipeline;
@@ -19,7 +20,7 @@ use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
 use crate::key::Key;
 use crate::record::Record;
-use crate::schema::{Column, Schema};
+use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 
 /// A named collection of records with one schema. Cheap to clone; usable from many threads.
@@ -57,14 +58,6 @@ impl Dataset {
     /// What the dataset holds at this moment, for any number of queries.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.engine.clone(), &self.handle)
-    }
-
-    /// Adds a nullable attribute; the records there are have null in it.
-    ///
-    /// # Errors
-    /// A name that is taken; storage.
-    pub fn add_column(&self, column: Column) -> Result<()> {
-        self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
     }
 
     /// When its components are merged: by a policy of its own, or as the store was opened.

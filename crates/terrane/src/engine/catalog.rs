@@ -115,11 +115,10 @@ impl DatasetHandle {
                 instead: "a newer version made it; open the store with that",
             });
         }
-        let schema = catalog.history.newest();
         let after_last = catalog.indexes.iter().map(|definition| definition.id + 1).max().unwrap_or(0);
         // Feeds are numbered from 1.
         let after_last_feed = catalog.feeds.iter().map(|feed| feed.id + 1).max().unwrap_or(1);
-        let indexes = Indexes::open(catalog.indexes, schema)?;
+        let indexes = Indexes::open(catalog.indexes, &catalog.history)?;
         let numbered: Vec<_> = indexes.iter().map(|(_, index)| index.numbered()).collect();
         let mut damage = Vec::new();
         let mut on_damage = |partition, place, error: terrane_lsm::Error| {
@@ -241,11 +240,23 @@ impl Engine {
         dataset: &DatasetHandle,
         change: impl FnOnce(&SchemaHistory) -> Result<SchemaHistory>,
     ) -> Result<()> {
+        self.change_columns(dataset, |history, indexes| Ok((change(history)?, indexes.clone())))
+    }
+
+    /// Changes the schema of a dataset and what its indexes call their columns, durably, in one manifest step: a crash
+    /// leaves both as they were or both as they will be.
+    pub fn change_columns(
+        &self,
+        dataset: &DatasetHandle,
+        change: impl FnOnce(&SchemaHistory, &Indexes) -> Result<(SchemaHistory, Indexes)>,
+    ) -> Result<()> {
         self.check_writable()?;
         let _changes = self.catalog_changes.lock();
-        let history = change(&dataset.history.load())?;
-        self.write_catalog(dataset, &history, &dataset.indexes.load())?;
+        let (history, indexes) = change(&dataset.history.load(), &dataset.indexes.load())?;
+        self.write_catalog(dataset, &history, &indexes)?;
+        // Who loads one of them before and the other behind finds the columns of an index by their numbers.
         dataset.history.store(Arc::new(history));
+        dataset.indexes.store(Arc::new(indexes));
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use super::explain::Explanation;
 use super::spans::{KeySpan, SpanScan, behind_prefix};
 use crate::Result;
 use crate::condition::{Domain, Implied};
+use crate::schema::SchemaHistory;
 use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word, split_attributes};
 use crate::snapshot::Snapshot;
 use crate::value::{Value, ValueRef};
@@ -117,15 +118,19 @@ pub(super) enum Serves {
     Spans(Vec<Vec<KeySpan>>),
 }
 
-/// What an index can give for a condition.
-pub(super) fn serves(index: &DatasetIndex, implied: &Implied) -> Serves {
+/// What an index can give for a condition under the newest schema of a history.
+pub(super) fn serves(index: &DatasetIndex, history: &SchemaHistory, implied: &Implied) -> Serves {
     match &index.content {
         Content::Records | Content::Boxes => Serves::Never,
         Content::Attributes(columns) => {
-            spans(columns, implied).map_or(Serves::Nothing, |spans| Serves::Spans(vec![spans]))
+            // `None` where the index and one of its columns were dropped since.
+            let positions: Option<Vec<usize>> = columns.iter().map(|column| history.position(*column)).collect();
+            let spans = positions.and_then(|positions| spans(&positions, implied));
+            spans.map_or(Serves::Nothing, |spans| Serves::Spans(vec![spans]))
         }
         Content::Words { column, stop_words } => {
-            let words = implied.words.get(column).into_iter().flatten().filter(|word| !stop_words.contains(word));
+            let words = history.position(*column).and_then(|position| implied.words.get(&position));
+            let words = words.into_iter().flatten().filter(|word| !stop_words.contains(word));
             match words.map(|word| vec![span_of_word(word)]).collect::<Vec<_>>() {
                 spans if spans.is_empty() => Serves::Nothing,
                 spans => Serves::Spans(spans),

@@ -239,7 +239,7 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
         }
         Content::Attributes(_) | Content::Words { .. } => {
             let versions = snapshot.versions_full();
-            let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &implied));
+            let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &snapshot.history, &implied));
             let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
             let Some((entries, spans)) = fewest else { return Err(cannot_serve(index, &nothing_demanded(index))) };
             let values = index.content.values().unwrap_or(0);
@@ -326,7 +326,7 @@ fn cheapest(
         let mut note = |entries: Option<u64>, reason: &str| {
             considered.push(self::considered(index, entries, reason));
         };
-        let alternatives = match serves(index, implied) {
+        let alternatives = match serves(index, &snapshot.history, implied) {
             Serves::Never => continue,
             Serves::Nothing => {
                 note(None, &nothing_demanded(index));

@@ -7,7 +7,7 @@ use super::{
     POINT_BYTES, RECORD_BYTES_MAX, Record, RowGeometry,
 };
 use crate::key::Key;
-use crate::schema::{ColumnType, GeometryColumn, Layout, Schema, SchemaHistory};
+use crate::schema::{ColumnId, ColumnType, GeometryColumn, Layout, Schema, SchemaHistory};
 use crate::value::ValueRef;
 
 /// The geometry of a stored record, found without its schema.
@@ -49,7 +49,7 @@ fn split(bytes: &[u8]) -> Result<(Option<GeometryRef<'_>>, usize), DamagedRecord
 }
 
 /// A stored record under the newest schema of its dataset: attributes that its version
-/// lacked are null, integers of columns widened since are floats.
+/// lacked are null, those dropped since are not seen, integers of columns widened since are floats.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {
     geometry: Option<GeometryRef<'a>>,
@@ -111,6 +111,30 @@ impl<'a> RecordView<'a> {
 
     /// Attribute `index` of the newest schema; null where there is none.
     pub fn value(&self, index: usize) -> Result<ValueRef<'a>, DamagedRecord> {
+        let Some(newest) = self.newest.column(index) else {
+            return Ok(ValueRef::Null);
+        };
+        let value = match self.stored.position(newest.id, index) {
+            Some(position) => self.stored_value(position)?,
+            None => return Ok(ValueRef::Null),
+        };
+        match (value, newest.column_type) {
+            (ValueRef::Int(value), ColumnType::Float64) => Ok(ValueRef::Float(value as f64)),
+            _ => Ok(value),
+        }
+    }
+
+    /// The attribute of a number, with the type that it had when the record was written; null if there was none. It need
+    /// not be one of the newest schema: an index may be older or younger than that.
+    pub(crate) fn value_of(&self, id: ColumnId) -> Result<ValueRef<'a>, DamagedRecord> {
+        match self.stored.position(id, id.likely_position()) {
+            Some(position) => self.stored_value(position),
+            None => Ok(ValueRef::Null),
+        }
+    }
+
+    /// Attribute `index` of the record's own version.
+    fn stored_value(&self, index: usize) -> Result<ValueRef<'a>, DamagedRecord> {
         let Some(column) = self.stored.column(index) else {
             return Ok(ValueRef::Null);
         };
@@ -126,13 +150,7 @@ impl<'a> RecordView<'a> {
                     return Err(self.damage(self.stored.slots_offset() + place, "a bool is neither 0 nor 1"));
                 }
             },
-            ColumnType::Int64 => {
-                let value = i64::from_le_bytes(self.slot(place)?);
-                match self.newest.column(index) {
-                    Some(newest) if newest.column_type == ColumnType::Float64 => ValueRef::Float(value as f64),
-                    _ => ValueRef::Int(value),
-                }
-            }
+            ColumnType::Int64 => ValueRef::Int(i64::from_le_bytes(self.slot(place)?)),
             ColumnType::Float64 => ValueRef::Float(f64::from_le_bytes(self.slot(place)?)),
             ColumnType::Date => ValueRef::Date(i32::from_le_bytes(self.slot(place)?)),
             ColumnType::Timestamp { .. } => ValueRef::Timestamp(i64::from_le_bytes(self.slot(place)?)),

@@ -4,7 +4,22 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{COLUMNS_MAX, Column, ColumnType, FIRST_VERSION, Schema, SchemaError};
+use super::{Column, ColumnType, FIRST_VERSION, GeometryColumn, Schema, SchemaError};
+
+/// Most changes of a schema: each is in the manifest as long as the dataset lives.
+pub const CHANGES_MAX: usize = 8192;
+
+/// Number of an attribute in all versions that have it. No other attribute of the dataset gets it, also when this one is
+/// dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ColumnId(u32);
+
+impl ColumnId {
+    /// Where the attribute is unless one in front of it was dropped.
+    pub(crate) fn likely_position(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// The versions of a schema, from the first to the newest. A change gives a new history;
 /// the old one stays valid for those who hold it, and layouts are shared.
@@ -15,16 +30,22 @@ pub struct SchemaHistory {
     changes: Vec<Change>,
     newest: Arc<Schema>,
     layouts: Vec<Arc<Layout>>,
+    /// Every attribute had a lower number, also those that are gone.
+    next_column: u32,
 }
 
 /// One step from a version to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Change {
     /// An attribute was appended.
     Add(Column),
     /// An int64 attribute became float64.
     Widen(String),
+    /// A column of any role got another name.
+    Rename { from: String, to: String },
+    /// An attribute was dropped.
+    Drop(String),
 }
 
 /// The history as the catalog stores it.
@@ -48,6 +69,7 @@ pub struct Layout {
 /// One attribute of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredColumn {
+    pub(crate) id: ColumnId,
     pub(crate) column_type: ColumnType,
     /// Byte offset of a fixed value among the slots, or the rank of a variable one.
     pub(crate) place: u32,
@@ -64,23 +86,27 @@ pub(crate) fn slot_bytes(column_type: ColumnType) -> Option<usize> {
 }
 
 impl Layout {
-    /// The layout of records with these attributes.
+    /// The layout of records with these attributes, to write them by.
     pub fn new(columns: &[Column]) -> Self {
+        Self::of((0..).map(ColumnId).zip(columns.iter().map(|column| column.column_type)))
+    }
+
+    /// The layout of records with attributes of these numbers, which ascend, and types.
+    fn of(columns: impl Iterator<Item = (ColumnId, ColumnType)>) -> Self {
         let mut slots = 0;
         let mut variables = 0;
-        let stored = columns
-            .iter()
-            .map(|column| {
-                let (counter, step) = match slot_bytes(column.column_type) {
+        let stored: Vec<StoredColumn> = columns
+            .map(|(id, column_type)| {
+                let (counter, step) = match slot_bytes(column_type) {
                     Some(bytes) => (&mut slots, bytes),
                     None => (&mut variables, 1),
                 };
                 let place = *counter as u32;
                 *counter += step;
-                StoredColumn { column_type: column.column_type, place }
+                StoredColumn { id, column_type, place }
             })
             .collect();
-        let slots_offset = columns.len().div_ceil(8);
+        let slots_offset = stored.len().div_ceil(8);
         let ends_offset = slots_offset + slots;
         Self { columns: stored, slots_offset, ends_offset, bytes_offset: ends_offset + 4 * variables }
     }
@@ -90,8 +116,19 @@ impl Layout {
         self.columns.len()
     }
 
+    #[inline]
     pub(crate) fn column(&self, index: usize) -> Option<StoredColumn> {
         self.columns.get(index).copied()
+    }
+
+    /// Position of the attribute of a number, which is sought at `likely` first.
+    #[inline]
+    pub(crate) fn position(&self, id: ColumnId, likely: usize) -> Option<usize> {
+        match self.columns.get(likely) {
+            Some(column) if column.id == id => Some(likely),
+            // Numbers ascend, as attributes are appended only.
+            _ => self.columns.binary_search_by_key(&id, |column| column.id).ok(),
+        }
     }
 
     /// Offset of the slots; the null bitmap is at 0.
@@ -122,7 +159,8 @@ impl SchemaHistory {
             return Err(SchemaError::Inconsistent(format!("the first version is {}", schema.version)));
         }
         let layouts = vec![Arc::new(Layout::new(&schema.columns))];
-        Ok(Self { newest: Arc::new(schema.clone()), first: schema, changes: Vec::new(), layouts })
+        let next_column = schema.columns.len() as u32;
+        Ok(Self { newest: Arc::new(schema.clone()), first: schema, changes: Vec::new(), layouts, next_column })
     }
 
     /// The newest version.
@@ -167,6 +205,32 @@ impl SchemaHistory {
         self.with_change(Change::Widen(name.to_owned()))
     }
 
+    /// Gives a column another name: the key, one of the geometry, or an attribute.
+    pub fn rename(&self, from: &str, to: &str) -> Result<Self, SchemaError> {
+        self.with_change(Change::Rename { from: from.to_owned(), to: to.to_owned() })
+    }
+
+    /// Drops an attribute. What older records have of it is not read any more, also not by an attribute that gets its
+    /// name later.
+    pub fn without_column(&self, name: &str) -> Result<Self, SchemaError> {
+        self.with_change(Change::Drop(name.to_owned()))
+    }
+
+    /// The number of an attribute of the newest version.
+    pub(crate) fn column_id(&self, name: &str) -> Option<ColumnId> {
+        self.newest_layout().column(self.newest.column_index(name)?).map(|column| column.id)
+    }
+
+    /// Position of an attribute among those of the newest version, if that has it.
+    pub(crate) fn position(&self, id: ColumnId) -> Option<usize> {
+        self.newest_layout().position(id, id.likely_position())
+    }
+
+    /// How often a column was renamed or dropped so far: names mean what they meant when it is the same.
+    pub(crate) fn renamings(&self) -> usize {
+        self.changes.iter().filter(|change| matches!(change, Change::Rename { .. } | Change::Drop(_))).count()
+    }
+
     /// How many attributes were made float64 so far.
     pub(crate) fn widenings(&self) -> usize {
         self.changes.iter().filter(|change| matches!(change, Change::Widen(_))).count()
@@ -179,10 +243,29 @@ impl SchemaHistory {
     }
 
     fn push(&mut self, change: Change) -> Result<(), SchemaError> {
+        if self.changes.len() == CHANGES_MAX {
+            return Err(SchemaError::TooManyChanges);
+        }
         let mut schema = Schema::clone(&self.newest);
         apply(&mut schema, &change)?;
         schema.validate()?;
-        self.layouts.push(Arc::new(Layout::new(&schema.columns)));
+        let layout = self.newest_layout().clone();
+        let ids = layout.columns.iter().map(|column| column.id);
+        let types = schema.columns.iter().map(|column| column.column_type);
+        let layout = match &change {
+            Change::Rename { .. } => layout,
+            Change::Widen(_) => Arc::new(Layout::of(ids.zip(types))),
+            Change::Add(_) => {
+                let id = ColumnId(self.next_column);
+                self.next_column += 1;
+                Arc::new(Layout::of(ids.chain([id]).zip(types)))
+            }
+            Change::Drop(name) => {
+                let dropped = self.column_id(name);
+                Arc::new(Layout::of(ids.filter(|id| Some(*id) != dropped).zip(types)))
+            }
+        };
+        self.layouts.push(layout);
         self.newest = Arc::new(schema);
         self.changes.push(change);
         Ok(())
@@ -202,9 +285,44 @@ fn apply(schema: &mut Schema, change: &Change) -> Result<(), SchemaError> {
             }
             column.column_type = ColumnType::Float64;
         }
+        Change::Rename { from, to } => {
+            if schema.column_names().all(|name| name != from) {
+                return Err(schema.unknown_column(from));
+            }
+            if schema.column_names().any(|name| name == to) {
+                return Err(SchemaError::TakenName(to.clone()));
+            }
+            if let Some(name) = name_mut(schema, from) {
+                name.clone_from(to);
+            }
+        }
+        Change::Drop(name) => {
+            let cannot = |role| Err(SchemaError::CannotDrop { name: name.clone(), role });
+            if *name == schema.key.name {
+                return cannot("the key, by which records are found");
+            }
+            if schema.geometry.names().any(|column| column == name) {
+                return cannot("the geometry or a part of it");
+            }
+            let Some(index) = schema.column_index(name) else {
+                return Err(schema.unknown_column(name));
+            };
+            schema.columns.remove(index);
+        }
     }
     schema.version += 1;
     Ok(())
+}
+
+/// The name of a column of any role, to change it.
+fn name_mut<'s>(schema: &'s mut Schema, name: &str) -> Option<&'s mut String> {
+    let geometry = match &mut schema.geometry {
+        GeometryColumn::Point { x, y } => [Some(x), Some(y)],
+        GeometryColumn::Geometry { name } => [Some(name), None],
+    };
+    let attributes = schema.columns.iter_mut().map(|column| &mut column.name);
+    let mut names = [&mut schema.key.name].into_iter().chain(geometry.into_iter().flatten()).chain(attributes);
+    names.find(|column| column.as_str() == name)
 }
 
 /// Histories are equal when their versions are; layouts follow from them.
@@ -226,10 +344,6 @@ impl TryFrom<StoredHistory> for SchemaHistory {
     type Error = SchemaError;
 
     fn try_from(stored: StoredHistory) -> Result<Self, SchemaError> {
-        // Every attribute is added at most once and widened at most once.
-        if stored.changes.len() > 2 * COLUMNS_MAX {
-            return Err(SchemaError::Inconsistent(format!("{} changes", stored.changes.len())));
-        }
         let mut history = Self::new(stored.first)?;
         for change in stored.changes {
             history.push(change)?;

@@ -126,12 +126,12 @@ impl Engine {
         dataset: &Arc<DatasetHandle>,
         definition: IndexDefinition,
     ) -> Result<(usize, Snapshot)> {
-        let schema = dataset.schema();
+        let history = dataset.history.load();
         let id = definition.id;
-        let index = Arc::new(DatasetIndex::open(definition, &schema)?);
+        let index = Arc::new(DatasetIndex::open(definition, &history)?);
         let indexes = dataset.indexes.load().with(index.clone());
         dataset.next_index.store(id + 1, Ordering::Relaxed);
-        let catalog = dataset.catalog(&dataset.history.load(), &indexes)?;
+        let catalog = dataset.catalog(&history, &indexes)?;
         let _gate = dataset.gate.write();
         self.seal(dataset)?;
         let cut = self.last_sequence();

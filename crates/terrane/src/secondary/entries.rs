@@ -13,7 +13,7 @@ use crate::condition::words;
 use crate::dataset::stored_rect;
 use crate::query::holds_points;
 use crate::record::RecordView;
-use crate::schema::{Schema, SchemaHistory};
+use crate::schema::{ColumnId, SchemaHistory};
 use crate::value::ValueRef;
 use crate::{Error, Result};
 
@@ -24,19 +24,20 @@ pub(crate) enum Content {
     Records,
     /// The box of its geometry, if it has one, with its key.
     Boxes,
-    /// The values of these attributes, followed by its key.
-    Attributes(Vec<usize>),
+    /// The values of these attributes, followed by its key. By their numbers, as they move when others are dropped.
+    Attributes(Vec<ColumnId>),
     /// Each word of an attribute, followed by its key, but for those that are left out.
-    Words { column: usize, stop_words: StopWords },
+    Words { column: ColumnId, stop_words: StopWords },
 }
 
 /// Most different words of a record that an index holds: as many operations are in one entry of the log.
 pub(crate) const WORDS_MAX: usize = 1 << 16;
 
 impl Content {
-    /// What a definition asks for.
-    pub fn of(definition: &IndexDefinition, schema: &Schema) -> Result<Self> {
-        let column = |name: &String| schema.column_index(name).ok_or_else(|| schema.unknown_column(name).into());
+    /// What a definition asks for, by the newest schema.
+    pub fn of(definition: &IndexDefinition, history: &SchemaHistory) -> Result<Self> {
+        let column =
+            |name: &String| history.column_id(name).ok_or_else(|| history.newest().unknown_column(name).into());
         match definition.kind.as_str() {
             "btree" if definition.id == super::PRIMARY => Ok(Self::Records),
             "btree" => definition.columns.iter().map(column).collect::<Result<_>>().map(Self::Attributes),
@@ -72,16 +73,17 @@ impl Content {
                 let record = RecordView::parse(stored, history)?;
                 let mut entry = Vec::with_capacity(64);
                 for &column in columns {
-                    attributes::encode(record.value(column)?, columns.len(), &mut entry);
+                    attributes::encode(record.value_of(column)?, columns.len(), &mut entry);
                 }
                 entry.extend_from_slice(key);
                 visit(&entry)
             }
             Self::Words { column, stop_words } => {
                 let record = RecordView::parse(stored, history)?;
-                let ValueRef::Utf8(text) = record.value(*column)? else { return Ok(()) };
+                let ValueRef::Utf8(text) = record.value_of(*column)? else { return Ok(()) };
                 let mut entry = Vec::with_capacity(64);
-                for word in different_words(text, stop_words, &schema.columns[*column].name)? {
+                let name = history.position(*column).map(|position| &*schema.columns[position].name);
+                for word in different_words(text, stop_words, name)? {
                     entry.clear();
                     attributes::encode(ValueRef::Utf8(&word), 1, &mut entry);
                     entry.extend_from_slice(key);
@@ -121,7 +123,7 @@ impl Content {
 }
 
 /// The words of a text, ascending, each once; words so long that their entries are cut off alike, as one.
-fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: &str) -> Result<BTreeSet<Cow<'t, str>>> {
+fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: Option<&str>) -> Result<BTreeSet<Cow<'t, str>>> {
     let mut found = BTreeSet::new();
     for word in words(text).filter(|word| !stop_words.contains(word)) {
         let word = match word {
@@ -135,7 +137,7 @@ fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: &str) -> R
         if found.len() > WORDS_MAX {
             return Err(Error::Refused {
                 row: None,
-                column: Some(column.to_owned()),
+                column: column.map(str::to_owned),
                 reason: format!(
                     "the text has more than {WORDS_MAX} different words, which its index of words cannot hold"
                 ),

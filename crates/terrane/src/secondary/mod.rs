@@ -30,7 +30,7 @@ use crate::schema::{Schema, SchemaHistory};
 use crate::{Error, Result};
 
 /// An index of a dataset that is open.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DatasetIndex {
     pub definition: IndexDefinition,
     pub content: Content,
@@ -40,10 +40,10 @@ pub(crate) struct DatasetIndex {
 
 impl DatasetIndex {
     /// Resolves a definition by the newest schema.
-    pub fn open(definition: IndexDefinition, schema: &Schema) -> Result<Self> {
-        let content = Content::of(&definition, schema)?;
+    pub fn open(definition: IndexDefinition, history: &SchemaHistory) -> Result<Self> {
+        let content = Content::of(&definition, history)?;
         let spatial = match content {
-            Content::Boxes => Some(spatial_index(&definition, schema)?),
+            Content::Boxes => Some(spatial_index(&definition, history.newest())?),
             Content::Records | Content::Attributes(_) | Content::Words { .. } => None,
         };
         Ok(Self { definition, content, spatial })
@@ -117,8 +117,8 @@ pub(crate) struct Indexes(Vec<Option<Arc<DatasetIndex>>>);
 
 impl Indexes {
     /// Resolves the definitions of a catalog, which have no gaps.
-    pub fn open(definitions: Vec<IndexDefinition>, schema: &Schema) -> Result<Self> {
-        let open = |definition| Ok(Some(Arc::new(DatasetIndex::open(definition, schema)?)));
+    pub fn open(definitions: Vec<IndexDefinition>, history: &SchemaHistory) -> Result<Self> {
+        let open = |definition| Ok(Some(Arc::new(DatasetIndex::open(definition, history)?)));
         definitions.into_iter().map(open).collect::<Result<_>>().map(Self)
     }
 
@@ -164,6 +164,25 @@ impl Indexes {
         let mut places = self.0.clone();
         places[place] = None;
         Self(places)
+    }
+
+    /// These after a column got another name.
+    pub fn renamed(&self, from: &str, to: &str) -> Self {
+        let renamed = |index: &Option<Arc<DatasetIndex>>| {
+            let mut index = index.clone()?;
+            if index.definition.columns.iter().any(|column| column == from) {
+                let columns = &mut Arc::make_mut(&mut index).definition.columns;
+                columns.iter_mut().filter(|column| *column == from).for_each(|column| to.clone_into(column));
+            }
+            Some(index)
+        };
+        Self(self.0.iter().map(renamed).collect())
+    }
+
+    /// The names of those that are on a column.
+    pub fn on<'i>(&'i self, column: &'i str) -> impl Iterator<Item = &'i str> {
+        let is_on = move |index: &&Arc<DatasetIndex>| index.definition.columns.iter().any(|name| name == column);
+        self.iter().map(|(_, index)| index).filter(is_on).map(|index| index.definition.name.as_str())
     }
 
     /// The error of a name that no index has.

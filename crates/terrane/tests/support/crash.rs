@@ -96,12 +96,13 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
     for name in names {
         let allowed = floor(plan, durability, acknowledged, name)..=last;
         // Columns are changed by a manifest step of their own, so without a log they are ahead.
-        let columns = (acknowledged..=last).map(|number| plan.states[number].get(name).map(|held| held.columns));
-        let columns: Vec<_> = columns.collect();
+        let columns = |held: Option<&Held>| held.map(|held| held.columns.clone());
         let found = found.get(name);
-        if !columns.contains(&found.map(|held| held.columns)) {
-            return Some(format!("{name} has columns {:?} instead of {columns:?}", found.map(|held| held.columns)));
-        }
+        let mut with_columns = acknowledged..=last;
+        let Some(with_columns) = with_columns.find(|&number| columns(plan.states[number].get(name)) == columns(found))
+        else {
+            return Some(format!("{name} has columns {:?} after {acknowledged} steps", columns(found)));
+        };
         let indexes =
             (acknowledged..=last).map(|number| plan.states[number].get(name).map(|held| held.indexes.clone()));
         let indexes: Vec<_> = indexes.collect();
@@ -109,7 +110,7 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
             return Some(format!("{name} has indexes {:?} instead of {indexes:?}", found.map(|held| &held.indexes)));
         }
         let records = |held: Option<&Held>| held.map(|held| (held.records.clone(), held.read));
-        if !allowed.clone().any(|number| records(plan.states[number].get(name)) == records(found)) {
+        if !allowed.clone().any(|number| plan.held_under(number, with_columns, name) == records(found)) {
             let wanted = plan.states[acknowledged].get(name);
             return Some(format!("{name} is in none of the states {allowed:?}: {found:?}\nwanted {wanted:?}"));
         }

@@ -49,7 +49,11 @@ pub enum Step {
     Compact,
     /// All or nothing; creates the dataset if need be.
     Import(String, Vec<Record>),
+    /// Of the main dataset, of floats, which records have from then on.
     AddColumn(String),
+    RenameColumn(String, String),
+    /// One that was added.
+    DropColumn(String),
     /// Of the main dataset, on these columns.
     CreateIndex(String, IndexKind, Vec<&'static str>),
     DropIndex(String),
@@ -59,8 +63,8 @@ pub enum Step {
 /// What a dataset should hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Number of attributes.
-    pub columns: usize,
+    /// Names of the attributes.
+    pub columns: Vec<String>,
     /// Indexes that it was given, built or not.
     pub indexes: BTreeSet<String>,
     /// How far its feed has been read.
@@ -77,6 +81,8 @@ pub type State = BTreeMap<String, Held>;
 pub struct Plan {
     pub steps: Vec<Step>,
     pub states: Vec<State>,
+    /// The attributes of the main dataset in each state, numbered as they came.
+    attributes: Vec<Vec<usize>>,
     /// Of the main dataset.
     pub partitions: usize,
 }
@@ -105,6 +111,11 @@ pub fn schema_of(dataset: &str) -> Schema {
         _ if dataset.starts_with(LOADED) => schema(KeyType::Int64, false, CoordinateSystem::Planar),
         _ => first_schema(),
     }
+}
+
+/// The names of a schema's attributes.
+pub fn attributes_of(schema: &Schema) -> Vec<String> {
+    schema.columns.iter().map(|column| column.name.clone()).collect()
 }
 
 /// Records as a batch of a schema.
@@ -148,18 +159,29 @@ impl Plan {
         Self { partitions, ..self }
     }
 
+    /// A run without steps.
+    fn empty() -> Self {
+        let first = (0..first_schema().columns.len()).collect();
+        Self { steps: Vec::new(), states: vec![State::new()], attributes: vec![first], partitions: 1 }
+    }
+
     /// A run of `length` random steps that has every kind of step in it.
     pub fn new(seed: u64, length: usize) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut plan = Self { steps: Vec::new(), states: vec![State::new()], partitions: 1 };
+        let mut plan = Self::empty();
         plan.push(Step::Import(MAIN.into(), Vec::new()));
         plan.push(Step::Import(SIDE.into(), Vec::new()));
         let mut imported = KEY_IMPORTED_MIN;
         for place in 2..length {
             let key = rng.random_range(-KEYS / 2..KEYS / 2);
+            // A column goes before the next one comes, which gets the name that it went by.
+            let (added, renamed) = if place / 40 % 2 == 1 { ("one", "other") } else { ("other", "one") };
             let step = match place % 40 {
                 17 => Step::Flush,
-                22 if place > 40 => Step::AddColumn(format!("added{place}")),
+                22 if place > 40 => Step::AddColumn(added.into()),
+                24 if place > 40 => Step::RenameColumn(added.into(), renamed.into()),
+                // Renamed in the round before.
+                2 if place > 80 => Step::DropColumn(added.into()),
                 // Three live with the two that are always there: on attributes, from the second round on one goes and
                 // one comes; on places, each kind in turn.
                 8 if place < 40 => Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]),
@@ -226,7 +248,12 @@ impl Plan {
                     plan.push(Step::AddColumn("added".into()));
                     plan.push(Step::CreateIndex("by-name".into(), IndexKind::BTree, vec!["name"]));
                 }
-                3 => plan.push(Step::Import(format!("{LOADED}{round}"), imports(&mut rng, &mut imported, 3..4, false))),
+                3 => {
+                    plan.push(Step::Import(format!("{LOADED}{round}"), imports(&mut rng, &mut imported, 3..4, false)));
+                    // An index is on it.
+                    plan.push(Step::RenameColumn("name".into(), "title".into()));
+                }
+                4 => plan.push(Step::DropColumn("added".into())),
                 _ => {}
             }
             plan.push(if round == 4 { Step::Compact } else { Step::Flush });
@@ -239,7 +266,7 @@ impl Plan {
 
     /// A run of given steps, on an empty main dataset.
     pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
-        let mut plan = Self { steps: Vec::new(), states: vec![State::new()], partitions: 1 };
+        let mut plan = Self::empty();
         plan.push(Step::Import(MAIN.into(), Vec::new()));
         steps.into_iter().for_each(|step| plan.push(step));
         plan
@@ -249,9 +276,45 @@ impl Plan {
         &self.states[self.states.len() - 1]
     }
 
+    /// The records of a dataset and the position of its feed after so many steps, as they are under the columns that it
+    /// has after another number of steps.
+    pub fn held_under(&self, number: usize, columns: usize, dataset: &str) -> Option<(BTreeMap<i64, Record>, u64)> {
+        let held = self.states[number].get(dataset)?;
+        let mut records = held.records.clone();
+        if dataset == MAIN {
+            let places = self.attributes[columns].iter();
+            let places: Vec<Option<usize>> =
+                places.map(|attribute| self.attributes[number].iter().position(|stored| stored == attribute)).collect();
+            for record in records.values_mut() {
+                let value = |place: &Option<usize>| place.and_then(|place| record.values.get(place)).cloned();
+                let values = places.iter().map(|place| value(place).unwrap_or_default()).collect();
+                *record = trimmed(Record { values, ..record.clone() });
+            }
+        }
+        Some((records, held.read))
+    }
+
+    /// A step with values in all attributes that its records have.
+    fn filled(&self, mut step: Step) -> Step {
+        let columns = self.last().get(MAIN).map_or(0, |held| held.columns.len());
+        let fill = |record: &mut Record| {
+            while record.values.len() < columns {
+                record.values.push(Value::Float(number(&record.key) as f64 + 0.5));
+            }
+        };
+        match &mut step {
+            Step::Insert(record) | Step::Upsert(record) | Step::Feed(record) => fill(record),
+            Step::Batch(changes) => changes.iter_mut().filter_map(|(_, record)| record.as_mut()).for_each(fill),
+            _ => {}
+        }
+        step
+    }
+
     /// Adds a step.
     pub fn push(&mut self, step: Step) {
+        let step = self.filled(step);
         let mut state = self.last().clone();
+        let mut attributes = self.attributes[self.attributes.len() - 1].clone();
         match &step {
             Step::Insert(record) | Step::Upsert(record) => put(&mut state, MAIN, record),
             Step::Feed(record) => {
@@ -260,7 +323,8 @@ impl Plan {
             }
             Step::Side(record) => put(&mut state, SIDE, record),
             Step::Import(name, records) => {
-                state.entry(name.clone()).or_insert_with(|| Held { columns: 2, ..Held::default() });
+                let columns = attributes_of(&schema_of(name));
+                state.entry(name.clone()).or_insert_with(|| Held { columns, ..Held::default() });
                 records.iter().for_each(|record| put(&mut state, name, record));
             }
             Step::Delete(key) => remove(&mut state, key),
@@ -272,13 +336,33 @@ impl Plan {
                     }
                 }
             }
-            Step::AddColumn(_) => state.get_mut(MAIN).unwrap().columns += 1,
+            Step::AddColumn(name) => {
+                state.get_mut(MAIN).unwrap().columns.push(name.clone());
+                attributes.push(self.attributes.iter().flatten().max().unwrap() + 1);
+            }
+            Step::RenameColumn(from, to) => {
+                let column = state.get_mut(MAIN).unwrap().columns.iter_mut().find(|column| *column == from);
+                column.unwrap().clone_from(to);
+            }
+            Step::DropColumn(name) => {
+                let held = state.get_mut(MAIN).unwrap();
+                let place = held.columns.iter().position(|column| column == name).unwrap();
+                held.columns.remove(place);
+                attributes.remove(place);
+                for record in held.records.values_mut() {
+                    if place < record.values.len() {
+                        record.values.remove(place);
+                    }
+                    *record = trimmed(record.clone());
+                }
+            }
             Step::CreateIndex(name, ..) => assert!(state.get_mut(MAIN).unwrap().indexes.insert(name.clone())),
             Step::DropIndex(name) => assert!(state.get_mut(MAIN).unwrap().indexes.remove(name)),
             Step::Flush | Step::Compact | Step::Reopen => {}
         }
         self.steps.push(step);
         self.states.push(state);
+        self.attributes.push(attributes);
     }
 }
 
@@ -378,6 +462,8 @@ impl Runner {
             Step::Flush => dataset.flush(),
             Step::Compact => dataset.compact(),
             Step::AddColumn(name) => dataset.add_column(Column::new(name.as_str(), ColumnType::Float64)),
+            Step::RenameColumn(from, to) => dataset.rename_column(from, to),
+            Step::DropColumn(name) => dataset.drop_column(name),
             Step::CreateIndex(name, kind, columns) => {
                 // Some places lie beyond the domain.
                 let grid = || IndexOptions::default().levels("h,l".parse().unwrap()).domain(-9.0, -9.0, 8.0, 8.0);
@@ -397,7 +483,7 @@ pub fn state_of(store: &Store) -> State {
     for name in store.dataset_names() {
         let dataset = store.dataset(&name).unwrap();
         let snapshot = dataset.snapshot();
-        let columns = snapshot.schema().columns.len();
+        let columns = attributes_of(&snapshot.schema());
         let records = keys_of(&snapshot, &Query::new()).into_iter().map(|key| {
             let record = snapshot.get(&key).unwrap().expect("a scan found the key");
             (number(&key), trimmed(record))

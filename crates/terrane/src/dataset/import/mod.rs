@@ -466,7 +466,7 @@ impl Importer {
         // The rows carry the number of their version, which another change may have taken.
         let current = self.handle.history.load();
         if current.versions() + self.widened.len() != self.history.versions() {
-            return Err(Error::refused("a column was added meanwhile; start again with the new schema"));
+            return Err(Error::refused("the columns were changed meanwhile; start again with the new schema"));
         }
         if self.created.is_none() {
             self.widened.iter().try_for_each(|name| self.dataset().check_exact_as_float(name))?;
