@@ -74,6 +74,8 @@ pub enum Command {
     Join(JoinArguments),
     /// Create or drop an index of a dataset.
     Index(IndexArguments),
+    /// Rename or drop a column of a dataset.
+    Column(ColumnArguments),
     /// Print or set when the components of a dataset are merged.
     Policy(PolicyArguments),
     /// Print what a store holds.
@@ -331,6 +333,42 @@ pub enum IndexAction {
         stop_words: Option<String>,
     },
     /// Drop an index. The records stay what they are.
+    Drop {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Either is one step, whatever the number of records, which are not written again. The key and the
+columns of the geometry can be renamed and not dropped. Indexes on a renamed column go on; a column
+that an index is on is dropped after the index. What is dropped does not come back, also not by a
+column of the same name; its bytes leave the store as records are replaced or deleted.
+
+Examples:
+  terrane column s.terrane rides rename pickup_ts pickup_time
+  terrane column s.terrane rides drop n_fixes")]
+pub struct ColumnArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Dataset of the column.
+    pub dataset: String,
+    #[command(subcommand)]
+    pub action: ColumnAction,
+}
+
+/// What becomes of a column.
+#[derive(Debug, Subcommand)]
+pub enum ColumnAction {
+    /// Give a column another name.
+    Rename {
+        /// Its name.
+        from: String,
+        /// The name it gets.
+        to: String,
+    },
+    /// Drop an attribute with its values.
     Drop {
         /// Its name.
         name: String,

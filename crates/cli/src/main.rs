@@ -8,6 +8,7 @@
 mod args;
 mod backup;
 mod check;
+mod column;
 mod compact;
 mod delete;
 mod environment;
@@ -74,6 +75,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Query(arguments) => query::run(arguments, common, messages),
         Command::Join(arguments) => join::run(arguments, common, messages),
         Command::Index(arguments) => index::run(arguments, common, messages),
+        Command::Column(arguments) => column::run(arguments, common, messages),
         Command::Policy(arguments) => policy::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),

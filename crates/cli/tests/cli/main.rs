@@ -6,6 +6,7 @@
 mod backup;
 mod broken_pipe;
 mod check_repair;
+mod columns;
 mod delete_keys;
 mod environment;
 mod feeds;
