@@ -433,9 +433,22 @@ pub struct QueryArguments {
     /// Index to go through, `primary` for the records themselves [default: what seems cheapest].
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
+    /// States of the dataset on which the answer may rest.
+    #[arg(long, value_name = "LEVEL", default_value = "snapshot")]
+    pub isolation: IsolationLevel,
     /// Tell on standard error how the answer was found.
     #[arg(long)]
     pub explain: bool,
+}
+
+/// Levels of isolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IsolationLevel {
+    /// One.
+    Snapshot,
+    /// The newest that the command sees, for each step anew; not for the nearest. It sees what was there when it opened the
+    /// store, so the rows are those of a snapshot; it shows which way a program's queries at this level take.
+    ReadCommitted,
 }
 
 /// Formats of reports.

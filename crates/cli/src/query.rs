@@ -1,10 +1,10 @@
 //! `terrane query`: the records that meet all conditions.
 
 use terrane::schema::Schema;
-use terrane::{Condition, Explanation, Filter, Query, Snapshot};
+use terrane::{Condition, Dataset, Explanation, Filter, Isolation, Query};
 use terrane_formats::Writer;
 
-use crate::args::{Common, QueryArguments, QueryFormat};
+use crate::args::{Common, IsolationLevel, QueryArguments, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::shape::{DeclaredSystem, parse_condition, parse_geometry};
@@ -14,15 +14,16 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     let format = environment::query_format(arguments.format)?;
     let (query, systems) = build(arguments)?;
     let store = place::open_to_query(&arguments.store, common, messages)?;
-    let snapshot = store.dataset(&arguments.dataset)?.snapshot();
-    messages.debug(format_args!("the answer is of commit {}", snapshot.sequence()));
-    let schema = snapshot.schema();
+    let dataset = store.dataset(&arguments.dataset)?;
+    // Open for reading, it shows one state at both levels.
+    messages.debug(format_args!("the answer is of commit {}", dataset.snapshot().sequence()));
+    let schema = dataset.schema();
     systems.iter().try_for_each(|system| system.check(schema.system))?;
     let explanation = match arguments.count {
-        true => count(&snapshot, &schema, &query, arguments.explain)?,
+        true => count(&dataset, &schema, &query, arguments.explain)?,
         false => {
             let writer = output::rows_to_stdout(output::row_format(format)?, &schema, place::working_memory(common));
-            Some(print_rows(&snapshot, &query, writer, messages)?)
+            Some(print_rows(&dataset, &query, writer, messages)?)
         }
     };
     match explanation.filter(|_| arguments.explain) {
@@ -67,16 +68,20 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
     if let Some(name) = &arguments.index {
         query = query.using_index(name);
     }
+    query = query.isolation(match arguments.isolation {
+        IsolationLevel::Snapshot => Isolation::Snapshot,
+        IsolationLevel::ReadCommitted => Isolation::ReadCommitted,
+    });
     Ok((query, systems))
 }
 
 fn print_rows(
-    snapshot: &Snapshot,
+    dataset: &Dataset,
     query: &Query,
     writer: Box<dyn Writer>,
     messages: &Messages,
 ) -> Result<Explanation, Failure> {
-    let mut rows = snapshot.query(query)?;
+    let mut rows = dataset.query(query)?;
     let schema = rows.schema().clone();
     output::print_batches(&schema, &mut rows, writer, messages)?;
     Ok(rows.explanation())
@@ -84,12 +89,12 @@ fn print_rows(
 
 /// Prints the number of rows. An explanation costs the shortcuts of a mere count, so it is made
 /// only where it is wanted.
-fn count(snapshot: &Snapshot, schema: &Schema, query: &Query, explain: bool) -> Result<Option<Explanation>, Failure> {
+fn count(dataset: &Dataset, schema: &Schema, query: &Query, explain: bool) -> Result<Option<Explanation>, Failure> {
     if !explain {
-        output::print_line(snapshot.count(query)?)?;
+        output::print_line(dataset.count(query)?)?;
         return Ok(None);
     }
-    let mut rows = snapshot.query(&query.clone().columns([&schema.key.name]))?;
+    let mut rows = dataset.query(&query.clone().columns([&schema.key.name]))?;
     let mut count = 0;
     for batch in rows.by_ref() {
         count += batch?.num_rows();

@@ -2,7 +2,8 @@
 //!
 //! A [`Store`] is a directory; in it are datasets of records. A record has a key, one geometry
 //! and typed attributes. It is durable and visible to every index when its insert returns, or
-//! absent; queries read from a [`Snapshot`] and never wait for writers.
+//! absent; queries read from a [`Snapshot`] and never wait for writers,
+//! unless they ask for another [`Isolation`].
 //!
 //! ```
 //! use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
@@ -71,7 +72,7 @@ pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use join::{Join, JoinExplanation, JoinOn, JoinPairs, JoinRows};
 pub use key::Key;
 pub use options::{DatasetOptions, Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
-pub use query::{ConditionPlan, Considered, Explanation, Filter, Nearest, Query, Rows, Stage};
+pub use query::{ConditionPlan, Considered, Explanation, Filter, Isolation, Nearest, Query, Rows, Stage};
 pub use record::{Geometry, Record};
 pub use secondary::{IndexKind, IndexOptions, StopWords};
 pub use snapshot::{KeyRef, Snapshot};

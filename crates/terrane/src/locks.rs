@@ -6,6 +6,8 @@
 //! K3  Nobody waits while holding a lock, except in ascending order of hashes (`lock_all`);
 //!     so there is no cycle of waiters.
 //!
+//! Readers take instant locks ([`LockTable::try_instant`], [`LockTable::wait_instant`]), one at a time, and hold none.
+//!
 //! Two keys with one hash share a lock: that delays, and by K3 it cannot deadlock.
 //! [`LockTable::lock`] upholds K3 only if the thread holds nothing; [`Frame`] and
 //! [`LockTable::lock_all`] uphold it by themselves.

@@ -168,6 +168,21 @@ impl Snapshot {
         self.handle.partition_of(key)
     }
 
+    /// Moves on to what is visible now; false if that is what this shows already.
+    pub(crate) fn renew(&mut self) -> bool {
+        if self.engine.visibility.visible() == self.sequence() {
+            return false;
+        }
+        let newest = Self::new(self.engine.clone(), &self.handle);
+        *self = Self { scope: self.scope(), sharers: self.sharers, ..newest };
+        true
+    }
+
+    /// Hash under which writers lock the record of an encoded key.
+    pub(crate) fn lock_hash(&self, key: &[u8]) -> u64 {
+        self.handle.lock_hash(key)
+    }
+
     /// Two datasets at one moment: what was committed together is in both or in neither.
     pub(crate) fn pair(engine: &Arc<Engine>, first: &Arc<DatasetHandle>, second: &Arc<DatasetHandle>) -> (Self, Self) {
         if Arc::ptr_eq(first, second) {
@@ -259,32 +274,40 @@ impl Snapshot {
         position: &mut ScanPosition,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<()> {
-        while !position.ended {
-            let version = self.pinned.versions()[partition].clone();
-            let (mut last, mut count) = (Vec::new(), 0);
-            let (mut broken, mut failed) = (false, None);
-            let step = &mut |key: &[u8], value: &[u8]| {
-                match visit(key, value) {
-                    Ok(flow) => broken = flow.is_break(),
-                    Err(error) => failed = Some(error),
-                }
-                last.clear();
-                last.extend_from_slice(key);
-                count += 1;
-                let stop = broken || failed.is_some() || count == RECORDS_STEP;
-                Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            };
-            let from = position.from.as_ref().map(Vec::as_slice);
-            position.ended = search::scan(&version, place, from, self.sequence(), step)?;
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            position.from = Bound::Excluded(last);
-            if broken {
-                break;
-            }
-        }
+        while !position.ended && self.visit_btree_step(partition, place, position, visit)?.is_continue() {}
         Ok(())
+    }
+
+    /// As [`Self::visit_btree_from`], of so many entries at most as are read from one version, and tells whether the
+    /// visitor goes on.
+    pub(crate) fn visit_btree_step(
+        &self,
+        partition: usize,
+        place: usize,
+        position: &mut ScanPosition,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let version = self.pinned.versions()[partition].clone();
+        let (mut last, mut count) = (Vec::new(), 0);
+        let (mut broken, mut failed) = (false, None);
+        let step = &mut |key: &[u8], value: &[u8]| {
+            match visit(key, value) {
+                Ok(flow) => broken = flow.is_break(),
+                Err(error) => failed = Some(error),
+            }
+            last.clear();
+            last.extend_from_slice(key);
+            count += 1;
+            let stop = broken || failed.is_some() || count == RECORDS_STEP;
+            Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        let from = position.from.as_ref().map(Vec::as_slice);
+        position.ended = search::scan(&version, place, from, self.sequence(), step)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        position.from = Bound::Excluded(last);
+        Ok(if broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     /// Changes up to this number of the store's commits are seen.
@@ -324,8 +347,10 @@ impl Snapshot {
     /// Runs a query; the rows come in batches.
     ///
     /// # Errors
-    /// A query that makes no sense; damage; storage.
+    /// A query that makes no sense, or at [`ReadCommitted`](crate::Isolation::ReadCommitted), which [`Dataset::query`](crate::Dataset::query)
+    /// takes; damage; storage.
     pub fn query(&self, query: &Query) -> Result<Rows> {
+        query.isolation.check_one_state("a snapshot")?;
         Rows::new(self.clone(), query)
     }
 
@@ -335,6 +360,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Self::query`].
     pub fn count(&self, query: &Query) -> Result<u64> {
+        query.isolation.check_one_state("a snapshot")?;
         count(self.clone(), query)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::support::{keys_of, seeded, small_options};
+use crate::support::{committed_keys_of, keys_of, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
@@ -197,7 +197,15 @@ fn answers_are_the_same_with_indexes_and_without() {
         let (indexed, scanned) = (with.snapshot(), without.snapshot());
         for _ in 0..120 {
             let query = query(&mut rng);
-            assert_eq!(set(&indexed, &query), set(&scanned, &query), "round {round}: {query:?}");
+            let wanted = set(&scanned, &query);
+            assert_eq!(set(&indexed, &query), wanted, "round {round}: {query:?}");
+            let committed = committed_keys_of(&with, &query);
+            assert_eq!(committed.len(), wanted.len(), "at read committed, round {round}: {query:?}");
+            assert_eq!(
+                committed.into_iter().collect::<BTreeSet<_>>(),
+                wanted,
+                "at read committed, round {round}: {query:?}"
+            );
             let explanation = explanation(&indexed, &query);
             assert!(explanation.considered.iter().filter(|considered| considered.is_used).count() <= 1);
             used += usize::from(explanation.plan == "attribute index");

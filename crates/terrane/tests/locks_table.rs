@@ -29,6 +29,43 @@ fn a_held_lock_is_refused_until_it_is_dropped() {
 }
 
 #[test]
+fn an_instant_lock_is_refused_while_another_holds_it_and_is_not_kept() {
+    let table = LockTable::new();
+    let guard = table.try_lock(1).expect("nobody holds it");
+    assert!(!table.try_instant(1));
+    assert!(table.try_instant(2));
+    drop(guard);
+    assert!(table.try_instant(1) && table.try_instant(1));
+    table.wait_instant(1);
+    assert_eq!(table.held(), 0);
+}
+
+#[test]
+fn who_waits_for_an_instant_lock_is_served_in_line_and_gives_it_on() {
+    let table = Arc::new(LockTable::new());
+    let first = table.lock(9);
+    let served = Arc::new(AtomicUsize::new(0));
+    let wait = |waiters: usize, work: fn(&LockTable)| {
+        let (shared, count) = (Arc::clone(&table), Arc::clone(&served));
+        let thread = thread::spawn(move || {
+            work(&shared);
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        await_waiters(&table, 9, waiters);
+        thread
+    };
+    let threads = [
+        wait(1, |table| table.wait_instant(9)),
+        wait(2, |table| drop(table.lock(9))),
+        wait(3, |table| table.wait_instant(9)),
+    ];
+    assert_eq!(served.load(Ordering::SeqCst), 0);
+    drop(first);
+    threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
+    assert_eq!((served.load(Ordering::SeqCst), table.held()), (3, 0));
+}
+
+#[test]
 fn extreme_hashes_are_locks_like_others() {
     let table = LockTable::new();
     let guards: Vec<_> = [0, 1, u64::MAX, u64::MAX - 1].map(|hash| table.try_lock(hash)).into_iter().collect();

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use crate::support::kinds::{self, KINDS};
 use crate::support::oracle::{filters, matching, nearest, query};
 use crate::support::shapes::{Shape, place};
-use crate::support::{Model, encoded, key, keys_of, schema, seeded, small_options};
+use crate::support::{Model, committed_keys_of, encoded, key, keys_of, schema, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
-    CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, Key, Options, Query, Record, Snapshot, Store, Value,
+    CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, Isolation, Key, Options, Query, Record, Snapshot,
+    Store, Value,
 };
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -88,6 +89,26 @@ impl Side {
 fn sorted(mut keys: Vec<Key>) -> Vec<Key> {
     keys.sort_by_key(encoded);
     keys
+}
+
+/// What there is now is the same at both levels of isolation, as nobody writes meanwhile.
+fn compare_now(side: &Side, rng: &mut SmallRng, what: &str) {
+    let now = side.now();
+    compare(&now, &side.kind, rng, what);
+    let committed = |query: &Query| sorted(committed_keys_of(&side.dataset, query));
+    assert_eq!(committed(&Query::new()), sorted(keys_of(&now.snapshot, &Query::new())), "read committed, {what}");
+    let count = rng.random_range(1..3);
+    let filters = filters(rng, side.kind.system, count);
+    let wanted = matching(&side.model, side.kind.system, &filters);
+    assert_eq!(committed(&query(&filters)), wanted, "{filters:?} at read committed, {what}");
+    for name in side.indexes.iter().map(|kind| kind.name()).chain(["primary", "geometry"]) {
+        let query = query(&filters).using_index(name);
+        assert_eq!(committed(&query), wanted, "{filters:?} by {name} at read committed, {what}");
+        // With their records, which are judged again.
+        let rows = side.dataset.query(&query.isolation(Isolation::ReadCommitted)).unwrap();
+        let rows: usize = rows.map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows, wanted.len(), "rows of {filters:?} by {name} at read committed, {what}");
+    }
 }
 
 fn compare(held: &Held, kind: &Kind, rng: &mut SmallRng, what: &str) {
@@ -258,7 +279,7 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
                 // Snapshots and datasets keep a store open.
                 sides = reopen(&mut store, &storage, options, sides);
             }
-            _ => compare(&side.now(), &side.kind, rng, &what),
+            _ => compare_now(side, rng, &what),
         }
     }
     for side in &sides {
@@ -266,7 +287,7 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
         for held in &side.held {
             compare(held, &side.kind, rng, &format!("held, {what}"));
         }
-        compare(&side.now(), &side.kind, rng, &what);
+        compare_now(side, rng, &what);
     }
     let report = store.unwrap().check(false).unwrap();
     assert!(report.findings.is_empty(), "{report}, {kinds:?}, seed {seed}");

@@ -18,6 +18,7 @@ mod feeds;
 mod foreign_files;
 mod generated_keys;
 mod import;
+mod isolation;
 mod joins;
 mod locks_frame;
 mod locks_table;

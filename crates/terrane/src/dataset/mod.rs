@@ -19,6 +19,7 @@ pub(crate) use write::{Origin, stored_rect};
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
 use crate::key::Key;
+use crate::query::{Query, Rows, count};
 use crate::record::Record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
@@ -58,6 +59,26 @@ impl Dataset {
     /// What the dataset holds at this moment, for any number of queries.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.engine.clone(), &self.handle)
+    }
+
+    /// Runs a query on the dataset as it is now, at the isolation that it asks for ([`Query::isolation`]); the rows come in
+    /// batches.
+    ///
+    /// # Errors
+    /// A query that makes no sense; damage; storage. At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) also
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for the nearest, and [`Error::Failed`](crate::Error::Failed) if the
+    /// schema is changed, or the index dropped that the query goes through, before the last row is taken.
+    pub fn query(&self, query: &Query) -> Result<Rows> {
+        Rows::new(self.snapshot(), query)
+    }
+
+    /// Number of records that a query matches on the dataset as it is now, as [`Self::query`] finds them; without reading
+    /// records where the spatial index alone can tell.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub fn count(&self, query: &Query) -> Result<u64> {
+        count(self.snapshot(), query)
     }
 
     /// When its components are merged: by a policy of its own, or as the store was opened.

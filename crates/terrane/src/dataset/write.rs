@@ -9,7 +9,6 @@ use terrane_space::Rect;
 use super::Dataset;
 use crate::engine::{Committed, SEVERAL};
 use crate::key::{EncodedKey, Key};
-use crate::locks::lock_hash;
 use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
 use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
 use crate::words::counted;
@@ -101,7 +100,7 @@ impl Dataset {
     }
 
     pub(super) fn lock_hash(&self, key: &[u8]) -> u64 {
-        lock_hash(self.handle.id.into(), self.handle.partition_of(key) as u32, key)
+        self.handle.lock_hash(key)
     }
 
     /// Commits one change of a key whose lock is held; `None` when nothing had to be done.

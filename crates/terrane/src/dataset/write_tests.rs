@@ -1,20 +1,13 @@
 //! Writers that wait for one another.
 
-#[path = "../../../lsm/tests/log_support/gate.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod gate;
-#[path = "../../../lsm/tests/log_support/hook.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod hook;
-
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use terrane_space::CoordinateSystem;
 use terrane_storage::MemoryStorage;
 
-use self::gate::{Gate, gated};
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
+use crate::testing::gate::{Gate, gated};
 use crate::{Condition, Dataset, Error, Key, OnConflict, Options, Record, Result, Store};
 
 /// A dataset of points without attributes, whose syncs pass a gate.

@@ -8,6 +8,7 @@ use terrane_lsm::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::DatasetHandle;
+use crate::locks::lock_hash;
 use crate::secondary::PRIMARY;
 
 /// Most partitions of a dataset.
@@ -31,6 +32,11 @@ impl DatasetHandle {
     /// The partition of an encoded key.
     pub fn partition_of(&self, key: &[u8]) -> usize {
         partition_of(key, self.partitions.count())
+    }
+
+    /// Hash under which the record of an encoded key is locked.
+    pub fn lock_hash(&self, key: &[u8]) -> u64 {
+        lock_hash(self.id.into(), self.partition_of(key) as u32, key)
     }
 
     /// The partitions that a log entry is of.

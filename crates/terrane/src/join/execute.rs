@@ -474,6 +474,9 @@ fn check(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Result<Predicate> {
             "the two sides of a join are read at one moment of one store; take both snapshots with snapshot_with",
         ));
     }
+    for query in [&join.outer, &join.inner] {
+        query.isolation.check_one_state("a join")?;
+    }
     let (outer_system, system) = (outer.schema().system, inner.schema().system);
     if outer_system != system {
         return Err(Error::usage(format!(

@@ -94,3 +94,19 @@ fn frames_in_opposite_orders_do_not_deadlock() {
         }
     });
 }
+
+#[test]
+fn who_waited_for_an_instant_lock_sees_what_its_holder_did() {
+    explore(3, [1, 2], |guarded, thread| match thread {
+        0 => {
+            let _guard = guarded.table.lock(0);
+            guarded.count(0);
+        }
+        // In whatever order they come, nobody is left waiting.
+        _ => {
+            guarded.table.wait_instant(0);
+            let _guard = guarded.table.lock(1);
+            guarded.count(1);
+        }
+    });
+}

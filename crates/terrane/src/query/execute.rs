@@ -24,8 +24,9 @@ use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
 use super::keys::Keys;
 use super::plan::{Path, choose_path, expected_entries};
+use super::read_committed::ReadCommitted;
 use super::spans::{KeySpan, SpanScan};
-use super::{Nearest, Query, check_origin, holds_points, nearest};
+use super::{Isolation, Nearest, Query, check_origin, holds_points, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::record::RecordView;
 use crate::secondary::PRIMARY;
@@ -44,24 +45,26 @@ const LOOKUP_BYTES: usize = 128 << 10;
 
 /// An answer on its way, of the partitions that a snapshot sees, in one thread.
 pub(super) struct Execution {
-    filters: Filters,
+    pub filters: Filters,
     columns: Option<Vec<String>>,
     schema: SchemaRef,
-    source: Source,
+    pub source: Source,
     /// Candidate keys that wait for their records, in the order in which they are looked up.
-    chunk: Keys,
-    taken: usize,
+    pub chunk: Keys,
+    pub taken: usize,
+    /// At read committed alone.
+    pub committed: Option<ReadCommitted>,
     left: u64,
     failed: bool,
     /// By which other threads end this; one in which nobody does, otherwise.
     cancellation: Arc<Cancellation>,
     pub explanation: Explanation,
-    /// Dropped last, behind the components that are read.
-    snapshot: Snapshot,
+    /// What is read, at read committed from step to step another state. Dropped last, behind the components that are read.
+    pub snapshot: Snapshot,
 }
 
 /// Where candidates come from.
-enum Source {
+pub(super) enum Source {
     Index(IndexScan),
     Attributes(AttributeScan),
     Primary(SpanScan),
@@ -73,8 +76,12 @@ impl Execution {
     /// Prepares the conditions. Nothing is looked for before [`Self::begin`] or [`Self::begin_nearest`].
     pub fn new(snapshot: Snapshot, query: &Query, cancellation: Arc<Cancellation>) -> Result<Self> {
         let filters = Filters::new(query, &snapshot.schema())?;
-        let schema =
-            BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?.schema().clone();
+        let builder = BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?;
+        let (schema, reads_records) = (builder.schema().clone(), builder.reads_records());
+        let newest = snapshot.history.newest();
+        let index_only = holds_points(newest) && !filters.needs_record() && !reads_records;
+        let is_committed = query.isolation == Isolation::ReadCommitted;
+        let committed = is_committed.then(|| ReadCommitted::new(newest.version, index_only));
         Ok(Self {
             filters,
             columns: query.columns.clone(),
@@ -82,10 +89,12 @@ impl Execution {
             source: Source::Attributes(AttributeScan::nothing(&snapshot)),
             chunk: Keys::default(),
             taken: 0,
+            committed,
             left: query.limit.unwrap_or(u64::MAX),
             failed: false,
             cancellation,
             explanation: Explanation {
+                isolation: query.isolation,
                 condition: query.condition.as_ref().map(ConditionPlan::on_records),
                 ..Explanation::default()
             },
@@ -134,24 +143,31 @@ impl Execution {
     /// Goes by a path from here on.
     pub fn begin(&mut self, path: Path) -> Result<()> {
         let (started, pages_before) = (self.now_ns(), self.pages_read());
-        let snapshot = &self.snapshot;
+        if let Some(committed) = &mut self.committed {
+            committed.place = path.place();
+        }
+        self.begin_step()?;
+        let (snapshot, in_steps) = (&self.snapshot, self.committed.is_some());
+        let records = |spans| SpanScan::new(snapshot, PRIMARY as usize, spans).in_steps(in_steps);
         self.source = match path {
             Path::Nothing => Source::Attributes(AttributeScan::nothing(snapshot)),
             Path::Windows(place) => {
                 let windows = self.filters.windows().unwrap_or_default();
+                let versions = snapshot.versions();
+                // At read committed, each partition is searched in a step of its own.
+                let searched = if in_steps { &versions[..1] } else { &versions[..] };
                 // The scans tell which components they searched.
-                Source::Index(IndexScan::new(snapshot, &snapshot.versions(), place, windows))
+                Source::Index(IndexScan::new(snapshot, searched, place, windows))
             }
-            Path::Records => Source::Primary(SpanScan::new(snapshot, PRIMARY as usize, vec![KeySpan::ALL])),
-            Path::Keys(ref spans) => Source::Primary(SpanScan::new(snapshot, PRIMARY as usize, spans.clone())),
+            Path::Records => Source::Primary(records(vec![KeySpan::ALL])),
+            Path::Keys(ref spans) => Source::Primary(records(spans.clone())),
             Path::Attributes { place, values, ref spans } => {
                 Source::Attributes(AttributeScan::new(snapshot, place, values, spans.clone()))
             }
         };
         self.explain_path(&path);
         if let Path::Records | Path::Keys(_) | Path::Attributes { .. } = path {
-            let place = if let Path::Attributes { place, .. } = path { place } else { PRIMARY as usize };
-            self.explanation.components_searched = components_of(&self.snapshot.versions(), place);
+            self.explanation.components_searched = components_of(&self.snapshot.versions(), path.place());
         }
         if let Source::Index(_) = self.source {
             self.pass_memory()?;
@@ -229,8 +245,11 @@ impl Execution {
 
     /// Adds the candidates of the next leaf or memory component to the chunk; false at the end.
     fn advance_index(&mut self) -> Result<bool> {
+        let before = self.chunk.len();
+        if let Source::Attributes(_) = self.source {
+            self.begin_step()?;
+        }
         if let Source::Attributes(scan) = &mut self.source {
-            let before = self.chunk.len();
             let chunk = &mut self.chunk;
             let more = scan.advance(&self.snapshot, &mut self.explanation, &mut |key| chunk.push(key))?;
             self.explanation.candidates += (self.chunk.len() - before) as u64;
@@ -256,27 +275,39 @@ impl Execution {
             Ok(())
         })?;
         self.explanation.candidates += candidates;
-        Ok(more)
+        self.set_held_aside(before);
+        Ok(more || self.begin_next_partition()?)
     }
 
     /// Fills the chunk from the index and sorts it; false when there are no more candidates.
     fn next_chunk(&mut self) -> Result<bool> {
+        if self.take_held() {
+            return Ok(true);
+        }
         let started = self.now_ns();
         self.chunk.clear();
         self.taken = 0;
         let budget = self.snapshot.work_bytes() / 4;
         // By what is inside, not by what is allocated: an empty chunk means the end.
-        while self.chunk.len() < CHUNK_KEYS && self.chunk.bytes_held() < budget {
+        while self.has_room(budget) {
             self.check_wanted()?;
             if !self.advance_index()? {
                 break;
             }
         }
-        self.chunk.sort();
+        // That of another partition than before, at read committed.
+        self.pass_memory()?;
         if matches!(self.source, Source::Index(_) | Source::Attributes(_)) {
             self.add_time(INDEX_SEARCH, started);
         }
-        Ok(self.chunk.len() > 0)
+        Ok(self.chunk.len() > 0 || self.take_held())
+    }
+
+    /// Whether more candidates are to be collected, by what is inside and set aside.
+    fn has_room(&self, budget: usize) -> bool {
+        let held = self.committed.as_ref().map(ReadCommitted::held);
+        let (keys, bytes) = held.map_or((0, 0), |held| (held.len(), held.bytes_held()));
+        self.chunk.len() + keys < CHUNK_KEYS && self.chunk.bytes_held() + bytes < budget
     }
 
     /// An error if another thread has ended this.
@@ -334,18 +365,16 @@ impl Execution {
 
     /// Whether it is known that a candidate matches, without its record.
     fn candidates_match(&self) -> bool {
-        match self.source {
-            Source::Nearest(_) => true,
-            _ => holds_points(self.snapshot.history.newest()) && !self.filters.needs_record(),
+        match (&self.committed, &self.source) {
+            (Some(committed), _) => committed.candidates_match(),
+            (None, Source::Nearest(_)) => true,
+            (None, _) => holds_points(self.snapshot.history.newest()) && !self.filters.needs_record(),
         }
     }
 
     /// Appends rows of which the keys are enough.
     fn fill_from_keys(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
-        let started = self.now_ns();
-        if let Source::Index(_) = self.source {
-            self.explanation.plan = "spatial index only";
-        }
+        let (started, matches) = (self.now_ns(), self.explanation.matches);
         while !self.is_full(builder)
             && let Some(key) = self.chunk.get(self.taken)
         {
@@ -353,29 +382,56 @@ impl Execution {
             appended.map_err(|error| self.snapshot.name_record(error, key))?;
             self.note_row();
         }
+        if let Source::Index(_) = self.source {
+            self.explanation.plan = "spatial index only";
+            self.explanation.answered_from_index += self.explanation.matches - matches;
+        }
         self.add_time(CONDITIONS, started);
         Ok(())
     }
 
-    /// Looks records up, group by group, and appends those that match.
+    /// Looks records up and appends those that match: at read committed, each group of them in a step of its own.
     fn fill_from_records(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
+        if self.committed.is_none() {
+            return self.fill_from_groups(builder, usize::MAX);
+        }
+        while !self.is_full(builder) && self.taken < self.chunk.len() {
+            self.check_wanted()?;
+            self.begin_fetch(self.group_rows(builder))?;
+            self.fill_from_groups(builder, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Records that are looked up together: no more than can become rows, or they would be looked up twice.
+    fn group_rows(&self, builder: &BatchBuilder<'_>) -> usize {
+        let rows = LOOKUPS.min(builder.rows_left().max(1));
+        usize::try_from(self.left).map_or(rows, |left| left.min(rows))
+    }
+
+    /// Looks records up, so many groups of them at most, and appends those that match.
+    fn fill_from_groups(&mut self, builder: &mut BatchBuilder<'_>, mut groups: usize) -> Result<()> {
         let sure = self.candidates_match();
+        // Read after its entry, a record may be gone.
+        let may_be_gone = self.committed.is_some();
         let snapshot = self.snapshot.clone();
         let versions = snapshot.versions();
         let mut group = Vec::with_capacity(LOOKUPS);
-        while !self.is_full(builder) && self.taken < self.chunk.len() {
+        while groups > 0 && !self.is_full(builder) && self.taken < self.chunk.len() {
+            groups -= 1;
             let started = self.now_ns();
-            // No more than can become rows, or they would be looked up twice.
-            let rows = LOOKUPS.min(builder.rows_left().max(1));
-            let rows = usize::try_from(self.left).map_or(rows, |left| left.min(rows));
+            let rows = self.group_rows(builder);
             let room = builder.bytes_left().clamp(1, LOOKUP_BYTES);
             let mut bytes = 0;
             while group.len() < rows
                 && bytes < room
                 && let Some(key) = self.chunk.get(self.taken + group.len())
             {
-                let record = lookup(&snapshot, &versions, key)?;
-                bytes += key.len() + record.len();
+                let record = match may_be_gone {
+                    true => find(&snapshot, &versions, key)?,
+                    false => Some(lookup(&snapshot, &versions, key)?),
+                };
+                bytes += key.len() + record.as_ref().map_or(0, |record| record.len());
                 group.push(record);
             }
             self.explanation.lookups += group.len() as u64;
@@ -385,6 +441,10 @@ impl Execution {
                     break;
                 }
                 let Some(key) = self.chunk.get(self.taken) else { break };
+                let Some(record) = record else {
+                    self.taken += 1;
+                    continue;
+                };
                 let mut append = || -> Result<bool> {
                     let matches =
                         sure || self.filters.matches_record(key, &RecordView::parse(&record, &snapshot.history)?)?;
@@ -421,6 +481,7 @@ impl Execution {
 
     fn fill_from_primary(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let started = self.now_ns();
+        self.begin_step()?;
         let snapshot = self.snapshot.clone();
         let Source::Primary(scan) = &mut self.source else { return Ok(()) };
         let (filters, explanation, left) = (&self.filters, &mut self.explanation, &mut self.left);
@@ -448,7 +509,8 @@ impl Execution {
         if let Some(count) = self.count_from_statistics()? {
             return Ok(count);
         }
-        if !matches!(self.source, Source::Index(_)) || !self.candidates_match() {
+        // At read committed, some of the candidates may have to be judged again.
+        if !matches!(self.source, Source::Index(_)) || !self.candidates_match() || self.committed.is_some() {
             let mut count = 0;
             while let Some(batch) = self.next_batch()? {
                 count += batch.num_rows() as u64;
@@ -493,18 +555,22 @@ pub(super) fn components_of(versions: &[Arc<Version>], place: usize) -> u64 {
     versions.iter().map(|version| (version.components(place).len() + version.generations.len()) as u64).sum()
 }
 
+/// The stored record of a key, if there is one.
+fn find<'v>(snapshot: &Snapshot, versions: &'v [Arc<Version>], key: &[u8]) -> Result<Option<search::PrimaryValue<'v>>> {
+    match snapshot.version_of(versions, key) {
+        Some(version) => Ok(search::get(version, PRIMARY as usize, key, snapshot.sequence())?),
+        None => Ok(None),
+    }
+}
+
 /// The stored record that an index entry speaks of.
 pub(crate) fn lookup<'v>(
     snapshot: &Snapshot,
     versions: &'v [Arc<Version>],
     key: &[u8],
 ) -> Result<search::PrimaryValue<'v>> {
-    let found = match snapshot.version_of(versions, key) {
-        Some(version) => search::get(version, PRIMARY as usize, key, snapshot.sequence())?,
-        None => None,
-    };
     // Index and primary are read at one sequence number, so a missing record is damage.
-    found.ok_or_else(|| {
+    find(snapshot, versions, key)?.ok_or_else(|| {
         let error = Error::damaged_record("an index has an entry of it, and the primary index has no record");
         snapshot.name_record(error, key)
     })

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::Isolation;
 use crate::condition::Condition;
 
 /// Checking the query and choosing how to answer it.
@@ -63,6 +64,8 @@ pub struct Explanation {
     /// `spatial index`, `spatial index only`, `attribute index`, `primary range`, `primary scan`, `nothing can match`, `nearest`,
     /// or `nearest by primary scan` where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
+    /// Which states of the dataset the answer may rest on.
+    pub isolation: Isolation,
     /// The condition on attributes, if there is one.
     pub condition: Option<ConditionPlan>,
     /// The indexes that were considered: on attributes where there is such a condition, spatial ones where there is a
@@ -87,6 +90,10 @@ pub struct Explanation {
     pub candidates: u64,
     /// Records looked up in the primary index.
     pub lookups: u64,
+    /// Entries of a spatial index that became rows without their records.
+    pub answered_from_index: u64,
+    /// Entries that would have, at read committed, but for a writer that held their keys: they were judged again by their records.
+    pub held_by_writers: u64,
     /// Records that match.
     pub matches: u64,
     /// The steps with their times.
@@ -97,6 +104,7 @@ impl Default for Explanation {
     fn default() -> Self {
         Self {
             plan: "",
+            isolation: Isolation::Snapshot,
             condition: None,
             considered: Vec::new(),
             threads: 1,
@@ -108,6 +116,8 @@ impl Default for Explanation {
             entries: 0,
             candidates: 0,
             lookups: 0,
+            answered_from_index: 0,
+            held_by_writers: 0,
             matches: 0,
             stages: Vec::new(),
         }
@@ -127,6 +137,8 @@ impl Explanation {
         self.entries += other.entries;
         self.candidates += other.candidates;
         self.lookups += other.lookups;
+        self.answered_from_index += other.answered_from_index;
+        self.held_by_writers += other.held_by_writers;
         other.stages.iter().for_each(|stage| self.add_time(stage.name, stage.time_ns));
     }
 
@@ -141,6 +153,7 @@ impl Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan        {}", self.plan)?;
+        writeln!(f, "isolation   {}", self.isolation)?;
         if let Some(ConditionPlan { text, evaluated_on }) = &self.condition {
             writeln!(f, "condition   {text} (evaluated on {evaluated_on})")?;
         }
@@ -163,6 +176,13 @@ impl fmt::Display for Explanation {
         )?;
         writeln!(f, "entries     {}", self.entries)?;
         writeln!(f, "candidates  {}, {} looked up in the primary index", self.candidates, self.lookups)?;
+        if self.answered_from_index + self.held_by_writers > 0 {
+            writeln!(
+                f,
+                "index only  {} answered from the index, {} held by writers and judged by their records",
+                self.answered_from_index, self.held_by_writers
+            )?;
+        }
         write!(f, "matches     {}", self.matches)?;
         for stage in &self.stages {
             write!(f, "\ntime        {:>10.3} ms  {}", stage.time_ns as f64 / 1e6, stage.name)?;

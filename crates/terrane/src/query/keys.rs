@@ -45,6 +45,20 @@ impl Keys {
         self.spans.clear();
     }
 
+    /// Moves the keys from an index on that are to move to another list; their bytes stay until this is cleared.
+    pub fn move_where(&mut self, from: usize, to: &mut Self, mut moves: impl FnMut(&[u8]) -> bool) {
+        let (bytes, mut index) = (&self.bytes, 0);
+        self.spans.retain(|span| {
+            let key = &bytes[span.clone()];
+            let stays = index < from || !moves(key);
+            if !stays {
+                to.push(key);
+            }
+            index += 1;
+            stays
+        });
+    }
+
     pub fn sort(&mut self) {
         let bytes = &self.bytes;
         self.spans.sort_unstable_by(|a, b| bytes[a.clone()].cmp(&bytes[b.clone()]));

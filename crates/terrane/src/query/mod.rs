@@ -5,11 +5,13 @@ pub(crate) mod execute;
 pub(crate) mod explain;
 pub(crate) mod filter;
 pub(crate) mod index;
+mod isolation;
 pub(crate) mod keys;
 pub(crate) mod metric;
 pub(crate) mod nearest;
 mod nearest_scan;
 pub(crate) mod plan;
+mod read_committed;
 mod rows;
 pub(crate) mod spans;
 #[cfg(test)]
@@ -21,6 +23,7 @@ use std::sync::Arc;
 pub use explain::{ConditionPlan, Considered, Explanation, Stage};
 pub(crate) use filter::Filters;
 pub(crate) use index::antimatter_of_fits;
+pub use isolation::Isolation;
 pub use rows::Rows;
 pub(crate) use rows::count;
 use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};
@@ -85,6 +88,7 @@ pub struct Query {
     pub(crate) limit: Option<u64>,
     pub(crate) columns: Option<Vec<String>>,
     pub(crate) index: Option<String>,
+    pub(crate) isolation: Isolation,
 }
 
 impl Query {
@@ -146,6 +150,12 @@ impl Query {
         self
     }
 
+    /// Which states of the dataset the answer may rest on; one, [`Isolation::Snapshot`], if nothing else is said.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
     /// Only these columns, in this order.
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
@@ -163,6 +173,7 @@ impl fmt::Debug for Query {
             .field("limit", &self.limit)
             .field("columns", &self.columns)
             .field("index", &self.index)
+            .field("isolation", &self.isolation)
             .finish()
     }
 }

@@ -66,6 +66,14 @@ impl Path {
         }
     }
 
+    /// The place of the index that it goes through.
+    pub fn place(&self) -> usize {
+        match self {
+            Self::Windows(place) | Self::Attributes { place, .. } => *place,
+            Self::Nothing | Self::Records | Self::Keys(_) => PRIMARY as usize,
+        }
+    }
+
     /// Whether components may know how many records there are on it.
     pub fn is_known_from_statistics(&self) -> bool {
         matches!(self, Self::Records)
@@ -192,7 +200,7 @@ fn choose_spatial(
 }
 
 /// Why an index cannot be searched, if it cannot. A snapshot that is older than an index does not see it.
-fn unusable(versions: &[Arc<Version>], place: usize) -> Option<&'static str> {
+pub(super) fn unusable(versions: &[Arc<Version>], place: usize) -> Option<&'static str> {
     if is_damaged(versions, place) {
         return Some("it is damaged");
     }

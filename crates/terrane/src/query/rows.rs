@@ -17,6 +17,7 @@ use super::Query;
 use super::execute::Execution;
 use super::explain::{Explanation, PLANNING};
 use super::plan::Path;
+use crate::engine::Engine;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
@@ -50,6 +51,7 @@ fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
     let started = snapshot.engine.storage.monotonic_ns();
     let mut execution = Execution::new(snapshot, query, cancellation)?;
     if let Some(place) = &query.nearest {
+        query.isolation.check_nearest()?;
         execution.add_time(PLANNING, started);
         execution.begin_nearest(query, place)?;
         return Ok(Begun::Execution(execution));
@@ -172,13 +174,13 @@ struct Gathering {
     explanation: Explanation,
     pages_before: u64,
     /// Dropped last.
-    snapshot: Snapshot,
+    engine: Arc<Engine>,
 }
 
 impl Gathering {
     /// `None` if not all threads can be started.
     fn start(parts: Vec<Snapshot>, query: &Query, path: &Path, whole: &mut Execution) -> Option<Self> {
-        let snapshot = parts[0].clone();
+        let engine = parts[0].engine.clone();
         let mut gathering = Self {
             finders: Vec::with_capacity(parts.len()),
             next: 0,
@@ -186,8 +188,8 @@ impl Gathering {
             rows: 0,
             cancellation: Arc::new(Cancellation::default()),
             explanation: Explanation::default(),
-            pages_before: snapshot.engine.cache.counters().pages_read,
-            snapshot,
+            pages_before: engine.cache.counters().pages_read,
+            engine,
         };
         for part in parts {
             let (tell, told) = sync_channel(BATCHES_READY);
@@ -250,7 +252,7 @@ impl Gathering {
         sum.threads = self.finders.len();
         sum.matches = self.rows;
         // All threads read through one cache.
-        sum.pages_read = self.snapshot.engine.cache.counters().pages_read - self.pages_before;
+        sum.pages_read = self.engine.cache.counters().pages_read - self.pages_before;
         sum
     }
 }

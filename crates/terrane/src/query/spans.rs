@@ -77,6 +77,8 @@ pub(super) struct SpanScan {
     current: Option<Current>,
     /// Whether the keys are those of records, whose partitions are known.
     is_primary: bool,
+    /// Whether it goes no further at a time than what is read from one version.
+    in_steps: bool,
 }
 
 /// A span of a partition's B-tree, and how far it has been gone through.
@@ -90,9 +92,14 @@ struct Current {
 impl SpanScan {
     /// Goes through spans, which ascend, in the partitions that a snapshot sees.
     pub fn new(snapshot: &Snapshot, place: usize, spans: Vec<KeySpan>) -> Self {
-        let mut scan = Self { place, spans, current: None, is_primary: place == PRIMARY as usize };
+        let mut scan = Self { place, spans, current: None, is_primary: place == PRIMARY as usize, in_steps: false };
         scan.go_to(snapshot, snapshot.scope().start, 0);
         scan
+    }
+
+    /// The same, for who looks at another state of the dataset from step to step.
+    pub fn in_steps(self, in_steps: bool) -> Self {
+        Self { in_steps, ..self }
     }
 
     /// Goes on with a span of a partition, or the next one that can have entries.
@@ -116,19 +123,24 @@ impl SpanScan {
         self.current.is_none()
     }
 
-    /// Visits the next entries, to the end of a span at most, until the visitor breaks.
+    /// Visits the next entries, to the end of a span or of a step at most, until the visitor breaks.
     pub fn advance(&mut self, snapshot: &Snapshot, visit: &mut RecordVisitor<'_>) -> Result<()> {
         let Some(Current { partition, span: number, position }) = &mut self.current else { return Ok(()) };
         let span = &self.spans[*number];
         let position = position.get_or_insert_with(|| ScanPosition::at(&span.from));
         let mut ended = false;
-        snapshot.visit_btree_from(*partition, self.place, position, &mut |key, value| {
+        let visit = &mut |key: &[u8], value: &[u8]| {
             if span.to.as_deref().is_some_and(|to| key >= to) {
                 ended = true;
                 return Ok(ControlFlow::Break(()));
             }
             visit(key, value)
-        })?;
+        };
+        if self.in_steps {
+            let _ = snapshot.visit_btree_step(*partition, self.place, position, visit)?;
+        } else {
+            snapshot.visit_btree_from(*partition, self.place, position, visit)?;
+        }
         if ended || position.ended {
             let (partition, number) = (*partition, *number);
             self.go_to(snapshot, partition, number + 1);

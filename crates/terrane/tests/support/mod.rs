@@ -14,10 +14,14 @@ pub mod workload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
-use terrane::{CoordinateSystem, Geometry, Key, LogOptions, MergePolicy, Options, Query, Record, Snapshot, Value};
+use terrane::{
+    CoordinateSystem, Dataset, Geometry, Isolation, Key, LogOptions, MergePolicy, Options, Query, Record, Snapshot,
+    Value,
+};
 use terrane_space::Point;
 use terrane_space::geometry::{from_wkt, point_wkb};
 
@@ -100,10 +104,25 @@ pub fn encoded(key: &Key) -> Vec<u8> {
 
 /// The keys of a query's answer, sorted.
 pub fn keys_of(snapshot: &Snapshot, query: &Query) -> Vec<Key> {
-    let name = snapshot.schema().key.name.clone();
-    let key_type = snapshot.schema().key.key_type;
+    let schema = snapshot.schema();
+    keys_in(snapshot.query(&query.clone().columns([&schema.key.name])).unwrap(), schema.key.key_type)
+}
+
+/// The keys of a query's answer at read committed.
+pub fn committed_keys_of(dataset: &Dataset, query: &Query) -> Vec<Key> {
+    let schema = dataset.schema();
+    let query = query.clone().columns([&schema.key.name]).isolation(Isolation::ReadCommitted);
+    let mut rows = dataset.query(&query).unwrap();
+    let keys = keys_in(rows.by_ref(), schema.key.key_type);
+    assert_eq!(rows.explanation().isolation, Isolation::ReadCommitted);
+    assert_eq!(dataset.count(&query).unwrap(), keys.len() as u64, "{query:?}");
+    keys
+}
+
+/// The keys in the first columns of batches.
+fn keys_in(batches: impl Iterator<Item = terrane::Result<RecordBatch>>, key_type: KeyType) -> Vec<Key> {
     let mut keys = Vec::new();
-    for batch in snapshot.query(&query.clone().columns([name])).unwrap() {
+    for batch in batches {
         let batch = batch.unwrap();
         keys.extend((0..batch.num_rows()).map(|row| array_key(batch.column(0), row, key_type)));
     }
