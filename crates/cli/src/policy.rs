@@ -1,5 +1,6 @@
 //! `terrane policy`: when the components of a dataset are merged.
 
+use clap::ValueEnum;
 use terrane::MergePolicy;
 
 use crate::args::{Common, PolicyArguments, PolicyKind};
@@ -40,13 +41,9 @@ fn given(arguments: &PolicyArguments) -> Vec<&'static str> {
     flags.into_iter().filter_map(|(is_given, name)| is_given.then_some(name)).collect()
 }
 
-fn name_of(kind: PolicyKind) -> &'static str {
-    match kind {
-        PolicyKind::Default => "default",
-        PolicyKind::Prefix => "prefix",
-        PolicyKind::Constant => "constant",
-        PolicyKind::SizeTiered => "size-tiered",
-    }
+/// As it is written on the command line.
+fn name_of(kind: PolicyKind) -> String {
+    kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The policy that is asked for; `None` is that of stores in general.

@@ -32,7 +32,7 @@ impl StopWords {
             let mut found = words(text);
             match (found.next(), found.next()) {
                 // Words are found in texts, so one with spaces around it would be no other word.
-                (Some(word), None) if word.len() == text.to_lowercase().len() => all.push(word.into_owned()),
+                (Some(word), None) if word == text.to_lowercase() => all.push(word.into_owned()),
                 _ => return Err(Error::usage(format!("{text:?} is not one word, as an index of words finds them"))),
             }
         }
