@@ -299,20 +299,15 @@ pub struct Inner<'a> {
 
 impl<'a> Inner<'a> {
     /// Reads an inner page; `None` when its parts do not fit.
-    #[inline]
+    #[inline(always)]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
         let bytes = (4 * count).next_multiple_of(8);
-        let mut rest = page.payload();
-        let mut array = || {
-            let (array, behind) = rest.split_at_checked(bytes)?;
-            rest = behind;
-            let array: &[f32] = bytemuck::try_cast_slice(array).ok()?;
-            Some(&array[..count])
-        };
-        let (x0, y0, x1, y1) = (array()?, array()?, array()?, array()?);
-        let children: &[PagePointer] = bytemuck::try_cast_slice(rest).ok()?;
-        (children.len() == count).then_some(Self { x0, y0, x1, y1, children })
+        let (boxes, children) = page.payload().split_at_checked(4 * bytes)?;
+        let boxes: &[f32] = bytemuck::try_cast_slice(boxes).ok()?;
+        let side = |number: usize| &boxes[number * bytes / 4..][..count];
+        let children: &[PagePointer] = bytemuck::try_cast_slice(children).ok()?;
+        (children.len() == count).then(|| Self { x0: side(0), y0: side(1), x1: side(2), y1: side(3), children })
     }
 
     /// The box of a child.

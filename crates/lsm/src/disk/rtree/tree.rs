@@ -79,7 +79,7 @@ impl SpatialTree for RTreeComponent {
 
     fn prepare(&self, _: &mut WindowQuery) {}
 
-    #[inline]
+    #[inline(always)]
     fn mark(&self, inner: &Inner<'_>, query: &WindowQuery, mut child: impl FnMut(PagePointer)) {
         let mut hits = Hits::new();
         inner.mark_window(&query.bits, &mut hits);

@@ -1,6 +1,8 @@
 //! Window search, leaf by leaf.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::ControlFlow;
 
 use terrane_space::Rect;
@@ -16,7 +18,16 @@ use crate::disk::slot::ReadGuard;
 const AHEAD_MAX: usize = 24;
 
 /// Pages that a search has room for from the start.
-const PENDING: usize = 16;
+const PENDING: usize = 32;
+
+/// Most pages of which a thread keeps the room when a search ends.
+const SPARE_MAX: usize = 256;
+
+thread_local! {
+    /// Room that a search has left for the next one of its thread. A small search of several components would spend a
+    /// tenth of its time on asking for room and giving it back.
+    static SPARE: Cell<Vec<Pending>> = const { Cell::new(Vec::new()) };
+}
 
 /// A page to visit.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +62,9 @@ pub struct WindowSearch {
 impl WindowSearch {
     /// A search in nothing yet. The window must have no NaN.
     pub fn new(window: &Rect, snapshot: u64) -> Self {
-        let pending = Vec::with_capacity(PENDING);
+        // A thread that ends has no spare room any more.
+        let mut pending = SPARE.try_with(Cell::take).unwrap_or_default();
+        pending.reserve(PENDING);
         let query = WindowQuery { rect: *window, bits: WindowBits::new(window), probe: None };
         Self { query, snapshot, pending, pages: 0 }
     }
@@ -80,6 +93,10 @@ impl WindowSearch {
             self.pages += 1;
             self.expand(component, &inner, pointer, number)?;
             level = page.level();
+            if level == 1 {
+                // They come while the next component is looked into.
+                self.fetch(others, component.file(), guard);
+            }
         }
         Ok(true)
     }
@@ -90,18 +107,24 @@ impl WindowSearch {
         self.pending.last().map(|page| page.number)
     }
 
-    /// Brings the next pages near the processor, then what is to be looked at of their
-    /// entries: to wait for the memory of several takes as long as to wait for one.
+    /// Brings the pages from a place on near the processor, those that are visited next: to wait for the memory of
+    /// several takes as long as to wait for one.
+    #[inline]
+    fn fetch(&self, from: usize, file: &ComponentFile, guard: &ReadGuard) {
+        for next in self.pending[from..].iter().rev().take(AHEAD_MAX) {
+            if let Some(page) = file.peek(next.pointer, guard) {
+                page.prefetch();
+            }
+        }
+    }
+
+    /// Marks the entries of the next leaves that may match, and brings near the processor what is to be looked at of
+    /// them.
     #[inline(never)]
     pub fn look_ahead<'c>(&mut self, file: impl Fn(u32) -> Option<&'c ComponentFile>, guard: &ReadGuard) {
         let Self { pending, query, .. } = self;
         let page = |next: &Pending| file(next.number)?.peek(next.pointer, guard);
         let first = pending.len().saturating_sub(AHEAD_MAX);
-        for next in pending[first..].iter().rev().filter(|next| !next.is_marked) {
-            if let Some(page) = page(next) {
-                page.prefetch();
-            }
-        }
         for next in pending[first..].iter_mut().rev().filter(|next| !next.is_marked) {
             let Some(page) = page(next).filter(|page| page.kind() == PageKind::RTreeLeaf) else { continue };
             // What is wrong with a page is told by the visit.
@@ -113,8 +136,9 @@ impl WindowSearch {
         }
     }
 
-    /// Notes the children of the inner page at `pointer` that may have matching entries.
-    #[inline]
+    /// Notes the children of the inner page at `pointer` that may have matching entries. A search of several components
+    /// looks into more inner pages than leaves, so all of it goes into its callers.
+    #[inline(always)]
     fn expand<T: SpatialTree>(
         &mut self,
         component: &T,
@@ -149,8 +173,10 @@ impl WindowSearch {
         let page = component.page(pointer, guard)?;
         match component.node(&page, pointer)? {
             Node::Inner(inner) => {
+                let others = self.pending.len();
                 self.expand(component, &inner, pointer, number)?;
                 if page.level() == 1 {
+                    self.fetch(others, component.file(), guard);
                     self.look_ahead(|other| (other == number).then_some(component.file()), guard);
                 }
             }
@@ -171,6 +197,17 @@ impl WindowSearch {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl Drop for WindowSearch {
+    fn drop(&mut self) {
+        let mut pending = mem::take(&mut self.pending);
+        if pending.capacity() <= SPARE_MAX {
+            pending.clear();
+            // Nobody needs it where the thread ends.
+            let _ = SPARE.try_with(|spare| spare.set(pending));
+        }
     }
 }
 
