@@ -72,6 +72,13 @@ fn json_has_a_figure_a_line() {
 }
 
 #[test]
+fn configurations_are_searched_that_are_named() {
+    let output = crash(&["fbr", "--budget", "500", "--only", "logged-4-adr,in-place-4-eadr"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("fbr: in-place-4-eadr, logged-4-adr\n"), "{}", stdout(&output));
+}
+
+#[test]
 fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
     for (arguments, expected) in [
         (&["pear"][..], "no structure pear; there are: fbr, pmwcas"),
@@ -79,6 +86,8 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["pmwcas", "--replay", "nonsense"], "is not a case"),
         (&["pmwcas", "--replay", "dax; count"], "there are: adr, eadr, page-cache"),
         (&["fbr", "--gate", "--exhaustive"], "cannot be used with"),
+        (&["fbr", "--only", "in-place-4-adr,logged"], "no configuration logged; there are: in-place-4-adr,"),
+        (&["fbr", "--exhaustive", "--only", "in-place-60-adr"], "no small cases"),
     ] {
         let output = crash(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

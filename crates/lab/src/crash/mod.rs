@@ -30,6 +30,9 @@ const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
 pub struct Options {
     /// Structure to explore; `list` shows them.
     pub structure: String,
+    /// Configurations to explore; all when absent, and a name that there is not lists them.
+    #[arg(long, value_name = "CONFIGURATION,…", value_delimiter = ',', conflicts_with = "replay")]
+    pub only: Vec<String>,
     /// Seed that histories and crashes are drawn from.
     #[arg(long, default_value_t = crate::workload::SEED)]
     pub seed: u64,
@@ -94,7 +97,7 @@ impl Visitor for Run<'_> {
     type Output = Result<Verdict>;
 
     fn visit<S: Structure>(&mut self) -> Result<Verdict> {
-        let subjects = S::configurations();
+        let subjects = chosen::<S>(&self.options.only)?;
         let dropped =
             self.options.drop.as_deref().map(|name| find_site(&subjects, name, self.options.seed)).transpose()?;
         if let Some(text) = &self.options.replay {
@@ -141,7 +144,12 @@ impl Run<'_> {
     }
 
     fn exhaust<S: Structure>(&mut self, subjects: &[S]) -> Result<Verdict> {
-        for subject in subjects.iter().filter(|subject| subject.has_small_cases()) {
+        let mut small = subjects.iter().filter(|subject| subject.has_small_cases()).peekable();
+        if small.peek().is_none() {
+            let named = self.options.only.join(", ");
+            return Err(Usage(format!("{} has no small cases of {named}", S::NAME)).into());
+        }
+        for subject in small {
             let begun = Instant::now();
             match subject.exhaust() {
                 Ok((tally, what)) => {
@@ -171,14 +179,7 @@ impl Run<'_> {
     fn replay<S: Structure>(&mut self, subjects: &[S], text: &str, dropped: Option<Dropped>) -> Result<Verdict> {
         let mut case = Case::<S::Step>::from_str(text).map_err(|error| Usage(error.to_string()))?;
         case.dropped = dropped;
-        let subject = subjects.iter().find(|subject| subject.configuration() == case.configuration);
-        let Some(subject) = subject else {
-            let names: Vec<&str> = subjects.iter().map(|subject| subject.configuration()).collect();
-            let message =
-                format!("{} has no configuration {}; there are: {}", S::NAME, case.configuration, names.join(", "));
-            return Err(Usage(message).into());
-        };
-        match replay(subject, &case).map_err(Usage)? {
+        match replay(find_configuration(subjects, &case.configuration)?, &case).map_err(Usage)? {
             None => {
                 writeln!(self.out, "nothing goes wrong")?;
                 Ok(Verdict::Clean)
@@ -189,6 +190,24 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The configurations of these names; all when there are none.
+fn chosen<S: Structure>(names: &[String]) -> Result<Vec<S>> {
+    let mut subjects = S::configurations();
+    for name in names {
+        find_configuration(&subjects, name)?;
+    }
+    subjects.retain(|subject| names.is_empty() || names.iter().any(|name| name == subject.configuration()));
+    Ok(subjects)
+}
+
+/// The configuration of a name.
+fn find_configuration<'s, S: Structure>(subjects: &'s [S], name: &str) -> Result<&'s S> {
+    subjects.iter().find(|subject| subject.configuration() == name).ok_or_else(|| {
+        let names: Vec<&str> = subjects.iter().map(|subject| subject.configuration()).collect();
+        Usage(format!("{} has no configuration {name}; there are: {}", S::NAME, names.join(", "))).into()
+    })
 }
 
 /// The flush or fence with a name that one of the subjects has.
