@@ -7,14 +7,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use terrane::{DatasetOptions, Durability};
+use terrane::{DatasetOptions, DiskReserve, Durability};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
 pub use join::{JoinArguments, PairsWanted};
 
 use crate::messages::{Color, LogLevel};
 use crate::shape::{parse_circle, parse_place, parse_window};
-use crate::size::{parse_count, parse_size};
+use crate::size::{parse_count, parse_reserve, parse_size};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 usage, 3 corruption found, 4 store locked, 5 data refused.
@@ -46,6 +46,10 @@ pub struct CommonFlags {
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_size)]
     #[arg(allow_negative_numbers = true)]
     pub memory_limit: Option<usize>,
+    /// Disk space that a store keeps back for deletes, flushes and merges on a full disk: a size as above, 0 for none, or
+    /// auto, a sixteenth of its components [env: TERRANE_DISK_RESERVE] [default: auto].
+    #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_reserve)]
+    pub disk_reserve: Option<DiskReserve>,
     /// When messages are coloured [env: TERRANE_COLOR] [default: auto].
     #[arg(long, global = true, value_name = "WHEN")]
     pub color: Option<Color>,
@@ -59,6 +63,8 @@ pub struct CommonFlags {
 pub struct Common {
     /// Bytes of memory for components, page cache, imports and queries together.
     pub memory_limit: usize,
+    /// Disk space that is kept back.
+    pub disk_reserve: DiskReserve,
 }
 
 /// What is to be done.

@@ -9,10 +9,12 @@ use terrane::{Durability, MEMORY_LIMIT_DEFAULT};
 use crate::args::{Common, CommonFlags, QueryFormat, ReportFormat};
 use crate::failure::Failure;
 use crate::messages::{Color, LogLevel, Messages};
-use crate::size::parse_size;
+use crate::size::{parse_reserve, parse_size};
 
 /// Memory limit of every command.
 const MEMORY_LIMIT: &str = "TERRANE_MEMORY_LIMIT";
+/// Disk space that stores keep back.
+const DISK_RESERVE: &str = "TERRANE_DISK_RESERVE";
 /// When messages are coloured.
 const COLOR: &str = "TERRANE_COLOR";
 /// How much is told.
@@ -65,7 +67,12 @@ pub fn messages(flags: &CommonFlags) -> (Messages, Result<(), Failure>) {
 /// What every command is told.
 pub fn common(flags: &CommonFlags) -> Result<Common, Failure> {
     let memory_limit = flags.memory_limit.map_or_else(|| read(MEMORY_LIMIT, parse_size), |limit| Ok(Some(limit)))?;
-    Ok(Common { memory_limit: memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT) })
+    let disk_reserve =
+        flags.disk_reserve.map_or_else(|| read(DISK_RESERVE, parse_reserve), |reserve| Ok(Some(reserve)))?;
+    Ok(Common {
+        memory_limit: memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT),
+        disk_reserve: disk_reserve.unwrap_or_default(),
+    })
 }
 
 /// The durability of a store that is created, where no flag gives one.

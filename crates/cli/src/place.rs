@@ -13,7 +13,12 @@ use crate::messages::Messages;
 
 /// The options that every command gives.
 fn options(common: &Common) -> Options {
-    Options { memory_limit: common.memory_limit, create: false, ..Options::default() }
+    Options {
+        memory_limit: common.memory_limit,
+        disk_reserve: common.disk_reserve,
+        create: false,
+        ..Options::default()
+    }
 }
 
 /// Bytes that reading a file on its way into a store may take.
@@ -179,7 +184,7 @@ mod tests {
 
     /// Creates a store below `place` and takes it away again; `meanwhile` gets the store's directory.
     fn create_and_undo(path: &Path, meanwhile: impl FnOnce(&Path)) {
-        let common = Common { memory_limit: terrane::MEMORY_LIMIT_MIN };
+        let common = Common { memory_limit: terrane::MEMORY_LIMIT_MIN, disk_reserve: terrane::DiskReserve::default() };
         let messages = Messages::new(LogLevel::Error, Color::Never);
         let place = StorePlace::examine(path).unwrap();
         let store = place.open(None, &common, &messages).unwrap();

@@ -3,6 +3,8 @@
 use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 
+use terrane::DiskReserve;
+
 /// Suffixes and their factors: powers of 1024 with an `i`, powers of 1000 without.
 const UNITS: [(&str, u64); 12] = [
     ("b", 1),
@@ -76,6 +78,19 @@ pub fn format_size(bytes: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", NAMES[unit])
+}
+
+/// Reads how much disk space is kept back.
+///
+/// # Errors
+/// Says what it looks like.
+pub fn parse_reserve(text: &str) -> Result<DiskReserve, String> {
+    if text == "auto" {
+        return Ok(DiskReserve::Automatic);
+    }
+    parse_size(text)
+        .map(|bytes| DiskReserve::Bytes(bytes as u64))
+        .map_err(|_| format!("{text:?} is neither auto nor a size such as 64MiB, or 0"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::log_support::*;
 use terrane_lsm::Error;
-use terrane_lsm::log::LogPosition;
+use terrane_lsm::log::{LogOptions, LogPosition};
 use terrane_storage::{MemoryStorage, Storage};
 
 #[test]
@@ -105,6 +105,29 @@ fn a_full_disk_refuses_the_write_and_loses_nothing() {
     disk.set_capacity(u64::MAX);
     let opened = open(&storage, from).unwrap();
     assert_eq!(numbers(&opened.entries), (number - 20..number).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_gets_smaller_segments() {
+    let disk = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let options = LogOptions { segment_size: 8 * SEGMENT_SIZE, ..OPTIONS };
+    let log = open_with(&storage, options, LogPosition::START).unwrap().log;
+    // Two small ones beside the first.
+    disk.set_capacity(3 * SEGMENT_SIZE + 100);
+    let mut number = 0;
+    while commit(&log, &entry(number, 300)).is_ok() {
+        number += 1;
+    }
+    assert!(number > 90, "three segments hold more than {number} entries");
+    assert_eq!(files(storage.as_ref()).len(), 3);
+    // An entry that no small one takes is refused all the same.
+    assert!(matches!(log.reserve(2 * SEGMENT_SIZE as usize), Err(Error::Full { .. })));
+    let opened = open_with(&storage, OPTIONS, LogPosition::START);
+    assert!(matches!(opened, Err(Error::Full { .. })), "an opening begins a segment");
+    disk.set_capacity(u64::MAX);
+    let opened = open_with(&storage, OPTIONS, LogPosition::START).unwrap();
+    assert_eq!(numbers(&opened.entries), (0..number).collect::<Vec<_>>());
 }
 
 #[test]

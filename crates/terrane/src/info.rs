@@ -8,7 +8,7 @@ use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
-use crate::engine::{DatasetHandle, Engine};
+use crate::engine::{DatasetHandle, Engine, reserve_bytes};
 use crate::feed::{FeedInfo, feeds_of};
 use crate::query::holds_points;
 use crate::schema::{GeometryColumn, Schema};
@@ -102,6 +102,10 @@ pub struct StoreInfo {
     pub location: String,
     /// Durability mode.
     pub durability: String,
+    /// Bytes of the disk's reserve; 0 when it has been given up on a full disk and is not whole again, and nothing where
+    /// there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_reserve_bytes: Option<u64>,
     /// Manifest steps so far.
     pub manifest_generation: u64,
     /// Number of the last visible commit.
@@ -122,6 +126,7 @@ impl StoreInfo {
         Ok(Self {
             location: engine.storage.describe(),
             durability: engine.durability.name().into(),
+            disk_reserve_bytes: reserve_bytes(&*engine.storage)?,
             manifest_generation: manifest.generation,
             sequence: engine.visibility.visible(),
             replayed_entries: engine.recovery.as_ref().map(|report| report.entries),
@@ -181,6 +186,11 @@ impl fmt::Display for StoreInfo {
             "store {}\n  durability {} · commit {} · manifest {}",
             self.location, self.durability, self.sequence, self.manifest_generation
         )?;
+        match self.disk_reserve_bytes {
+            Some(0) => write!(f, " · the disk was full, its reserve is in use")?,
+            Some(bytes) => write!(f, " · {} of disk in reserve", counted(bytes, "byte", "bytes"))?,
+            None => {}
+        }
         if let Some(entries) = self.replayed_entries {
             write!(f, " · {} replayed", counted(entries, "log entry", "log entries"))?;
         }

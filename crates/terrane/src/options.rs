@@ -6,7 +6,7 @@ use std::str::FromStr;
 use terrane_lsm::log::LogOptions;
 use terrane_lsm::policy::MergePolicy;
 
-use crate::engine::PARTITIONS_MAX;
+use crate::engine::{DiskReserve, PARTITIONS_MAX};
 use crate::{Error, Result};
 
 /// What an acknowledged write survives; a property of the store, fixed when it is created.
@@ -81,6 +81,8 @@ pub struct Options {
     pub merge_policy: MergePolicy,
     /// Sizes of the log's files.
     pub log: LogOptions,
+    /// Disk space that is kept back, so that deletes, flushes and merges go on when the disk is full.
+    pub disk_reserve: DiskReserve,
     /// Whether flushes and merges run in background threads. Without, they run in the calls
     /// that make them necessary, one after the other, which tests of crashes rely on.
     pub background: bool,
@@ -101,6 +103,7 @@ impl Default for Options {
             create: true,
             merge_policy: MergePolicy::default(),
             log: LogOptions::default(),
+            disk_reserve: DiskReserve::default(),
             background: true,
             threads_max: None,
             lenient: false,

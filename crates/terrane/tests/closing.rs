@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, batch, first_schema, options};
-use terrane::{BatchOutcome, Durability, Error, Key, OnConflict, Options, Query, Record, Store, Value};
+use terrane::{BatchOutcome, DiskReserve, Durability, Error, Key, OnConflict, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 
 fn at(key: i64) -> Record {
@@ -86,7 +86,8 @@ fn what_threads_wrote_until_a_close_is_kept() {
 fn a_close_that_cannot_flush_loses_nothing_while_a_dataset_is_held() {
     let disk = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-    let store = Store::open_on(storage.clone(), options(Durability::None)).unwrap();
+    let unreserved = Options { disk_reserve: DiskReserve::Bytes(0), ..options(Durability::None) };
+    let store = Store::open_on(storage.clone(), unreserved).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     (0..20).for_each(|key| dataset.insert(&at(key)).unwrap());
     disk.set_capacity(disk.used_bytes());

@@ -8,7 +8,7 @@ use crate::support::files::{spatial_file, storage_of};
 use crate::support::hook::HookedStorage;
 use crate::support::seeded;
 use crate::support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
-use terrane::{Durability, Error, Key, Options, Query, Record, Store, Value};
+use terrane::{DiskReserve, Durability, Error, Key, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
 use terrane_storage::crash::{Budget, Controller};
@@ -227,7 +227,9 @@ fn after_a_failed_sync_writes_are_refused_and_reads_go_on() {
 fn a_full_disk_refuses_writes_keeps_data_and_recovers_with_space() {
     let (disk, _, store) = faulty_store();
     let dataset = store.dataset(MAIN).unwrap();
-    disk.set_capacity(disk.used_bytes());
+    // So full that giving up the reserve is of no use.
+    let reserve = store.info().unwrap().disk_reserve_bytes.unwrap();
+    disk.set_capacity(disk.used_bytes() - reserve);
     let mut inserted = 0;
     let refused = loop {
         match dataset.insert(&at(inserted)) {
@@ -434,7 +436,9 @@ fn any_call_of_a_repair_may_fail() {
     store.close().unwrap();
     let mut files = crate::support::files::files_of(&disk);
     files.remove(&spatial_file(&disk));
-    let lenient = || Options { lenient: true, ..options(Durability::Power) };
+    // With a reserve, a disk that is full once would not be told of.
+    let disk_reserve = DiskReserve::Bytes(0);
+    let lenient = || Options { lenient: true, disk_reserve, ..options(Durability::Power) };
     for fault in [Fault::Eio, Fault::StorageFull, Fault::ShortWrite, Fault::SyncFailure, Fault::SyncFull] {
         let mut calls = 1;
         let mut call = 0;

@@ -13,6 +13,7 @@ mod crash_directed;
 mod crash_everywhere;
 mod damage;
 mod delete_where;
+mod disk_reserve;
 mod faults;
 mod feeds;
 mod foreign_files;

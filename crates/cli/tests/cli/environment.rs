@@ -46,6 +46,24 @@ fn variables_give_memory_limit_and_durability() {
 }
 
 #[test]
+fn flag_and_variable_give_the_reserve_of_disk_space() {
+    let sandbox = Sandbox::new();
+    let file = sample("cities200.csv");
+    let reserved = || {
+        let info = terrane("info", &sandbox.store(), &["--format", "json"]).exits(0).text();
+        serde_json::from_str::<Value>(&info).expect("JSON")["disk_reserve_bytes"].as_u64()
+    };
+    import(&sandbox.store(), "d", &file, &[]).exits(0);
+    terrane("compact", &sandbox.store(), &[]).exits(0);
+    assert_eq!(reserved(), Some(2 << 20));
+    run(&sandbox, "TERRANE_DISK_RESERVE", "1MiB", "compact", &[]).exits(0);
+    assert_eq!(reserved(), Some(1 << 20));
+    run(&sandbox, "TERRANE_DISK_RESERVE", "1MiB", "compact", &["--disk-reserve", "0"]).exits(0);
+    assert_eq!(reserved(), None);
+    run(&sandbox, "TERRANE_DISK_RESERVE", "half", "info", &[]).exits(2).says("TERRANE_DISK_RESERVE");
+}
+
+#[test]
 fn levels_and_colours_change_what_is_told() {
     let sandbox = Sandbox::new();
     let file = sample("cities200.csv");
@@ -67,8 +85,15 @@ fn an_empty_variable_is_as_none() {
     let sandbox = Sandbox::new();
     let file = sample("cities200.csv");
     let file = file.to_str().expect("UTF-8");
-    let names =
-        ["TERRANE_MEMORY_LIMIT", "TERRANE_DURABILITY", "TERRANE_FORMAT", "TERRANE_COLOR", "TERRANE_LOG", "NO_COLOR"];
+    let names = [
+        "TERRANE_MEMORY_LIMIT",
+        "TERRANE_DISK_RESERVE",
+        "TERRANE_DURABILITY",
+        "TERRANE_FORMAT",
+        "TERRANE_COLOR",
+        "TERRANE_LOG",
+        "NO_COLOR",
+    ];
     for name in names {
         run(&sandbox, name, "", "import", &[name, file]).exits(0).says("imported 200 records");
         assert_eq!(run(&sandbox, name, "", "query", &[name, "--count"]).exits(0).number(), 200, "{name}");

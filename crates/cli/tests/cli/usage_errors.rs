@@ -32,6 +32,7 @@ fn wrong_command_lines_exit_with_2() {
         ("info", &["--memory-limit", "12 parsecs"], "64MiB"),
         ("info", &["--memory-limit", "4MiB"], "too small; at least 8 MiB"),
         ("info", &["--memory-limit", "-5"], "64MiB"),
+        ("info", &["--disk-reserve", "half"], "neither auto nor a size"),
         ("delete", &["cities"], "--key"),
         ("import", &["cities"], "FILE"),
         ("import", &["d", "a.csv", "--index", "dhb"], "rtree"),

@@ -109,6 +109,14 @@ impl Log {
         Ok(())
     }
 
+    /// Whether an entry of `length` bytes has room without another segment.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a failure; an entry that is too long for any.
+    pub fn has_room(&self, length: usize) -> Result<bool> {
+        self.kernel.has_room(length)
+    }
+
     /// Appends an entry in memory. No I/O; [`Log::sync_to`] with the returned
     /// [`Appended::end_lsn`] makes it durable.
     ///
@@ -210,8 +218,13 @@ impl Log {
     /// Prepares a file that takes an entry of `length` bytes.
     fn prepare(&self, maintenance: &mut Maintenance, length: usize) -> Result<()> {
         let needed = HEADER_AREA + GROUP_HEADER_LENGTH as u64 + entry_space(length.min(ENTRY_LENGTH_MAX));
-        let size = self.options.segment_size.max(needed.next_multiple_of(SIZE_UNIT));
-        let file = maintenance.prepare(size)?;
+        let needed = needed.next_multiple_of(SIZE_UNIT);
+        let (size, size_min) = (self.options.segment_size.max(needed), self.options.first_segment_size.max(needed));
+        let file = match maintenance.prepare(size) {
+            // A disk that is nearly full has room for a smaller one.
+            Err(Error::Full { .. }) if size_min < size => maintenance.prepare(size_min)?,
+            file => file?,
+        };
         if let Err(error) = sync_names(self.storage.as_ref()) {
             match &error {
                 // Nothing was synced, as where the directory cannot be opened for want of descriptors.

@@ -290,7 +290,7 @@ impl Engine {
     fn write_catalog(&self, dataset: &DatasetHandle, history: &SchemaHistory, indexes: &Indexes) -> Result<()> {
         let catalog = dataset.catalog(history, indexes)?;
         self.step(|manifest| {
-            manifest.dataset_mut(dataset.id)?.catalog = catalog;
+            manifest.dataset_mut(dataset.id)?.catalog = catalog.clone();
             Ok(())
         })
     }

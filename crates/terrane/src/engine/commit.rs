@@ -1,5 +1,6 @@
 //! The common part of every write: number, log entry, memory components, sync.
 
+use terrane_lsm::log::Log;
 use terrane_lsm::operation;
 
 use super::{Admitted, DatasetHandle, Engine, Visibility};
@@ -44,10 +45,14 @@ impl Engine {
     /// locks of all keys inside, and has had the entry admitted.
     pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8], admitted: Admitted<'_>) -> Result<Committed> {
         let (header, operations) = operation::decode(entry)?;
+        let brings = operations.clone().any(|operation| operation.is_ok_and(|operation| !operation.delete));
+        if brings {
+            self.check_disk()?;
+        }
         let touched = dataset.touched_by(&header, operations)?;
         let (sequence, end_lsn, fixed) = loop {
             if let Some(log) = &self.log {
-                let reserved = log.reserve(entry.len()).map_err(Error::from);
+                let reserved = self.reserve_log(log, entry.len(), brings);
                 reserved.inspect_err(|error| self.note_failure(error))?;
             }
             let mut latch = self.latch.lock();
@@ -87,6 +92,24 @@ impl Engine {
         drop(admitted);
         self.note_write(dataset, end_lsn, has_grown);
         Ok(Committed { sequence, end_lsn })
+    }
+
+    /// Makes room in the log. On a full disk what brings nothing, as deletes do, has what a flush frees of the log, and
+    /// then the disk's reserve. The log does not grow while that is in use, as flushes need it.
+    fn reserve_log(&self, log: &Log, length: usize, brings: bool) -> Result<()> {
+        let reserve = || log.reserve(length).map_err(Error::from);
+        if brings {
+            return reserve();
+        }
+        let is_full = self.reserve.is_spent() && !log.has_room(length)?;
+        let reserved = if is_full { None } else { Some(reserve()) };
+        match reserved {
+            None | Some(Err(Error::Full { .. })) => {
+                self.flush_all()?;
+                self.reserve.on_full(reserve)
+            }
+            Some(reserved) => reserved,
+        }
     }
 
     /// Returns when a commit is durable and visible; the calling thread may sync for others too.

@@ -336,23 +336,28 @@ impl Engine {
     /// Flushes the oldest sealed generations of a dataset, one of each partition; false when there is none.
     pub fn flush_oldest(&self, dataset: &DatasetHandle) -> Result<bool> {
         let low_water = std::cell::Cell::new(None);
-        let outcome = dataset.partitions.flush(
-            &self.workshop,
-            // The transactions inside may belong to batches that sync later, or to threads
-            // that wait for this flush: so the flush syncs them itself.
-            &|cut| {
-                self.sync().map_err(lsm_error)?;
-                self.visibility.wait(cut).map_err(lsm_error)
-            },
-            &|manifest| {
-                if let (Some(log), Some(lsn)) = (&self.log, self.low_water(Some(dataset)))
-                    && let Ok(position) = log.position_of(lsn)
-                {
-                    low_water.set(Some(manifest.raise_low_water(position)));
-                }
-            },
-        );
-        let outcome = outcome.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
+        let flush = || {
+            dataset
+                .partitions
+                .flush(
+                    &self.workshop,
+                    // The transactions inside may belong to batches that sync later, or to threads
+                    // that wait for this flush: so the flush syncs them itself.
+                    &|cut| {
+                        self.sync().map_err(lsm_error)?;
+                        self.visibility.wait(cut).map_err(lsm_error)
+                    },
+                    &|manifest| {
+                        if let (Some(log), Some(lsn)) = (&self.log, self.low_water(Some(dataset)))
+                            && let Ok(position) = log.position_of(lsn)
+                        {
+                            low_water.set(Some(manifest.raise_low_water(position)));
+                        }
+                    },
+                )
+                .map_err(Error::from)
+        };
+        let outcome = self.reserve.on_full(flush).inspect_err(|error| self.note_failure(error))?;
         let Some(outcome) = outcome else { return Ok(false) };
         self.note_memory(dataset);
         self.maintenance.count_flush(&outcome);
@@ -360,6 +365,7 @@ impl Engine {
         if let Some(position) = low_water.get() {
             self.reclaim_log(position);
         }
+        self.restore_reserve();
         Ok(true)
     }
 
@@ -403,6 +409,7 @@ impl Engine {
             });
             self.note_components();
         }
+        self.restore_reserve();
         failed
     }
 
@@ -423,7 +430,8 @@ impl Engine {
         let cancellation = &self.maintenance.cancellation;
         let policy = dataset.merge_policy(&self.options);
         self.in_partitions(dataset, |partition, bytes_max| {
-            let merged = dataset.partitions.merge(&self.workshop, partition, &policy, bytes_max, cancellation)?;
+            let merge = || dataset.partitions.merge(&self.workshop, partition, &policy, bytes_max, cancellation);
+            let merged = self.reserve.on_full(|| merge().map_err(Error::from))?;
             merged.iter().for_each(|outcome| self.maintenance.count_merge(outcome));
             Ok(merged.is_some())
         })
@@ -456,7 +464,8 @@ impl Engine {
         let compacted = self.in_partitions(dataset, |partition, bytes_max| {
             for (place, &count) in counts[partition].iter().enumerate() {
                 let (partitions, workshop) = (&dataset.partitions, &self.workshop);
-                match partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation)? {
+                let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
+                match self.reserve.on_full(|| merge().map_err(Error::from))? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
                     None if cancellation.is_cancelled() => return Err(Error::Cancelled),
                     None => {}
@@ -464,6 +473,7 @@ impl Engine {
             }
             Ok(true)
         });
+        self.restore_reserve();
         compacted.inspect_err(|error| self.note_failure(error))?;
         self.note_components();
         // Merges that the policy wanted meanwhile were put off.
@@ -514,7 +524,9 @@ fn flush_loop(engine: &Weak<Engine>) {
             }
             state.flush_wanted = false;
         }
-        let prepared = engine.log.as_ref().map_or(Ok(()), |log| log.prepare_next().map_err(Error::from));
+        // What the disk's reserve had is for flushes.
+        let log = engine.log.as_ref().filter(|_| !engine.reserve.is_spent());
+        let prepared = log.map_or(Ok(()), |log| log.prepare_next().map_err(Error::from));
         let prepared = prepared.inspect_err(|error| engine.note_failure(error));
         let flushed = engine.flush_full();
         let mut state = engine.maintenance.state.lock();

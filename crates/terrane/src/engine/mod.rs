@@ -14,6 +14,7 @@ mod maintenance;
 mod names;
 mod open;
 mod pin;
+mod reserve;
 mod routing;
 mod row_numbers;
 mod spill;
@@ -38,6 +39,8 @@ pub(crate) use maintenance::{Admitted, Maintenance};
 pub(crate) use names::{check_not_foreign, foreign_names, is_component, own_names};
 pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
+pub use reserve::DiskReserve;
+pub(crate) use reserve::{Reserve, reserve_bytes};
 pub(crate) use routing::{PARTITIONS_MAX, SEVERAL};
 pub(crate) use visibility::Visibility;
 
@@ -63,6 +66,7 @@ pub(crate) struct Engine {
     /// Held while datasets are created or changed.
     pub catalog_changes: Mutex<()>,
     pub maintenance: Maintenance,
+    pub reserve: Reserve,
     /// Bytes of all memory components: the sum of what is noted of each dataset.
     memory_noted: AtomicUsize,
     /// What opening found in the log.
@@ -101,8 +105,9 @@ impl Engine {
     }
 
     /// A manifest step.
-    pub fn step<T>(&self, change: impl FnOnce(&mut Manifest) -> terrane_lsm::Result<T>) -> Result<T> {
-        self.workshop.step(change).map_err(Error::from).inspect_err(|error| self.note_failure(error))
+    pub fn step<T>(&self, mut change: impl FnMut(&mut Manifest) -> terrane_lsm::Result<T>) -> Result<T> {
+        let stepped = self.reserve.on_full(|| self.workshop.step(&mut change).map_err(Error::from));
+        stepped.inspect_err(|error| self.note_failure(error))
     }
 
     /// Has the handle refuse writes from now on if an error is a failed sync, as what such a sync

@@ -7,6 +7,7 @@ use terrane_lsm::log::is_log_file;
 use terrane_lsm::manifest::{self, Manifest};
 use terrane_storage::Storage;
 
+use super::reserve::RESERVE_NAME;
 use crate::{Error, Result};
 
 pub(super) const LOCK_NAME: &str = "LOCK";
@@ -54,7 +55,8 @@ struct Names {
 
 impl Names {
     fn of(storage: &dyn Storage) -> Result<Self> {
-        let is_own = |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME].contains(&name.as_str());
+        let is_own =
+            |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME, RESERVE_NAME].contains(&name.as_str());
         let (mut files, foreign): (Vec<_>, Vec<_>) = storage.list("")?.into_iter().partition(is_own);
         let mut names = Self { own: Vec::new(), foreign };
         for directory in storage.list_directories("")? {

@@ -19,7 +19,7 @@ use super::names::{
     LOCK_NAME, check_log_not_lost, check_not_foreign, check_not_lost, next_file_id, no_store, remove_strays, strays,
 };
 use super::spill::SpillDirectory;
-use super::{DatasetHandle, Datasets, Engine, Maintenance, Visibility};
+use super::{DatasetHandle, Datasets, Engine, Maintenance, Reserve, Visibility};
 use crate::locks::LockTable;
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
@@ -73,7 +73,15 @@ impl Engine {
             )));
         }
         let manifest = Arc::new(manifest);
-        let recovery = Recovery { storage: &storage, options: &options, shares, durability, manifest: &manifest };
+        let reserve = Reserve::open(storage.clone(), options.disk_reserve)?;
+        let recovery = Recovery {
+            storage: &storage,
+            options: &options,
+            shares,
+            durability,
+            manifest: &manifest,
+            reserve: &reserve,
+        };
         let Recovered { datasets, workshop, log, report, last_sequence, replay_time } = recovery.run()?;
         let engine = Arc::new(Self {
             visibility: Visibility::new(last_sequence, log.is_some()),
@@ -81,6 +89,7 @@ impl Engine {
             datasets: ArcSwap::from_pointee(datasets),
             _lock: Some(lock),
             writable: true,
+            reserve,
             replay_time,
             ..Self::base(storage, options, durability, shares, workshop, log, report)
         });
@@ -91,6 +100,7 @@ impl Engine {
             engine.flush_all()?;
             engine.give_up_log()?;
         }
+        engine.restore_reserve();
         // Earlier sessions may have been too short for the merges that they made necessary.
         if !engine.options.lenient {
             engine.after_flush();
@@ -199,6 +209,7 @@ impl Engine {
     ) -> Self {
         let next_dataset_id = workshop.manifest.current().next_dataset_id;
         Self {
+            reserve: Reserve::none(storage.clone()),
             storage,
             options,
             durability,
@@ -255,6 +266,7 @@ struct Recovery<'a> {
     shares: MemoryShares,
     durability: Durability,
     manifest: &'a Arc<ManifestFile>,
+    reserve: &'a Reserve,
 }
 
 struct Recovered {
@@ -273,14 +285,17 @@ impl Recovery<'_> {
     /// removed where damage is left for a check.
     fn run(&self) -> Result<Recovered> {
         let strays = strays(&**self.storage, &self.manifest.current())?;
-        let recovered = self.recover();
+        let mut recovered = self.recover();
         // They may be what fills the disk. All components have been opened before anything needed room,
         // so that the log is all that has to be looked at.
         if matches!(recovered, Err(Error::Full { .. })) && !strays.is_empty() && !self.options.lenient {
             let current = self.manifest.current();
             replay_read_only(&**self.storage, store_id(&current)?, current.low_water, &mut |_, _| Ok(()))?;
             remove_strays(&**self.storage, &strays)?;
-            return self.recover();
+            recovered = self.recover();
+        }
+        if matches!(recovered, Err(Error::Full { .. })) {
+            recovered = self.reserve.on_full(|| self.recover());
         }
         if recovered.as_ref().is_ok_and(|found| found.datasets.values().all(|dataset| dataset.damage.is_empty())) {
             remove_strays(&**self.storage, &strays)?;

@@ -84,6 +84,7 @@ impl Engine {
         options: &IndexOptions,
     ) -> Result<()> {
         self.check_writable()?;
+        self.check_disk()?;
         let _building = dataset.building.lock();
         let begun = {
             let _changes = self.catalog_changes.lock();
@@ -239,9 +240,9 @@ impl Engine {
         // Snapshots that see the index in memory see it on disk from here on.
         self.seal(dataset)?;
         while self.flush_oldest(dataset)? {}
-        let change = |manifest: &mut Manifest| set_catalog(manifest, dataset, catalog);
-        let dropped = dataset.partitions.drop_index(&self.workshop, place, change);
-        dropped.map_err(Error::from).inspect_err(|error| self.note_failure(error))?;
+        let change = |manifest: &mut Manifest| set_catalog(manifest, dataset, catalog.clone());
+        let drop = || dataset.partitions.drop_index(&self.workshop, place, change).map_err(Error::from);
+        self.reserve.on_full(drop).inspect_err(|error| self.note_failure(error))?;
         dataset.indexes.store(Arc::new(left));
         Ok(())
     }

@@ -27,13 +27,18 @@ pub fn files_of(storage: &dyn Storage) -> Files {
 
 /// Storage with these files.
 pub fn storage_of(files: &Files) -> Arc<dyn Storage> {
+    Arc::new(memory_of(files))
+}
+
+/// As [`storage_of`], of which the capacity can be set.
+pub fn memory_of(files: &Files) -> MemoryStorage {
     let storage = MemoryStorage::new();
     storage.create_directory("components").unwrap();
     storage.create_directory("log").unwrap();
     for (name, bytes) in files {
         storage.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
     }
-    Arc::new(storage)
+    storage
 }
 
 /// The oldest component file of the first dataset's spatial index.

@@ -94,6 +94,7 @@ pub fn options(durability: Durability) -> Options {
         log: LogOptions { segment_size: 12 << 10, first_segment_size: 8 << 10, spare_segments: 2 },
         // The events of a run are the same each time.
         threads_max: Some(1),
+        disk_reserve: terrane::DiskReserve::Bytes(8 << 10),
         ..small_options()
     }
 }

@@ -86,6 +86,7 @@ pub struct Importer {
 impl Importer {
     pub(crate) fn new(engine: Arc<Engine>, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Self> {
         engine.check_writable()?;
+        engine.check_disk()?;
         let existing = engine.datasets.load().get(name).cloned();
         let (handle, created) = match existing {
             Some(handle) => (handle, None),
