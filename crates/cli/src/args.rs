@@ -160,7 +160,8 @@ pub struct ImportArguments {
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
     /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
-    /// queries work on several at a time [default: 1].
+    /// queries work on several at a time. Each index of each has up to five files open, or more where writes come faster
+    /// than merges (ulimit -n) [default: 1].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
     pub partitions: Option<u16>,
@@ -224,7 +225,8 @@ pub struct InsertArguments {
     #[arg(long, value_name = "POLICY", default_value = "throttle")]
     pub on_overload: OnOverload,
     /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
-    /// queries work on several at a time [default: 1].
+    /// queries work on several at a time. Each index of each has up to five files open, or more where writes come faster
+    /// than merges (ulimit -n) [default: 1].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
     pub partitions: Option<u16>,

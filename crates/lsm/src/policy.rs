@@ -61,6 +61,9 @@ impl MergePolicy {
     /// Size-tiered merging as it is usual: four neighbours, none more than four times as large as another.
     pub const SIZE_TIERED: Self = Self::SizeTiered { components_min: 4, size_ratio: 4, bytes_min: 1 << 20 };
 
+    /// As few components as merges of moderate length make of them: each run of small ones becomes one.
+    pub const FEWEST: Self = Self::Prefix { mergeable_bytes_max: 1 << 30, components_max: 2 };
+
     /// Refuses a policy under which components would be merged alone or never fit.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let reason = match *self {

@@ -98,7 +98,7 @@ impl Failure {
     /// What to do, where the reason does not say it.
     fn advice(&self) -> &'static str {
         match self.cause.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::MFILE | Errno::NFILE) => {
+            errno if is_too_many_files(errno) => {
                 "; a store takes one open file for every component: raise the limit (ulimit -n)"
             }
             Some(Errno::FBIG) => {
@@ -120,6 +120,10 @@ impl Failure {
             None => name,
         }
     }
+}
+
+fn is_too_many_files(errno: Option<Errno>) -> bool {
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
 impl StorageError {
@@ -172,6 +176,11 @@ impl StorageError {
     /// Whether the disk or the user's quota is full.
     pub fn is_storage_full(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    /// Whether too many files are open, in the process or on the machine.
+    pub fn is_too_many_files(&self) -> bool {
+        is_too_many_files(self.0.cause.raw_os_error().map(Errno::from_raw_os_error))
     }
 
     /// Whether the name, or a directory on the way to it, does not exist.

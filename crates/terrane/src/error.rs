@@ -183,6 +183,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether too many files are open.
+    pub(crate) fn is_too_many_files(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.is_too_many_files())
+    }
+
     /// Refuses writes because of this error.
     pub(crate) fn poisoned(&self) -> Self {
         match self {

@@ -130,7 +130,9 @@ impl Options {
 pub struct DatasetOptions {
     /// Into how many partitions the records are divided by a hash of their keys, 1 to 64. Each partition has components and
     /// indexes of its own, and flushes, merges and large queries work on several at a time. Nothing else tells how many
-    /// there are: what is written together, read together or found is the same.
+    /// there are: what is written together, read together or found is the same. Every component is an open file, and each index
+    /// of each partition has up to about five under the usual merge policy, and one more while it is flushed: mind the
+    /// process's limit on open files.
     pub partitions: usize,
 }
 

@@ -1,13 +1,18 @@
 use std::process::Command;
 
-use crate::support::{Answer, Sandbox, import};
+use crate::support::{Answer, Sandbox, import, insert};
+
+/// Runs a command on the sandbox's store under a limit on open files, set in the shell.
+fn run_under(sandbox: &Sandbox, limit: &str, command: &str, arguments: &[&str]) -> Answer {
+    let script = format!("{limit} && exec \"$0\" {command} \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_terrane")]).arg(sandbox.store()).args(arguments);
+    Answer::of(shell.output().expect("the shell runs"))
+}
 
 /// Counts the records of dataset `d0` of the sandbox's store under a limit on open files, set in the shell.
 fn count_under(sandbox: &Sandbox, limit: &str) -> Answer {
-    let script = format!("{limit} && exec \"$0\" query \"$1\" d0 --count");
-    let program = env!("CARGO_BIN_EXE_terrane");
-    let output = Command::new("sh").args(["-c", &script, program]).arg(sandbox.store()).output();
-    Answer::of(output.expect("the shell runs"))
+    run_under(sandbox, limit, "query", &["d0", "--count"])
 }
 
 #[test]
@@ -19,4 +24,29 @@ fn stores_of_more_components_than_the_usual_limit_of_open_files_are_opened() {
     }
     assert_eq!(count_under(&sandbox, "ulimit -S -n 24").exits(0).number(), 2);
     count_under(&sandbox, "ulimit -n 24").exits(1).says("ulimit -n");
+}
+
+/// 16 partitions of 4 indexes: each import adds 64 files, and a flush has as many open beside those that there are.
+#[test]
+fn flushes_merge_first_where_too_many_files_are_open() {
+    const LIMIT: &str = "ulimit -n 240";
+    let sandbox = Sandbox::new();
+    let rows = |round: usize| {
+        let row = |number: usize| format!("{},1,2,{number}\n", round * 1000 + number);
+        let rows: String = (0..200).map(row).collect();
+        sandbox.write(&format!("{round}.csv"), format!("id,lon,lat,v\n{rows}"))
+    };
+    import(&sandbox.store(), "d0", &rows(0), &["--key", "id", "--partitions", "16"]).exits(0);
+    for (name, options) in [("v", ["btree", "--on", "v"].as_slice()), ("s", &["shb"])] {
+        let arguments = [&["d0", "create", name, "--using"], options].concat();
+        run_under(&sandbox, LIMIT, "index", &arguments).exits(0);
+    }
+    for round in 1..3 {
+        import(&sandbox.store(), "d0", &rows(round), &["--key", "id"]).exits(0);
+    }
+    let more: String = (5000..5200).map(|id| format!("{{\"id\":{id},\"lon\":1,\"lat\":2,\"v\":3}}\n")).collect();
+    insert(&sandbox.store(), "d0", &more, &[]).exits(0);
+    run_under(&sandbox, LIMIT, "compact", &[]).exits(0);
+    assert_eq!(count_under(&sandbox, LIMIT).exits(0).number(), 800);
+    run_under(&sandbox, LIMIT, "check", &[]).exits(0);
 }

@@ -65,6 +65,25 @@ impl Partitions {
         self.merge_range(&merging, workshop, (partition, version), place, range, cancellation)
     }
 
+    /// Merges in all partitions, one after the other, until there are few components; how many merges that took. For where
+    /// too many files are open: each merge opens one, and lets go of several.
+    pub fn merge_to_fewest(
+        &self,
+        workshop: &Workshop,
+        bytes_max: u64,
+        cancellation: &Cancellation,
+        merged: &dyn Fn(&MergeOutcome),
+    ) -> Result<usize> {
+        let mut count = 0;
+        for partition in 0..self.count {
+            while let Some(outcome) = self.merge(workshop, partition, &MergePolicy::FEWEST, bytes_max, cancellation)? {
+                merged(&outcome);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
     /// Merges the `count` oldest components of an index of a partition into one, or all if they are fewer by now; a single
     /// one only if that leaves something out. It takes several merges where the longest pages, one of
     /// each, are more than `bytes_max`. `None` when there was nothing to do or it was cancelled.

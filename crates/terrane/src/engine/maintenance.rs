@@ -357,7 +357,13 @@ impl Engine {
                 )
                 .map_err(Error::from)
         };
-        let outcome = self.reserve.on_full(flush).inspect_err(|error| self.note_failure(error))?;
+        let flush = || self.reserve.on_full(flush);
+        let outcome = match flush() {
+            // Each component is an open file, and a flush opens one of each index of each partition.
+            Err(error) if error.is_too_many_files() && self.merge_to_fewest() => flush(),
+            outcome => outcome,
+        };
+        let outcome = outcome.inspect_err(|error| self.note_failure(error))?;
         let Some(outcome) = outcome else { return Ok(false) };
         self.note_memory(dataset);
         self.maintenance.count_flush(&outcome);
@@ -383,6 +389,19 @@ impl Engine {
         })?;
         self.reclaim_log(low_water);
         Ok(())
+    }
+
+    /// Merges what is small whatever the policy says, so that fewer files are open; whether there was anything.
+    fn merge_to_fewest(&self) -> bool {
+        let merge = |dataset: &Arc<DatasetHandle>| {
+            let (bytes_max, cancellation) = (self.shares.work as u64, &self.maintenance.cancellation);
+            let counted = &|outcome: &MergeOutcome| self.maintenance.count_merge(outcome);
+            dataset.partitions.merge_to_fewest(&self.workshop, bytes_max, cancellation, counted).map_err(Error::from)
+        };
+        let merged: Vec<_> = self.datasets.load().values().map(merge).collect();
+        self.note_failures(&merged);
+        self.note_components();
+        merged.iter().any(|merged| matches!(merged, Ok(1..)))
     }
 
     /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and

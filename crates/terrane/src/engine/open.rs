@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use terrane_lsm::disk::PageCache;
+use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition, ReadOnlyTail, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
@@ -399,13 +400,28 @@ impl<'a> Replay<'a> {
             if let Some(cut) = self.redone.remove(&dataset.id) {
                 let before = dataset.partitions.memory_used();
                 dataset.partitions.seal(cut)?;
-                // All that is replayed is applied and durable. The low-water mark stays: the
-                // entries are passed over by their sequence numbers if they are met again.
-                while dataset.partitions.flush(self.workshop, &|_| Ok(()), &|_| ())?.is_some() {}
+                while self.flush(dataset)? {}
                 self.memory_used -= before - dataset.partitions.memory_used();
             }
         }
         Ok(())
+    }
+}
+
+impl Replay<'_> {
+    /// All that is replayed is applied and durable. The low-water mark stays: the entries are passed over by their
+    /// sequence numbers if they are met again. What is flushed here is merged only if too many files are open.
+    fn flush(&self, dataset: &DatasetHandle) -> terrane_lsm::Result<bool> {
+        let flush = || dataset.partitions.flush(self.workshop, &|_| Ok(()), &|_| ());
+        let merge = || {
+            let (bytes_max, cancellation) = (self.limit as u64, Cancellation::default());
+            dataset.partitions.merge_to_fewest(self.workshop, bytes_max, &cancellation, &|_| ())
+        };
+        let flushed = match flush() {
+            Err(terrane_lsm::Error::Storage(error)) if error.is_too_many_files() && merge()? > 0 => flush(),
+            flushed => flushed,
+        };
+        Ok(flushed?.is_some())
     }
 }
 
