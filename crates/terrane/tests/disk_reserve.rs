@@ -108,6 +108,41 @@ fn deletes_flushes_and_merges_go_on_where_inserts_have_filled_the_disk() {
 }
 
 #[test]
+fn merges_go_on_where_flushes_have_filled_the_disk() {
+    let disk = MemoryStorage::new();
+    let (store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
+    dataset.flush().unwrap();
+    dataset.upsert(&record(0)).unwrap();
+    disk.set_capacity(disk.used_bytes() - BYTES / 4);
+    // The third component, which the policy has merged with the others.
+    dataset.flush().unwrap();
+    store.close().unwrap();
+    drop(dataset);
+    let (store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
+    let components = |store: &Store| store.info().unwrap().datasets[0].indexes[0].components;
+    assert_eq!(components(&store), 1, "closing told of no merge that failed, and there was one");
+    assert_eq!(keys(&dataset), all.clone().collect::<Vec<_>>());
+    disk.set_capacity(u64::MAX);
+    dataset.upsert(&record(1)).unwrap();
+    dataset.flush().unwrap();
+    disk.set_capacity(disk.used_bytes());
+    dataset.compact().unwrap();
+    assert_eq!((components(&store), reserve_len(&disk)), (1, Some(BYTES)));
+    assert_eq!(keys(&dataset), all.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_has_no_room_with_the_reserve_leaves_it_to_others() {
+    const LITTLE: u64 = 6 << 10;
+    let disk = MemoryStorage::new();
+    let (_store, dataset, all) = full_store(&disk, DiskReserve::Bytes(LITTLE));
+    disk.set_capacity(disk.used_bytes());
+    assert!(matches!(dataset.compact().unwrap_err(), Error::Full { .. }));
+    assert_eq!(reserve_len(&disk), Some(LITTLE));
+    assert_eq!(keys(&dataset), all.collect::<Vec<_>>());
+}
+
+#[test]
 fn without_a_reserve_a_full_disk_has_no_room_for_a_flush() {
     let disk = MemoryStorage::new();
     let (_store, dataset, all) = full_store(&disk, DiskReserve::Bytes(0));
@@ -136,7 +171,10 @@ fn what_brings_more_is_refused_until_the_reserve_is_whole_in_later_sessions_too(
     disk.set_capacity(disk.used_bytes() + BYTES / 4);
     let (store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
     assert_eq!(store.info().unwrap().disk_reserve_bytes, Some(0));
-    let is_full = |outcome: Result<(), Error>| matches!(outcome, Err(Error::Full { .. }));
+    let is_full = |outcome: Result<(), Error>| match outcome {
+        Err(Error::Full { what }) => what.contains("reserve"),
+        other => panic!("{other:?}"),
+    };
     assert!(is_full(dataset.insert(&record(all.end))));
     assert!(is_full(dataset.upsert(&record(0))));
     let mut batch = dataset.atomic_batch();

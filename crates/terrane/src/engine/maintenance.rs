@@ -547,6 +547,8 @@ fn flush_loop(engine: &Weak<Engine>) {
         let log = engine.log.as_ref().filter(|_| !engine.reserve.is_spent());
         let prepared = log.map_or(Ok(()), |log| log.prepare_next().map_err(Error::from));
         let prepared = prepared.inspect_err(|error| engine.note_failure(error));
+        // As the log has grown, so has what is in memory.
+        engine.restore_reserve();
         let flushed = engine.flush_full();
         let mut state = engine.maintenance.state.lock();
         state.rounds += 1;

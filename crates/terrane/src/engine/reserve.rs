@@ -19,7 +19,7 @@ pub(super) const RESERVE_NAME: &str = "RESERVE";
 
 /// Part of the bytes of all components that an automatic reserve has.
 const AUTOMATIC_PART: u64 = 16;
-/// An automatic reserve has no fewer bytes, as one file of the log or a small flush takes as many.
+/// An automatic reserve has no fewer bytes, as a file of the log and a small flush take as many.
 const AUTOMATIC_MIN: u64 = 2 << 20;
 /// Nor more.
 const AUTOMATIC_MAX: u64 = 256 << 20;
@@ -27,7 +27,8 @@ const AUTOMATIC_MAX: u64 = 256 << 20;
 /// How much disk space a store keeps back for deletes, flushes and merges on a full disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskReserve {
-    /// A sixteenth of the bytes of the components, from 2 to 256 MiB; none before there are components.
+    /// A sixteenth of the bytes of the components, or as much as is in memory if that is more, so that it can be flushed;
+    /// from 2 to 256 MiB, and none where there is next to nothing.
     #[default]
     Automatic,
     /// So many bytes; none when it is 0.
@@ -35,11 +36,11 @@ pub enum DiskReserve {
 }
 
 impl DiskReserve {
-    /// Bytes that are kept back by a store whose components have so many.
-    fn bytes(self, stored: u64) -> u64 {
+    /// Bytes that are kept back by a store whose components have so many, on disk and in memory.
+    fn bytes(self, stored: u64, in_memory: u64) -> u64 {
         match self {
-            Self::Automatic if stored == 0 => 0,
-            Self::Automatic => (stored / AUTOMATIC_PART).clamp(AUTOMATIC_MIN, AUTOMATIC_MAX),
+            Self::Automatic if stored == 0 && in_memory < AUTOMATIC_MIN => 0,
+            Self::Automatic => in_memory.max(stored / AUTOMATIC_PART).clamp(AUTOMATIC_MIN, AUTOMATIC_MAX),
             Self::Bytes(bytes) => bytes,
         }
     }
@@ -65,6 +66,8 @@ pub(crate) struct Reserve {
     is_spent: AtomicBool,
     /// How often it was given up.
     releases: AtomicU64,
+    /// Bytes that it had when it was given up last.
+    given_up: AtomicU64,
 }
 
 impl Reserve {
@@ -81,7 +84,14 @@ impl Reserve {
 
     fn new(storage: Arc<dyn Storage>, wanted: DiskReserve, length: Option<u64>) -> Self {
         let is_spent = AtomicBool::new(length == Some(0) && wanted != DiskReserve::Bytes(0));
-        Self { storage, wanted, length: Mutex::new(length), is_spent, releases: AtomicU64::new(0) }
+        Self {
+            storage,
+            wanted,
+            length: Mutex::new(length),
+            is_spent,
+            releases: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+        }
     }
 
     /// Whether it was given up and is not whole again.
@@ -89,11 +99,16 @@ impl Reserve {
         self.is_spent.load(Ordering::Acquire)
     }
 
-    /// Does what may take the reserve, once more with the reserve's space if there was none.
+    /// Does what may take the reserve, once more with the reserve's space if there was none. What has no room even so leaves
+    /// the reserve to the next.
     pub fn on_full<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let releases = self.releases.load(Ordering::Acquire);
         match work() {
-            Err(Error::Full { .. }) if self.release(releases) => work(),
+            Err(Error::Full { .. }) if self.release(releases) => work().inspect_err(|error| {
+                if matches!(error, Error::Full { .. }) {
+                    self.take_back();
+                }
+            }),
             outcome => outcome,
         }
     }
@@ -104,6 +119,7 @@ impl Reserve {
         if length.unwrap_or(0) > 0 {
             let cut = self.storage.open(RESERVE_NAME, OpenMode::Write).and_then(|file| file.set_len(0));
             if cut.is_ok() {
+                self.given_up.store(length.unwrap_or(0), Ordering::Relaxed);
                 *length = Some(0);
                 self.is_spent.store(self.wanted != DiskReserve::Bytes(0), Ordering::Release);
                 self.releases.fetch_add(1, Ordering::Release);
@@ -112,11 +128,22 @@ impl Reserve {
         self.releases.load(Ordering::Acquire) != releases
     }
 
+    /// Makes the reserve what it was before it was given up, if the space is still there.
+    fn take_back(&self) {
+        let mut length = self.length.lock();
+        if *length == Some(0)
+            && let Ok(found) = self.resize(*length, self.given_up.load(Ordering::Relaxed))
+        {
+            *length = found;
+            self.is_spent.store(false, Ordering::Release);
+        }
+    }
+
     /// Brings the reserve to the size that a store with these components has, if there is space for it. One that
     /// cannot be made is none, or the smaller one that there was; nothing else depends on it.
-    pub fn restore(&self, manifest: &Manifest) {
+    pub fn restore(&self, manifest: &Manifest, in_memory: usize) {
         let stored = manifest.components().map(|meta| meta.file_len).sum();
-        let wanted = self.wanted.bytes(stored);
+        let wanted = self.wanted.bytes(stored, in_memory as u64);
         let mut length = self.length.lock();
         if !self.is_off(*length, wanted) {
             return;
@@ -170,7 +197,7 @@ impl Engine {
     /// Brings the disk reserve to its size, if there is space.
     pub fn restore_reserve(&self) {
         if self.writable {
-            self.reserve.restore(&self.workshop.manifest.current());
+            self.reserve.restore(&self.workshop.manifest.current(), self.memory_noted());
         }
     }
 
