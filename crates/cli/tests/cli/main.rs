@@ -32,6 +32,7 @@ mod query_formats;
 mod query_spatial;
 mod query_where;
 mod readers_beside;
+mod readme;
 mod same_values;
 mod support;
 mod unmerged;

@@ -367,7 +367,7 @@ impl<S: HoldsSource> WindowScan<S> {
         }
         let note = self.has_older(number);
         let Some(SpatialSource::Disk(component)) = self.sources[number].as_ref().map(S::source).transpose()? else {
-            return Ok(false);
+            return Err(Error::Invalid("a page belongs to a component that was searched before".into()));
         };
         let mut noted = Noted { hidden: &mut self.hidden, entries: &mut self.entries, number, note };
         let flow = match component {

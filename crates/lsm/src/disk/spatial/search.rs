@@ -1,4 +1,5 @@
-//! Window search, leaf by leaf.
+//! Window search, leaf by leaf, over several components at once: all are gone down to the parents of the leaves before the
+//! first leaf is looked at, so that these are on their way from memory together.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -24,8 +25,7 @@ const PENDING: usize = 32;
 const SPARE_MAX: usize = 256;
 
 thread_local! {
-    /// Room that a search has left for the next one of its thread. A small search of several components would spend a
-    /// tenth of its time on asking for room and giving it back.
+    /// Room that a search has left for the next one of its thread: to ask for it anew takes a good part of a small search.
     static SPARE: Cell<Vec<Pending>> = const { Cell::new(Vec::new()) };
 }
 
