@@ -58,6 +58,20 @@ pub struct CommonFlags {
     pub log: Option<LogLevel>,
 }
 
+/// What a store or a dataset that is created is to be.
+#[derive(Debug, Args)]
+pub struct CreationFlags {
+    /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
+    /// queries work on several at a time. Each index of each has up to five files open, or more where writes come faster
+    /// than merges (ulimit -n) [default: 1].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
+    pub partitions: Option<u16>,
+    /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
+    #[arg(long, value_name = "MODE")]
+    pub durability: Option<Durability>,
+}
+
 /// What every command is told.
 #[derive(Debug)]
 pub struct Common {
@@ -159,15 +173,8 @@ pub struct ImportArguments {
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
-    /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
-    /// queries work on several at a time. Each index of each has up to five files open, or more where writes come faster
-    /// than merges (ulimit -n) [default: 1].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
-    pub partitions: Option<u16>,
-    /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
-    #[arg(long, value_name = "MODE")]
-    pub durability: Option<Durability>,
+    #[command(flatten)]
+    pub creation: CreationFlags,
     /// What happens to a row that cannot be taken.
     #[arg(long, value_name = "ACTION", default_value = "error")]
     pub on_invalid: OnInvalid,
@@ -224,15 +231,8 @@ pub struct InsertArguments {
     /// What becomes of records that arrive faster than they are written.
     #[arg(long, value_name = "POLICY", default_value = "throttle")]
     pub on_overload: OnOverload,
-    /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
-    /// queries work on several at a time. Each index of each has up to five files open, or more where writes come faster
-    /// than merges (ulimit -n) [default: 1].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
-    pub partitions: Option<u16>,
-    /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
-    #[arg(long, value_name = "MODE")]
-    pub durability: Option<Durability>,
+    #[command(flatten)]
+    pub creation: CreationFlags,
 }
 
 /// What becomes of records that arrive faster than they are written.

@@ -47,7 +47,7 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
         true => Some(source::open(arguments, common, &arguments.files[0], None)?),
         false => None,
     };
-    let store = place.open(arguments.durability, common, messages)?;
+    let store = place.open(arguments.creation.durability, common, messages)?;
     if let Err(failure) = import.run(&store, first) {
         place.undo(store);
         return Err(failure);
@@ -83,7 +83,7 @@ impl Import<'_> {
         let schema = existing.as_ref().map(Snapshot::schema);
         if let Some(schema) = &schema {
             source::check_flags(arguments, schema)?;
-            place::check_partitions(arguments.partitions, &store.dataset(&arguments.dataset)?)?;
+            place::check_partitions(arguments.creation.partitions, &store.dataset(&arguments.dataset)?)?;
         }
         let first = match first {
             Some(first) => first,
@@ -93,7 +93,7 @@ impl Import<'_> {
             Some(schema) => (**schema).clone(),
             None => self.new_schema(&first)?,
         };
-        let options = place::dataset_options(arguments.partitions);
+        let options = place::dataset_options(arguments.creation.partitions);
         let mut importer = store.importer_with(&arguments.dataset, schema, &options)?;
         let positions = self.read_files(first, &mut importer)?;
         self.check_any_taken()?;

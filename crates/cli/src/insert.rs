@@ -44,7 +44,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let source = Source::new(arguments)?;
     let keeps_position = source.is_some();
     let stop = Stop::listen().map_err(|error| Failure::io("listen for signals", &error))?;
-    let store = place.open(arguments.durability, common, messages)?;
+    let store = place.open(arguments.creation.durability, common, messages)?;
     let mut insertion = Insertion::new(arguments, source, &store, messages)?;
     let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
     let Insertion { inserted, refused, repeated, discarded, .. } = insertion;
@@ -122,7 +122,7 @@ impl<'a> Insertion<'a> {
             )));
         }
         if let Some(dataset) = &dataset {
-            place::check_partitions(arguments.partitions, dataset)?;
+            place::check_partitions(arguments.creation.partitions, dataset)?;
         }
         if let (Some(source), Some(dataset)) = (&mut source, &dataset) {
             source.open(dataset)?;
@@ -288,7 +288,7 @@ impl<'a> Insertion<'a> {
         }
         let Some(dataset) = &self.dataset else {
             let name = &self.arguments.dataset;
-            let options = place::dataset_options(self.arguments.partitions);
+            let options = place::dataset_options(self.arguments.creation.partitions);
             let dataset = self.store.create_dataset_with(name, schema.clone(), &options)?;
             self.source.as_mut().map_or(Ok(()), |source| source.open(&dataset))?;
             self.dataset = Some(dataset);
