@@ -163,17 +163,18 @@ fn usage(message: &str) -> ExitCode {
 }
 
 fn list(out: &mut impl io::Write) -> io::Result<()> {
-    writeln!(out, "experiments (terrane-lab run NAME)")?;
-    for section in Section::ALL {
-        writeln!(out, "  {:<18}{}", section.name(), section.description())?;
+    let systems = systems::all();
+    let sections = Section::ALL.into_iter().map(|section| (section.name(), section.description()));
+    let experiments = experiments::all().map(|experiment| (experiment.name, experiment.description));
+    let groups: [(&str, Vec<(&str, &str)>); 3] = [
+        ("experiments (terrane-lab run NAME)", sections.chain(experiments).collect()),
+        ("systems (--systems NAME,…)", systems.iter().map(|system| (system.name(), system.settings())).collect()),
+        ("structures (terrane-lab crash NAME)", crash::structures().collect()),
+    ];
+    let width = groups.iter().flat_map(|(_, rows)| rows).map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (title, rows) in groups {
+        writeln!(out, "{title}")?;
+        rows.into_iter().try_for_each(|(name, what)| writeln!(out, "  {name:<width$}  {what}"))?;
     }
-    for experiment in experiments::all() {
-        writeln!(out, "  {:<18}{}", experiment.name, experiment.description)?;
-    }
-    writeln!(out, "systems (--systems NAME,…)")?;
-    for system in systems::all() {
-        writeln!(out, "  {:<18}{}", system.name(), system.settings())?;
-    }
-    writeln!(out, "structures (terrane-lab crash NAME)")?;
-    crash::structures().try_for_each(|(name, what)| writeln!(out, "  {name:<18}{what}"))
+    Ok(())
 }

@@ -259,9 +259,7 @@ impl Engine {
         dataset.indexes.store(Arc::new(indexes));
         Ok(())
     }
-}
 
-impl Engine {
     /// Has the components of a dataset merged by a policy of its own, durably, or by the store's again.
     pub fn set_merge_policy(&self, dataset: &DatasetHandle, policy: Option<MergePolicy>) -> Result<()> {
         self.check_writable()?;
@@ -278,9 +276,7 @@ impl Engine {
         self.after_flush();
         Ok(())
     }
-}
 
-impl Engine {
     /// A manifest step with the catalog of a dataset as it is in memory. To be called with `catalog_changes` held.
     pub fn store_catalog(&self, dataset: &DatasetHandle) -> Result<()> {
         self.write_catalog(dataset, &dataset.history.load(), &dataset.indexes.load())
