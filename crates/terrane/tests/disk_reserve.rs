@@ -227,6 +227,21 @@ fn the_reserve_has_the_size_that_is_asked_for() {
 }
 
 #[test]
+fn a_store_that_was_emptied_needs_no_reserve() {
+    let disk = MemoryStorage::new();
+    let (store, dataset, all) = full_store(&disk, DiskReserve::Automatic);
+    dataset.flush().unwrap();
+    disk.set_capacity(disk.used_bytes() - (1 << 20));
+    all.clone().for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
+    assert_eq!(store.info().unwrap().disk_reserve_bytes, Some(0));
+    dataset.compact().unwrap();
+    let info = store.info().unwrap();
+    assert_eq!((info.datasets[0].indexes[0].components, info.disk_reserve_bytes), (0, None));
+    dataset.insert(&record(0)).unwrap();
+    assert_eq!(keys(&dataset), [0]);
+}
+
+#[test]
 fn where_there_was_never_room_for_a_reserve_inserts_go_on() {
     let disk = MemoryStorage::new();
     disk.set_capacity(300 << 10);

@@ -159,10 +159,11 @@ impl Reserve {
     /// Whether a length differs by more than what is let pass, so that the file is not changed with every component.
     fn is_off(&self, length: Option<u64>, wanted: u64) -> bool {
         let Some(length) = length else { return wanted > 0 };
-        match self.wanted {
-            DiskReserve::Bytes(_) => length != wanted || wanted == 0,
-            DiskReserve::Automatic => length < wanted / 4 * 3 || length > wanted.max(AUTOMATIC_MIN) * 2,
-        }
+        wanted == 0
+            || match self.wanted {
+                DiskReserve::Bytes(_) => length != wanted,
+                DiskReserve::Automatic => length < wanted / 4 * 3 || length > wanted * 2,
+            }
     }
 
     /// The file's length after it was made so long, or as long as it was where there is no space.
