@@ -3,7 +3,8 @@
 //! What makes room, and what a store cannot do without, has it then: deletes, flushes with their manifest steps, merges,
 //! and opening. What brings more is refused until the reserve is whole again, so that it does not eat
 //! what was kept for the others. A reserve that was given up is a file without content, which the
-//! next process finds.
+//! next process finds. Nothing of the file is ever synced: a power loss may bring back either length, and each is a
+//! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
 
 use std::sync::Arc;
 

@@ -75,8 +75,12 @@ fn await_waiter<T>(dataset: &Dataset, key: i64, reader: &ScopedJoinHandle<'_, T>
     }
 }
 
-/// Runs a query at read committed while a writer of key 2 waits for its sync, which ends before the query's wait does.
-fn beside_writer(write: impl Fn(&Dataset) -> Result<()> + Sync, query: &Query) -> (Vec<Vec<i64>>, Explanation) {
+/// Reads while a writer of key 2 waits for its sync, which ends after `meanwhile`.
+fn read_beside<R: Send>(
+    write: impl Fn(&Dataset) -> Result<()> + Sync,
+    read: impl FnOnce(&Dataset) -> R + Send,
+    meanwhile: impl FnOnce(&Dataset, &ScopedJoinHandle<'_, R>),
+) -> R {
     let gate = Arc::new(Gate::default());
     let (_store, dataset) = dataset(&gate);
     gate.close();
@@ -84,16 +88,24 @@ fn beside_writer(write: impl Fn(&Dataset) -> Result<()> + Sync, query: &Query) -
         let writer = scope.spawn(|| write(&dataset));
         let _opens = Opens(&gate);
         gate.wait_until_one_waits();
-        // A snapshot waits for nobody.
-        assert_eq!(dataset.count(&query.clone().isolation(Isolation::Snapshot)).unwrap(), 3);
-        let reader = scope.spawn(|| rows(&dataset, query));
-        await_waiter(&dataset, 2, &reader);
-        assert_eq!(dataset.engine.locks.held(), 1, "who waits holds nothing; the writer has its key");
+        let reader = scope.spawn(|| read(&dataset));
+        meanwhile(&dataset, &reader);
         gate.open();
         writer.join().unwrap().unwrap();
         let found = reader.join().unwrap();
         assert_eq!(dataset.engine.locks.held(), 0, "instant locks are not kept");
         found
+    })
+}
+
+/// Runs a query at read committed that waits for a writer of key 2.
+fn beside_writer(write: impl Fn(&Dataset) -> Result<()> + Sync, query: &Query) -> (Vec<Vec<i64>>, Explanation) {
+    let read = |dataset: &Dataset| rows(dataset, query);
+    read_beside(write, read, |dataset, reader| {
+        // A snapshot waits for nobody.
+        assert_eq!(dataset.count(&query.clone().isolation(Isolation::Snapshot)).unwrap(), 3);
+        await_waiter(dataset, 2, reader);
+        assert_eq!(dataset.engine.locks.held(), 1, "who waits holds nothing; the writer has its key");
     })
 }
 
@@ -147,19 +159,10 @@ fn a_record_is_fetched_when_its_writer_is_done() {
 
 #[test]
 fn the_count_waits_for_writers_too() {
-    let gate = Arc::new(Gate::default());
-    let (_store, dataset) = dataset(&gate);
-    gate.close();
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| dataset.upsert(&record(2, 100.0, 2)));
-        let _opens = Opens(&gate);
-        gate.wait_until_one_waits();
-        let reader = scope.spawn(|| dataset.count(&near(Isolation::ReadCommitted)));
-        await_waiter(&dataset, 2, &reader);
-        gate.open();
-        writer.join().unwrap().unwrap();
-        assert_eq!(reader.join().unwrap().unwrap(), 2);
-    });
+    let move_off = |dataset: &Dataset| dataset.upsert(&record(2, 100.0, 2));
+    let count = |dataset: &Dataset| dataset.count(&near(Isolation::ReadCommitted));
+    let counted = read_beside(move_off, count, |dataset, reader| await_waiter(dataset, 2, reader));
+    assert_eq!(counted.unwrap(), 2);
 }
 
 #[test]
@@ -195,22 +198,23 @@ fn what_is_not_committed_is_not_read_at_any_level() {
 /// A row limit ends the waiting for the writers of records that are not wanted.
 #[test]
 fn a_limit_waits_for_no_more_records_than_it_takes() {
-    let gate = Arc::new(Gate::default());
-    let (_store, dataset) = dataset(&gate);
-    gate.close();
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| dataset.upsert(&record(2, 100.0, 2)));
-        let _opens = Opens(&gate);
-        gate.wait_until_one_waits();
-        let reader = scope.spawn(|| rows(&dataset, &near(Isolation::ReadCommitted).columns(["id", "n"]).limit(1)).0);
-        while !reader.is_finished() {
-            assert_eq!(dataset.engine.locks.waiting(hash_of(&dataset, 2)), 0, "a record is waited for that is no row");
-            thread::yield_now();
-        }
-        assert_eq!(reader.join().unwrap(), [[1, 1]]);
-        gate.open();
-        writer.join().unwrap().unwrap();
-    });
+    let move_off = |dataset: &Dataset| dataset.upsert(&record(2, 100.0, 2));
+    let first = near(Isolation::ReadCommitted).columns(["id", "n"]).limit(1);
+    let found = read_beside(
+        move_off,
+        |dataset| rows(dataset, &first).0,
+        |dataset, reader| {
+            while !reader.is_finished() {
+                assert_eq!(
+                    dataset.engine.locks.waiting(hash_of(dataset, 2)),
+                    0,
+                    "a record is waited for that is no row"
+                );
+                thread::yield_now();
+            }
+        },
+    );
+    assert_eq!(found, [[1, 1]]);
 }
 
 /// A writer that holds a key may wait for memory, which a flush frees.
