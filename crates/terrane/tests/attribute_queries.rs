@@ -208,7 +208,7 @@ fn answers_are_the_same_with_indexes_and_without() {
             );
             let explanation = explanation(&indexed, &query);
             assert!(explanation.considered.iter().filter(|considered| considered.is_used).count() <= 1);
-            used += usize::from(explanation.plan == "attribute index");
+            used += usize::from(explanation.plan.starts_with("attribute index"));
             ranges += usize::from(explanation.plan == "primary range");
         }
     }

@@ -19,6 +19,7 @@ mod feeds;
 mod foreign_files;
 mod generated_keys;
 mod import;
+mod index_only;
 mod isolation;
 mod joins;
 mod locks_frame;

@@ -6,6 +6,21 @@ use crate::Result;
 use crate::record::RecordView;
 use crate::value::{Value, ValueRef};
 
+/// What a condition is evaluated on: a record, or an entry of an index that has the attributes which the condition asks for.
+pub(crate) trait Attributes {
+    /// The attribute at a place.
+    ///
+    /// # Errors
+    /// Damage of what is stored.
+    fn attribute(&self, place: usize) -> Result<ValueRef<'_>>;
+}
+
+impl Attributes for RecordView<'_> {
+    fn attribute(&self, place: usize) -> Result<ValueRef<'_>> {
+        Ok(self.value(place)?)
+    }
+}
+
 /// A condition whose columns and literals have been found to fit a schema. It is evaluated on records that
 /// are read under this schema.
 #[derive(Clone, Debug)]
@@ -41,8 +56,29 @@ impl BoundCondition {
     ///
     /// # Errors
     /// Damage of the record.
-    pub fn matches(&self, key: &[u8], record: &RecordView<'_>) -> Result<bool> {
+    pub fn matches(&self, key: &[u8], record: &impl Attributes) -> Result<bool> {
         Ok(self.node.truth(key, record)? == Some(true))
+    }
+
+    /// The parts that `and` joins which ask for no attributes but such as these, if there are any; and whether there are
+    /// others.
+    pub fn divide(&self, has: &dyn Fn(usize) -> bool) -> (Option<Self>, bool) {
+        let parts = self.node.conjuncts();
+        let decided: Vec<BoundNode> = parts.iter().filter(|part| part.asks_only_for(has)).cloned().collect();
+        let leaves_others = decided.len() < parts.len();
+        let node = if decided.is_empty() { None } else { Some(BoundNode::And(decided)) };
+        (node.map(|node| Self { node }), leaves_others)
+    }
+
+    /// The only word that the condition asks for, if it asks for that alone, and of one attribute: its place.
+    pub fn only_word(&self) -> Option<(usize, &str)> {
+        match self.node.conjuncts() {
+            [BoundNode::Words(columns, words)] => match (&columns[..], words.as_slice()) {
+                ([Texts::Attribute(place)], [word]) => Some((*place, word)),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether the condition is true of a record; `None` where that is unknown.
@@ -53,26 +89,48 @@ impl BoundCondition {
 }
 
 impl BoundNode {
+    /// The parts that `and` joins.
+    pub(super) fn conjuncts(&self) -> &[Self] {
+        match self {
+            Self::And(parts) => parts,
+            other => std::slice::from_ref(other),
+        }
+    }
+
+    /// Whether it asks for no attributes but such as these. The depth of the recursion is that of the condition.
+    fn asks_only_for(&self, has: &dyn Fn(usize) -> bool) -> bool {
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().all(|part| part.asks_only_for(has)),
+            Self::Not(inner) => inner.asks_only_for(has),
+            Self::Key(_) | Self::IsNull(None) => true,
+            Self::Attribute(place, _) | Self::IsNull(Some(place)) => has(*place),
+            Self::Words(columns, _) => columns.iter().all(|column| match column {
+                Texts::Key => true,
+                Texts::Attribute(place) => has(*place),
+            }),
+        }
+    }
+
     /// The depth of the recursion is that of the condition, which is bounded.
-    fn truth(&self, key: &[u8], record: &RecordView<'_>) -> Result<Option<bool>> {
+    fn truth(&self, key: &[u8], record: &impl Attributes) -> Result<Option<bool>> {
         match self {
             Self::And(parts) => joined(parts, false, key, record),
             Self::Or(parts) => joined(parts, true, key, record),
             Self::Not(inner) => Ok(inner.truth(key, record)?.map(|truth| !truth)),
             Self::Key(domain) => Ok(Some(domain.contains(|bound| Some(key.cmp(bound))))),
-            Self::Attribute(place, domain) => Ok(match record.value(*place)? {
+            Self::Attribute(place, domain) => Ok(match record.attribute(*place)? {
                 ValueRef::Null => None,
                 value => Some(domain.contains(|bound| compare(value, bound.as_ref()))),
             }),
             Self::IsNull(None) => Ok(Some(false)),
-            Self::IsNull(Some(place)) => Ok(Some(record.value(*place)?.is_null())),
+            Self::IsNull(Some(place)) => Ok(Some(record.attribute(*place)?.is_null())),
             Self::Words(columns, words) => occur(words, columns, key, record),
         }
     }
 }
 
 /// The truth of parts of which one decides the whole if it is `decisive`.
-fn joined(parts: &[BoundNode], decisive: bool, key: &[u8], record: &RecordView<'_>) -> Result<Option<bool>> {
+fn joined(parts: &[BoundNode], decisive: bool, key: &[u8], record: &impl Attributes) -> Result<Option<bool>> {
     let mut truth = Some(!decisive);
     for part in parts {
         match part.truth(key, record)? {
@@ -84,13 +142,13 @@ fn joined(parts: &[BoundNode], decisive: bool, key: &[u8], record: &RecordView<'
     Ok(truth)
 }
 
-fn occur(words: &RequiredWords, columns: &[Texts], key: &[u8], record: &RecordView<'_>) -> Result<Option<bool>> {
+fn occur(words: &RequiredWords, columns: &[Texts], key: &[u8], record: &impl Attributes) -> Result<Option<bool>> {
     let mut search = words.search();
     let mut has_null = false;
     for column in columns {
         let text = match column {
             Texts::Key => ValueRef::Utf8(key_text(key)?),
-            Texts::Attribute(place) => record.value(*place)?,
+            Texts::Attribute(place) => record.attribute(*place)?,
         };
         match text {
             ValueRef::Utf8(text) if search.look_into(text) => return Ok(Some(true)),

@@ -23,11 +23,7 @@ impl BoundCondition {
     /// What follows from the condition.
     pub fn implied(&self) -> Implied {
         let mut implied = Implied::default();
-        let parts = match &self.node {
-            BoundNode::And(parts) => parts.as_slice(),
-            other => std::slice::from_ref(other),
-        };
-        parts.iter().for_each(|part| implied.add(part));
+        self.node.conjuncts().iter().for_each(|part| implied.add(part));
         implied
     }
 }

@@ -21,7 +21,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bound::BoundCondition;
+pub(crate) use bound::{Attributes, BoundCondition};
 pub(crate) use domain::Domain;
 pub use error::ConditionError;
 pub(crate) use implied::Implied;

@@ -2,12 +2,13 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use super::entries::{EntryFilter, Verdict};
 use super::explain::Explanation;
 use super::spans::{KeySpan, SpanScan, behind_prefix};
 use crate::Result;
 use crate::condition::{Domain, Implied};
 use crate::schema::SchemaHistory;
-use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word, split_attributes};
+use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word};
 use crate::snapshot::Snapshot;
 use crate::value::{Value, ValueRef};
 
@@ -75,31 +76,28 @@ fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usiz
 /// A search of an index that is keyed by bytes.
 #[derive(Debug)]
 pub(super) struct AttributeScan {
-    /// In front of the record's key in an entry.
-    values: usize,
+    filter: EntryFilter,
     scan: SpanScan,
 }
 
 impl AttributeScan {
-    pub fn new(snapshot: &Snapshot, place: usize, values: usize, spans: Vec<KeySpan>) -> Self {
-        Self { values, scan: SpanScan::new(snapshot, place, spans) }
+    pub fn new(snapshot: &Snapshot, place: usize, filter: EntryFilter, spans: Vec<KeySpan>) -> Self {
+        Self { filter, scan: SpanScan::new(snapshot, place, spans) }
     }
 
-    /// A search that has come to its end.
-    pub fn nothing(snapshot: &Snapshot) -> Self {
-        Self::new(snapshot, 0, 0, Vec::new())
-    }
-
-    /// Visits the keys of the records of the next entries; false at the end.
+    /// Visits the keys of the records of the next entries that may match; false at the end.
     pub fn advance(
         &mut self,
         snapshot: &Snapshot,
         explanation: &mut Explanation,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut dyn FnMut(&[u8], Verdict),
     ) -> Result<bool> {
-        let mut seen = 0;
+        let (filter, mut seen) = (&self.filter, 0);
         self.scan.advance(snapshot, &mut |entry, _| {
-            visit(split_attributes(entry, self.values)?.1);
+            match filter.judge(entry)? {
+                (Verdict::Fails, _) => {}
+                (verdict, key) => visit(key, verdict),
+            }
             seen += 1;
             Ok(if seen == ENTRIES_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;

@@ -16,9 +16,12 @@ use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 use terrane_space::Point;
 
+use super::aside::Aside;
 use super::attributes::AttributeScan;
+use super::entries::Verdict;
 use super::explain::{
-    CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PRIMARY_LOOKUPS, PRIMARY_SCAN,
+    ATTRIBUTE_INDEX_ONLY, CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PRIMARY_LOOKUPS,
+    PRIMARY_SCAN, SPATIAL_INDEX_ONLY,
 };
 use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
@@ -52,9 +55,15 @@ pub(super) struct Execution {
     /// Candidate keys that wait for their records, in the order in which they are looked up.
     pub chunk: Keys,
     pub taken: usize,
+    /// Those of them that entries do not decide.
+    pub aside: Aside,
+    /// Whether rows need more than keys.
+    pub reads_records: bool,
+    /// Whether the entries of the index decide which of their records match.
+    pub entries_decide: bool,
     /// At read committed alone.
     pub committed: Option<ReadCommitted>,
-    left: u64,
+    pub left: u64,
     failed: bool,
     /// By which other threads end this; one in which nobody does, otherwise.
     cancellation: Arc<Cancellation>,
@@ -68,6 +77,7 @@ pub(super) enum Source {
     Index(IndexScan),
     Attributes(AttributeScan),
     Primary(SpanScan),
+    Nothing,
     /// All are in the chunk, with these distances.
     Nearest(Vec<f64>),
 }
@@ -78,17 +88,18 @@ impl Execution {
         let filters = Filters::new(query, &snapshot.schema())?;
         let builder = BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?;
         let (schema, reads_records) = (builder.schema().clone(), builder.reads_records());
-        let newest = snapshot.history.newest();
-        let index_only = holds_points(newest) && !filters.needs_record() && !reads_records;
         let is_committed = query.isolation == Isolation::ReadCommitted;
-        let committed = is_committed.then(|| ReadCommitted::new(newest.version, index_only));
+        let committed = is_committed.then(|| ReadCommitted::new(snapshot.history.newest().version));
         Ok(Self {
             filters,
             columns: query.columns.clone(),
             schema,
-            source: Source::Attributes(AttributeScan::nothing(&snapshot)),
+            source: Source::Nothing,
             chunk: Keys::default(),
             taken: 0,
+            aside: Aside::default(),
+            reads_records,
+            entries_decide: false,
             committed,
             left: query.limit.unwrap_or(u64::MAX),
             failed: false,
@@ -111,7 +122,7 @@ impl Execution {
         if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
             return Ok(Path::Nothing);
         }
-        let (path, considered) = choose_path(&self.snapshot, &self.filters, index)?;
+        let (path, considered) = choose_path(&self.snapshot, &self.filters, index, self.reads_records)?;
         self.explanation.considered = considered;
         Ok(path)
     }
@@ -150,8 +161,9 @@ impl Execution {
         let (snapshot, in_steps) = (&self.snapshot, self.committed.is_some());
         let records = |spans| SpanScan::new(snapshot, PRIMARY as usize, spans).in_steps(in_steps);
         self.source = match path {
-            Path::Nothing => Source::Attributes(AttributeScan::nothing(snapshot)),
+            Path::Nothing => Source::Nothing,
             Path::Windows(place) => {
+                self.entries_decide = holds_points(snapshot.history.newest()) && !self.filters.needs_record();
                 let windows = self.filters.windows().unwrap_or_default();
                 let versions = snapshot.versions();
                 // At read committed, each partition is searched in a step of its own.
@@ -161,8 +173,9 @@ impl Execution {
             }
             Path::Records => Source::Primary(records(vec![KeySpan::ALL])),
             Path::Keys(ref spans) => Source::Primary(records(spans.clone())),
-            Path::Attributes { place, values, ref spans } => {
-                Source::Attributes(AttributeScan::new(snapshot, place, values, spans.clone()))
+            Path::Attributes { place, ref filter, ref spans } => {
+                self.entries_decide = filter.decides_all();
+                Source::Attributes(AttributeScan::new(snapshot, place, filter.clone(), spans.clone()))
             }
         };
         self.explain_path(&path);
@@ -180,6 +193,9 @@ impl Execution {
     /// Says by which path the answer is found.
     pub fn explain_path(&mut self, path: &Path) {
         self.explanation.plan = path.plan();
+        if let (Path::Attributes { filter, .. }, Some(condition)) = (path, &mut self.explanation.condition) {
+            condition.evaluated_on = filter.evaluated_on();
+        }
         if let Path::Windows(_) = path {
             self.explanation.windows = self.filters.windows().map_or(0, <[_]>::len);
         }
@@ -244,15 +260,22 @@ impl Execution {
     }
 
     /// Adds the candidates of the next leaf or memory component to the chunk; false at the end.
-    fn advance_index(&mut self) -> Result<bool> {
+    pub fn advance_index(&mut self) -> Result<bool> {
         let before = self.chunk.len();
         if let Source::Attributes(_) = self.source {
             self.begin_step()?;
         }
         if let Source::Attributes(scan) = &mut self.source {
-            let chunk = &mut self.chunk;
-            let more = scan.advance(&self.snapshot, &mut self.explanation, &mut |key| chunk.push(key))?;
-            self.explanation.candidates += (self.chunk.len() - before) as u64;
+            let (chunk, aside, mut candidates) = (&mut self.chunk, &mut self.aside, 0);
+            let more = scan.advance(&self.snapshot, &mut self.explanation, &mut |key, verdict| {
+                candidates += 1;
+                match verdict {
+                    Verdict::Open if self.entries_decide => aside.push(key),
+                    _ => chunk.push(key),
+                }
+            })?;
+            self.explanation.candidates += candidates;
+            self.set_held_aside(before);
             return Ok(more);
         }
         let Source::Index(scan) = &mut self.source else { return Ok(false) };
@@ -281,7 +304,7 @@ impl Execution {
 
     /// Fills the chunk from the index and sorts it; false when there are no more candidates.
     fn next_chunk(&mut self) -> Result<bool> {
-        if self.take_held() {
+        if self.take_aside() {
             return Ok(true);
         }
         let started = self.now_ns();
@@ -300,18 +323,17 @@ impl Execution {
         if matches!(self.source, Source::Index(_) | Source::Attributes(_)) {
             self.add_time(INDEX_SEARCH, started);
         }
-        Ok(self.chunk.len() > 0 || self.take_held())
+        Ok(self.chunk.len() > 0 || self.take_aside())
     }
 
     /// Whether more candidates are to be collected, by what is inside and set aside.
     fn has_room(&self, budget: usize) -> bool {
-        let held = self.committed.as_ref().map(ReadCommitted::held);
-        let (keys, bytes) = held.map_or((0, 0), |held| (held.len(), held.bytes_held()));
-        self.chunk.len() + keys < CHUNK_KEYS && self.chunk.bytes_held() + bytes < budget
+        let aside = self.aside.keys();
+        self.chunk.len() + aside.len() < CHUNK_KEYS && self.chunk.bytes_held() + aside.bytes_held() < budget
     }
 
     /// An error if another thread has ended this.
-    fn check_wanted(&self) -> Result<()> {
+    pub fn check_wanted(&self) -> Result<()> {
         if self.cancellation.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
@@ -348,6 +370,7 @@ impl Execution {
             match &mut self.source {
                 Source::Primary(scan) if scan.is_ended() => break,
                 Source::Primary(_) => self.fill_from_primary(builder)?,
+                Source::Nothing => break,
                 Source::Index(_) | Source::Attributes(_) | Source::Nearest(_) => {
                     if self.taken == self.chunk.len() && !self.next_chunk()? {
                         break;
@@ -363,15 +386,6 @@ impl Execution {
         Ok(())
     }
 
-    /// Whether it is known that a candidate matches, without its record.
-    fn candidates_match(&self) -> bool {
-        match (&self.committed, &self.source) {
-            (Some(committed), _) => committed.candidates_match(),
-            (None, Source::Nearest(_)) => true,
-            (None, _) => holds_points(self.snapshot.history.newest()) && !self.filters.needs_record(),
-        }
-    }
-
     /// Appends rows of which the keys are enough.
     fn fill_from_keys(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let (started, matches) = (self.now_ns(), self.explanation.matches);
@@ -382,8 +396,13 @@ impl Execution {
             appended.map_err(|error| self.snapshot.name_record(error, key))?;
             self.note_row();
         }
-        if let Source::Index(_) = self.source {
-            self.explanation.plan = "spatial index only";
+        let plan = match self.source {
+            Source::Index(_) => Some(SPATIAL_INDEX_ONLY),
+            Source::Attributes(_) => Some(ATTRIBUTE_INDEX_ONLY),
+            Source::Primary(_) | Source::Nearest(_) | Source::Nothing => None,
+        };
+        if let Some(plan) = plan {
+            self.explanation.plan = plan;
             self.explanation.answered_from_index += self.explanation.matches - matches;
         }
         self.add_time(CONDITIONS, started);
@@ -502,51 +521,6 @@ impl Execution {
         })?;
         self.add_time(PRIMARY_SCAN, started);
         Ok(())
-    }
-
-    /// The number of rows that are left.
-    pub fn count_all(mut self) -> Result<u64> {
-        if let Some(count) = self.count_from_statistics()? {
-            return Ok(count);
-        }
-        // At read committed, some of the candidates may have to be judged again.
-        if !matches!(self.source, Source::Index(_)) || !self.candidates_match() || self.committed.is_some() {
-            let mut count = 0;
-            while let Some(batch) = self.next_batch()? {
-                count += batch.num_rows() as u64;
-            }
-            return Ok(count);
-        }
-        // Every candidate matches: they are counted as the index gives them.
-        let mut count = self.chunk.len() as u64;
-        loop {
-            self.check_wanted()?;
-            self.chunk.clear();
-            if count >= self.left || !self.advance_index()? {
-                count += self.chunk.len() as u64;
-                return Ok(count.min(self.left));
-            }
-            count += self.chunk.len() as u64;
-        }
-    }
-
-    /// The count of all records, where one component of each partition knows it.
-    pub fn count_from_statistics(&self) -> Result<Option<u64>> {
-        if !matches!(self.source, Source::Primary(_)) || !self.filters.is_empty() {
-            return Ok(None);
-        }
-        let mut count = 0;
-        for version in self.snapshot.versions().iter() {
-            version.check_whole(PRIMARY as usize)?;
-            let in_memory = version.generations.iter().any(|generation| !generation.is_empty_of(PRIMARY as usize));
-            match &version.components(PRIMARY as usize) {
-                _ if in_memory => return Ok(None),
-                [] => {}
-                [only] if !only.file().meta().has_sequences => count += only.file().meta().statistics.entries,
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(count.min(self.left)))
     }
 }
 

@@ -20,6 +20,15 @@ pub(crate) const PRIMARY_LOOKUPS: &str = "primary look-ups";
 /// Exact conditions on records, and matches decoded into batches.
 pub(crate) const CONDITIONS: &str = "conditions and decoding";
 
+/// Where a condition is evaluated.
+pub(super) const ON_RECORDS: &str = "records";
+pub(super) const ON_ENTRIES: &str = "index entries";
+pub(super) const ON_ENTRIES_AND_RECORDS: &str = "index entries, then records";
+
+/// Plans of which it turns out that no record is needed.
+pub(super) const SPATIAL_INDEX_ONLY: &str = "spatial index only";
+pub(super) const ATTRIBUTE_INDEX_ONLY: &str = "attribute index only";
+
 /// A step of a query and the time it took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stage {
@@ -35,13 +44,15 @@ pub struct Stage {
 pub struct ConditionPlan {
     /// The condition, in its own language.
     pub text: String,
-    /// `records`: on each record that the plan came to and that met the other conditions.
+    /// `records`: on each record that the plan came to and that met the other conditions. `index entries`: on entries that
+    /// have all that it asks for, and on records where an entry has a text cut off. `index entries, then records`: on entries
+    /// as far as they have what it asks for.
     pub evaluated_on: &'static str,
 }
 
 impl ConditionPlan {
     pub(crate) fn on_records(condition: &Condition) -> Self {
-        Self { text: condition.to_string(), evaluated_on: "records" }
+        Self { text: condition.to_string(), evaluated_on: ON_RECORDS }
     }
 }
 
@@ -61,7 +72,7 @@ pub struct Considered {
 /// What a query did to find its answer. Complete when the last row has been taken.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `spatial index`, `spatial index only`, `attribute index`, `primary range`, `primary scan`, `nothing can match`, `nearest`,
+    /// `spatial index`, `spatial index only`, `attribute index`, `attribute index only`, `primary range`, `primary scan`, `nothing can match`, `nearest`,
     /// or `nearest by primary scan` where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
     /// Which states of the dataset the answer may rest on.
@@ -90,7 +101,7 @@ pub struct Explanation {
     pub candidates: u64,
     /// Records looked up in the primary index.
     pub lookups: u64,
-    /// Entries of a spatial index that became rows without their records.
+    /// Entries of the driving index that became rows without their records.
     pub answered_from_index: u64,
     /// Entries that would have, at read committed, but for a writer that held their keys: they were judged again by their records.
     pub held_by_writers: u64,

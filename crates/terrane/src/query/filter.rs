@@ -77,6 +77,16 @@ impl Filters {
         self.condition.as_ref().map(BoundCondition::implied)
     }
 
+    /// The condition on attributes and the key.
+    pub fn condition(&self) -> Option<&BoundCondition> {
+        self.condition.as_ref()
+    }
+
+    /// Whether nothing decides but the condition on attributes and the key.
+    pub fn has_condition_alone(&self) -> bool {
+        self.condition.is_some() && self.prepared.is_empty() && self.predicate.is_none()
+    }
+
     /// Whether more decides than the geometry.
     pub fn needs_record(&self) -> bool {
         self.condition.is_some() || self.predicate.is_some()

@@ -1,6 +1,9 @@
 //! Queries: what is asked.
 
+mod aside;
 mod attributes;
+mod count;
+pub(crate) mod entries;
 pub(crate) mod execute;
 pub(crate) mod explain;
 pub(crate) mod filter;

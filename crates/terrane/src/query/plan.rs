@@ -15,6 +15,7 @@ use terrane_lsm::search::{estimate, estimate_window, spatial_sources};
 use terrane_space::Rect;
 
 use super::attributes::{Serves, serves};
+use super::entries::EntryFilter;
 use super::explain::Considered;
 use super::filter::Filters;
 use super::index::antimatter_fits;
@@ -48,8 +49,8 @@ pub(crate) enum Path {
     /// An index on attributes or words.
     Attributes {
         place: usize,
-        /// In front of the record's key in an entry.
-        values: usize,
+        /// What its entries decide.
+        filter: EntryFilter,
         spans: Vec<KeySpan>,
     },
 }
@@ -97,17 +98,19 @@ fn considered(index: &DatasetIndex, entries: Option<u64>, reason: impl Into<Stri
     Considered { index: index.definition.name.clone(), entries, is_used: false, reason: reason.into() }
 }
 
-/// The way to go, which is the one through the index `named` where one is; and what was thought of each index.
+/// The way to go, which is the one through the index `named` where one is; and what was thought of each index. Rows may
+/// need more of a record than its key.
 pub(crate) fn choose_path(
     snapshot: &Snapshot,
     filters: &Filters,
     named: Option<&str>,
+    reads_records: bool,
 ) -> Result<(Path, Vec<Considered>)> {
     if let Some(name) = named {
         let (path, considered) = path_through(snapshot, filters, name)?;
         return Ok((path, vec![considered]));
     }
-    let (path, mut considered) = choose_keyed(snapshot, filters)?;
+    let (path, mut considered) = choose_keyed(snapshot, filters, reads_records)?;
     let Some(windows) = filters.windows() else { return Ok((path.unwrap_or(Path::Records), considered)) };
     if let Some(path) = path {
         let spatial = snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some());
@@ -250,8 +253,8 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
             let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &snapshot.history, &implied));
             let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
             let Some((entries, spans)) = fewest else { return Err(cannot_serve(index, &nothing_demanded(index))) };
-            let values = index.content.values().unwrap_or(0);
-            (Some(Path::Attributes { place, values, spans }), Some(entries))
+            let filter = EntryFilter::new(index, &snapshot.history, filters);
+            (Some(Path::Attributes { place, filter, spans }), Some(entries))
         }
     };
     let used = Considered { is_used: true, ..considered(index, entries, ASKED_FOR) };
@@ -285,11 +288,16 @@ fn fewest(
 
 /// The keys or the index on attributes to go through, if that is better than the windows and than all records; and
 /// what was thought of each.
-fn choose_keyed(snapshot: &Snapshot, filters: &Filters) -> Result<(Option<Path>, Vec<Considered>)> {
+fn choose_keyed(
+    snapshot: &Snapshot,
+    filters: &Filters,
+    reads_records: bool,
+) -> Result<(Option<Path>, Vec<Considered>)> {
     let mut considered = Vec::new();
     let Some(implied) = filters.implied() else { return Ok((None, considered)) };
     let versions = snapshot.versions_full();
-    let Some((cost, number, path)) = cheapest(snapshot, &versions, &implied, &mut considered)? else {
+    let cheapest = cheapest(snapshot, &versions, filters, &implied, reads_records, &mut considered)?;
+    let Some((cost, number, path)) = cheapest else {
         return Ok((None, considered));
     };
     let chosen = &mut considered[number];
@@ -317,7 +325,9 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters) -> Result<(Option<Path>,
 fn cheapest(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
+    filters: &Filters,
     implied: &Implied,
+    reads_records: bool,
     considered: &mut Vec<Considered>,
 ) -> Result<Option<(u64, usize, Path)>> {
     let mut best: Option<(u64, usize, Path)> = None;
@@ -330,7 +340,9 @@ fn cheapest(
         best = Some((cost, 0, Path::Keys(spans)));
     }
     for (place, index) in snapshot.indexes.secondaries() {
-        let Some(values) = index.content.values() else { continue };
+        if index.content.values().is_none() {
+            continue;
+        }
         let mut note = |entries: Option<u64>, reason: &str| {
             considered.push(self::considered(index, entries, reason));
         };
@@ -348,9 +360,12 @@ fn cheapest(
         }
         let Some((entries, spans)) = fewest(versions, place, alternatives)? else { continue };
         note(Some(entries), CHEAPER);
-        let cost = entries.saturating_add(spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
+        let filter = EntryFilter::new(index, &snapshot.history, filters);
+        let of_entry = if filter.decides_all() && !reads_records { 1 } else { LOOKUP_RECORDS };
+        let sought = (spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
+        let cost = entries.saturating_mul(of_entry).saturating_add(sought);
         if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, considered.len() - 1, Path::Attributes { place, values, spans }));
+            best = Some((cost, considered.len() - 1, Path::Attributes { place, filter, spans }));
         }
     }
     Ok(best)

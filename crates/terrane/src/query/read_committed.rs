@@ -12,7 +12,6 @@
 
 use super::execute::{Execution, Source};
 use super::index::{IndexScan, antimatter_fits};
-use super::keys::Keys;
 use super::plan::unusable;
 use crate::{Error, Result};
 
@@ -21,31 +20,15 @@ use crate::{Error, Result};
 pub(super) struct ReadCommitted {
     /// Of the schema that the conditions and the columns are prepared for.
     schema_version: u32,
-    /// Whether an entry of a spatial index is enough for a row.
-    index_only: bool,
     /// Place of the index that candidates come from.
     pub place: usize,
     /// Of the partitions in scope, the one whose spatial index is searched.
     partition: usize,
-    /// Keys of entries that would be rows, but for the writers that held them.
-    held: Keys,
-    /// Whether the chunk is of such keys.
-    is_validating: bool,
 }
 
 impl ReadCommitted {
-    pub fn new(schema_version: u32, index_only: bool) -> Self {
-        Self { schema_version, index_only, ..Self::default() }
-    }
-
-    /// Whether the candidates of the chunk are rows without their records.
-    pub fn candidates_match(&self) -> bool {
-        self.index_only && !self.is_validating
-    }
-
-    /// The keys that are set aside.
-    pub fn held(&self) -> &Keys {
-        &self.held
+    pub fn new(schema_version: u32) -> Self {
+        Self { schema_version, ..Self::default() }
     }
 }
 
@@ -84,30 +67,6 @@ impl Execution {
             self.snapshot.engine.locks.wait_instant(self.snapshot.lock_hash(key));
         }
         self.begin_step()
-    }
-
-    /// Of the entries that were added to the chunk from an index on, sets those aside that would be rows but for the writers
-    /// that hold their keys.
-    pub fn set_held_aside(&mut self, from: usize) {
-        let Some(committed) = self.committed.as_mut().filter(|committed| committed.index_only) else { return };
-        let before = committed.held.len();
-        let (locks, snapshot) = (&self.snapshot.engine.locks, &self.snapshot);
-        let is_held = |key: &[u8]| !locks.try_instant(snapshot.lock_hash(key));
-        self.chunk.move_where(from, &mut committed.held, is_held);
-        self.explanation.held_by_writers += (committed.held.len() - before) as u64;
-    }
-
-    /// Makes what was set aside the chunk; false if nothing was.
-    pub fn take_held(&mut self) -> bool {
-        let Some(committed) = &mut self.committed else { return false };
-        committed.is_validating = committed.held.len() > 0;
-        if committed.is_validating {
-            std::mem::swap(&mut self.chunk, &mut committed.held);
-            committed.held.clear();
-            self.chunk.sort();
-            self.taken = 0;
-        }
-        committed.is_validating
     }
 
     /// Goes on with the spatial index of the next partition, in a step of its own; false if there is none.

@@ -12,7 +12,8 @@ use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Sche
 use crate::testing::gate::{Gate, gated};
 use crate::testing::{points_within, put};
 use crate::{
-    Dataset, DatasetOptions, Error, Explanation, Isolation, Key, Options, Query, Record, Result, Store, Value,
+    Condition, Dataset, DatasetOptions, Error, Explanation, IndexKind, Isolation, Key, Options, Query, Record, Result,
+    Store, Value,
 };
 
 /// Points 1, 2 and 3 at (1, 1), on disk, with their keys as attribute; and one far off. Syncs pass a gate.
@@ -24,6 +25,7 @@ fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
     let columns = vec![Column::new("n", ColumnType::Int64)];
     let schema = Schema::new(id, geometry, CoordinateSystem::Planar, columns).unwrap();
     let dataset = store.create_dataset("d", schema).unwrap();
+    dataset.create_index("by_n", IndexKind::BTree, &["n"]).unwrap();
     (1..=3).for_each(|key| dataset.insert(&record(key, 1.0, key)).unwrap());
     dataset.insert(&record(4, 500.0, 4)).unwrap();
     dataset.flush().unwrap();
@@ -114,16 +116,22 @@ fn an_entry_that_a_writer_holds_goes_through_the_primary() {
     type Write = fn(&Dataset) -> Result<()>;
     let moves_off: Write = |dataset| dataset.upsert(&record(2, 100.0, 2));
     let moves_within: Write = |dataset| dataset.upsert(&record(2, 2.0, 2));
+    let is_made_larger: Write = |dataset| dataset.upsert(&record(2, 1.0, 77));
     let deletes: Write = |dataset| dataset.delete(&Key::Int(2)).map(drop);
-    let keys = near(Isolation::ReadCommitted).columns(["id"]);
-    for (write, wanted) in [
-        (moves_off, vec![vec![1], vec![3]]),
-        (moves_within, vec![vec![1], vec![2], vec![3]]),
-        (deletes, vec![vec![1], vec![3]]),
+    let by_place = (near(Isolation::ReadCommitted), "spatial index only");
+    let small = Query::new().condition(Condition::on("n").at_most(3)).using_index("by_n");
+    let by_attribute = (small.isolation(Isolation::ReadCommitted), "attribute index only");
+    for ((query, plan), write, wanted) in [
+        (&by_place, moves_off, vec![vec![1], vec![3]]),
+        (&by_place, moves_within, vec![vec![1], vec![2], vec![3]]),
+        (&by_place, deletes, vec![vec![1], vec![3]]),
+        (&by_attribute, is_made_larger, vec![vec![1], vec![3]]),
+        (&by_attribute, moves_off, vec![vec![1], vec![2], vec![3]]),
+        (&by_attribute, deletes, vec![vec![1], vec![3]]),
     ] {
-        let (found, explanation) = beside_writer(write, &keys);
+        let (found, explanation) = beside_writer(write, &query.clone().columns(["id"]));
         assert_eq!(found, wanted);
-        assert_eq!((explanation.plan, explanation.isolation), ("spatial index only", Isolation::ReadCommitted));
+        assert_eq!((explanation.plan, explanation.isolation), (*plan, Isolation::ReadCommitted));
         let counts = (explanation.answered_from_index, explanation.held_by_writers, explanation.lookups);
         assert_eq!(counts, (2, 1, 1), "{explanation}");
         let shown = explanation.to_string();

@@ -14,6 +14,7 @@
 //!
 //! A long text is cut off, as keys have a limit: what is found by such a key has to be looked at in the record.
 
+use crate::schema::ColumnType;
 use crate::value::{ValueRef, format_date, format_timestamp};
 use crate::{Error, Result};
 
@@ -71,6 +72,12 @@ pub(crate) fn shortened(word: &str) -> &str {
     &word[..word.floor_char_boundary(WORD_BYTES_MAX)]
 }
 
+/// Whether an entry that has this word has no longer one, shortened.
+pub(crate) fn is_told_apart(word: &str) -> bool {
+    // The bytes of a letter that is left out are at most four.
+    word.len() + 3 < WORD_BYTES_MAX
+}
+
 /// Splits an entry into the values of so many columns and the record's key.
 pub(crate) fn split(entry: &[u8], columns: usize) -> Result<(&[u8], &[u8])> {
     let mut rest = entry;
@@ -78,6 +85,32 @@ pub(crate) fn split(entry: &[u8], columns: usize) -> Result<(&[u8], &[u8])> {
         rest = behind_value(rest).ok_or_else(|| damaged(entry))?;
     }
     Ok(entry.split_at(entry.len() - rest.len()))
+}
+
+/// The first value of an entry, of a column of this type, and what follows it. No value where the entry does not have it as
+/// the record has: it is cut off, or some of its bytes are written as others.
+pub(crate) fn decode(entry: &[u8], column_type: ColumnType) -> Result<(Option<ValueRef<'_>>, &[u8])> {
+    let behind = behind_value(entry).ok_or_else(|| damaged(entry))?;
+    let value = match (&entry[..entry.len() - behind.len()], column_type) {
+        ([NULL], _) => Some(ValueRef::Null),
+        ([BOOL, value], ColumnType::Bool) => Some(ValueRef::Bool(*value != 0)),
+        ([NUMBER, number @ ..], ColumnType::Int64) => integer(number).map(ValueRef::Int),
+        ([NUMBER, number @ ..], ColumnType::Float64) => match decode_number(number) {
+            Some((nearest, 0)) => Some(ValueRef::Float(nearest)),
+            _ => None,
+        },
+        ([DATE, date @ ..], ColumnType::Date) => decode_date(date).map(ValueRef::Date),
+        ([TIMESTAMP, time @ ..], ColumnType::Timestamp { .. }) => decode_timestamp(time).map(ValueRef::Timestamp),
+        ([BYTES, bytes @ .., ESCAPE, COMPLETE], ColumnType::Utf8 | ColumnType::Binary) if !bytes.contains(&ESCAPE) => {
+            match (column_type, std::str::from_utf8(bytes)) {
+                (ColumnType::Binary, _) => Some(ValueRef::Binary(bytes)),
+                (_, Ok(text)) => Some(ValueRef::Utf8(text)),
+                (_, Err(_)) => return Err(damaged(entry)),
+            }
+        }
+        _ => None,
+    };
+    Ok((value, behind))
 }
 
 /// What follows the first value.
@@ -116,28 +149,45 @@ pub(super) fn describe(entry: &[u8], columns: usize) -> String {
 }
 
 fn describe_value(value: &[u8]) -> String {
-    let ordered = |from: usize| {
-        value.get(from..).and_then(<[u8]>::first_chunk::<8>).map_or(0, |bytes| u64::from_be_bytes(*bytes))
-    };
-    match value {
-        [NULL] => "null".to_owned(),
-        [BOOL, value] => (*value != 0).to_string(),
-        [NUMBER, .., high, low] => {
-            let ordered = ordered(1);
-            let nearest = f64::from_bits(if ordered >> 63 == 1 { ordered ^ 1 << 63 } else { !ordered });
-            match u16::from_be_bytes([*high, *low]) ^ 1 << 15 {
-                0 => nearest.to_string(),
-                above => (nearest as i128).saturating_add((above as i16).into()).to_string(),
-            }
-        }
-        [DATE, a, b, c, d] => format_date((u32::from_be_bytes([*a, *b, *c, *d]) ^ 1 << 31) as i32),
-        [TIMESTAMP, ..] => format_timestamp((ordered(1) ^ 1 << 63) as i64, false),
+    let described = match value {
+        [NULL] => Some("null".to_owned()),
+        [BOOL, value] => Some((*value != 0).to_string()),
+        [NUMBER, number @ ..] => match (decode_number(number), integer(number)) {
+            (Some((nearest, above)), integer) if above == 0 || integer.is_none() => Some(nearest.to_string()),
+            (_, integer) => integer.map(|integer| integer.to_string()),
+        },
+        [DATE, date @ ..] => decode_date(date).map(format_date),
+        [TIMESTAMP, time @ ..] => decode_timestamp(time).map(|time| format_timestamp(time, false)),
         [BYTES, text @ .., _, end] => {
             let more = if *end == CUT { "…" } else { "" };
-            format!("{:?}{more}", String::from_utf8_lossy(text))
+            Some(format!("{:?}{more}", String::from_utf8_lossy(text)))
         }
-        _ => format!("{value:02x?}"),
-    }
+        _ => None,
+    };
+    described.unwrap_or_else(|| format!("{value:02x?}"))
+}
+
+/// The nearest float64, and what an integer has above it.
+fn decode_number(number: &[u8]) -> Option<(f64, i16)> {
+    let (ordered, above) = number.split_first_chunk::<8>()?;
+    let ordered = u64::from_be_bytes(*ordered);
+    let nearest = f64::from_bits(if ordered >> 63 == 1 { ordered ^ 1 << 63 } else { !ordered });
+    Some((nearest, (u16::from_be_bytes(*above.first_chunk()?) ^ 1 << 15) as i16))
+}
+
+/// The integer, if the number is one.
+fn integer(number: &[u8]) -> Option<i64> {
+    let (nearest, above) = decode_number(number)?;
+    let whole = nearest as i128;
+    if whole as f64 == nearest { i64::try_from(whole + i128::from(above)).ok() } else { None }
+}
+
+fn decode_date(date: &[u8]) -> Option<i32> {
+    date.first_chunk().map(|date| (u32::from_be_bytes(*date) ^ 1 << 31) as i32)
+}
+
+fn decode_timestamp(time: &[u8]) -> Option<i64> {
+    time.first_chunk().map(|time| (u64::from_be_bytes(*time) ^ 1 << 63) as i64)
 }
 
 #[cold]

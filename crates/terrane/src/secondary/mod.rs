@@ -17,7 +17,10 @@ use terrane_lsm::curve::CurveOptions;
 use terrane_lsm::index::{BTreeIndex, CurveIndex, Index, RTreeIndex, SpatialIndex};
 use terrane_lsm::partition::NumberedIndex;
 
-pub(crate) use attributes::{encode as encode_attribute, shortened as shortened_word, split as split_attributes};
+pub(crate) use attributes::{
+    decode as decode_attribute, encode as encode_attribute, is_told_apart as is_word_told_apart,
+    shortened as shortened_word, split as split_attributes,
+};
 pub(crate) use build::has_unbuilt;
 pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};

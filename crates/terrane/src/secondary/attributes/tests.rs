@@ -4,8 +4,10 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 
-use super::{BYTES_MAX, describe, encode, split};
+use super::{BYTES_MAX, WORD_BYTES_MAX, decode, describe, encode, is_told_apart, shortened, split};
 use crate::Value;
+use crate::schema::ColumnType;
+use crate::value::ValueRef;
 
 fn encoded(values: &[Value], key: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -103,6 +105,81 @@ proptest! {
             prop_assert_eq!(values.len() + key.len(), entry.len());
         }
         describe(&entry, columns);
+        for column_type in TYPES {
+            // Nothing is made of bytes that no value has; what follows is found all the same.
+            if let Ok((_, behind)) = decode(&entry, column_type) {
+                prop_assert_eq!(behind, split(&entry, 1).unwrap().1);
+            }
+        }
+    }
+}
+
+const TYPES: [ColumnType; 7] = [
+    ColumnType::Bool,
+    ColumnType::Int64,
+    ColumnType::Float64,
+    ColumnType::Utf8,
+    ColumnType::Binary,
+    ColumnType::Date,
+    ColumnType::Timestamp { utc: true },
+];
+
+#[test]
+fn values_are_read_from_entries_as_records_have_them() {
+    let text = |text: &str| Value::Utf8(text.into());
+    let bytes = |bytes: &[u8]| Value::Binary(bytes.into());
+    let far = 1_i64 << 53;
+    let integers = [i64::MIN, i64::MIN + 1, -far - 1, -1, 0, 7, far + 1, i64::MAX - 511, i64::MAX - 1, i64::MAX];
+    let floats = [f64::NEG_INFINITY, f64::MIN, -1.5, 0.0, f64::MIN_POSITIVE, 1e300, f64::INFINITY];
+    let values: [Vec<Value>; 7] = [
+        [false, true].map(Value::Bool).into(),
+        integers.map(Value::Int).into(),
+        floats.map(Value::Float).into(),
+        ["", "a", "Ü b", "x\u{1}", "\u{ff}\u{100}"].map(text).into(),
+        [&[][..], &[1, 255, 2], &[200; 30]].map(bytes).into(),
+        [i32::MIN, -1, 0, i32::MAX].map(Value::Date).into(),
+        [i64::MIN, -1, 0, i64::MAX].map(Value::Timestamp).into(),
+    ];
+    for (of_type, values) in TYPES.into_iter().zip(values) {
+        for value in values.into_iter().chain([Value::Null]) {
+            let entry = encoded(std::slice::from_ref(&value), b"key");
+            for column_type in TYPES {
+                let Ok((read, key)) = decode(&entry, column_type) else { continue };
+                assert_eq!(key, b"key");
+                assert!(column_type != of_type || read == Some(value.as_ref()), "{value:?} is read as {read:?}");
+            }
+            assert!(decode(&entry, of_type).is_ok());
+        }
+    }
+    // The zeros and all NaNs have one form each; to conditions they are one too.
+    let read =
+        |value| decode(&encoded(&[Value::Float(value)], b""), ColumnType::Float64).unwrap().0.map(ValueRef::to_owned);
+    assert_eq!(read(-0.0), Some(Value::Float(0.0)));
+    assert!(matches!(read(-f64::NAN), Some(Value::Float(nan)) if nan.is_nan()));
+    // An integer of a column that was widened.
+    let integer =
+        |value| decode(&encoded(&[Value::Int(value)], b""), ColumnType::Float64).unwrap().0.map(ValueRef::to_owned);
+    assert_eq!((integer(far), integer(far + 1)), (Some(Value::Float(far as f64)), None));
+    // What is cut off, or has bytes that are written as others, is left to the record.
+    for text in ["x".repeat(2000), "a\0b".into()] {
+        assert_eq!(decode(&encoded(&[Value::Utf8(text)], b""), ColumnType::Utf8).unwrap().0, None);
+    }
+    let no_text = encoded(&[Value::Binary(vec![200])], b"");
+    assert!(decode(&no_text, ColumnType::Utf8).is_err());
+}
+
+#[test]
+fn words_are_told_apart_that_no_longer_one_is_shortened_to() {
+    for letter in ["a", "é", "ж", "語", "😀"] {
+        for length in WORD_BYTES_MAX - 12..WORD_BYTES_MAX + 12 {
+            let word = format!("{}{}", "x".repeat(length % 5), letter.repeat((length - length % 5) / letter.len()));
+            let shortens_to_itself = ["a", "é", "語", "😀"].iter().any(|more| {
+                let longer = format!("{word}{}", more.repeat(20));
+                shortened(&longer) == word
+            });
+            assert!(!shortens_to_itself || !is_told_apart(&word), "{} bytes of {letter}", word.len());
+        }
+        assert!(is_told_apart(&letter.repeat(100)));
     }
 }
 
