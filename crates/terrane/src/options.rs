@@ -75,6 +75,9 @@ pub struct Options {
     pub durability: Option<Durability>,
     /// Bytes of memory for memory components, page cache, imports and queries together.
     pub memory_limit: usize,
+    /// Of these, bytes for memory components, at least 3 MiB: fewer flushes with more, and the page cache has what they do not
+    /// have of three quarters of the limit, also at least 3 MiB. Half of it if nothing is said.
+    pub component_memory: Option<usize>,
     /// Whether a store that does not exist is created.
     pub create: bool,
     /// When disk components are merged.
@@ -100,6 +103,7 @@ impl Default for Options {
         Self {
             durability: None,
             memory_limit: MEMORY_LIMIT_DEFAULT,
+            component_memory: None,
             create: true,
             merge_policy: MergePolicy::default(),
             log: LogOptions::default(),
@@ -160,6 +164,9 @@ impl DatasetOptions {
     }
 }
 
+/// Least share of memory components, and of the page cache.
+const SHARE_MIN: usize = MEMORY_LIMIT_MIN / 8 * 3;
+
 fn work_share(limit: usize) -> usize {
     limit / 4
 }
@@ -176,13 +183,49 @@ pub(crate) struct MemoryShares {
 }
 
 impl MemoryShares {
-    pub fn of(limit: usize) -> Result<Self> {
+    pub fn of(options: &Options) -> Result<Self> {
+        let limit = options.memory_limit;
         if limit < MEMORY_LIMIT_MIN {
             return Err(Error::usage(format!(
                 "a memory limit of {limit} bytes is too small; at least {} MiB are needed",
                 MEMORY_LIMIT_MIN >> 20
             )));
         }
-        Ok(Self { components: limit / 8 * 3, cache: limit / 8 * 3, work: work_share(limit) })
+        let both = limit / 8 * 6;
+        let components = options.component_memory.unwrap_or(both / 2);
+        if components < SHARE_MIN || components > both - SHARE_MIN {
+            return Err(Error::usage(format!(
+                "{components} bytes for memory components do not fit a memory limit of {limit} bytes: of three quarters of \
+                 it, they and the page cache need at least {} MiB each",
+                SHARE_MIN >> 20
+            )));
+        }
+        Ok(Self { components, cache: both - components, work: work_share(limit) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(memory_limit: usize, component_memory: Option<usize>) -> Result<(usize, usize, usize)> {
+        let options = Options { memory_limit, component_memory, ..Options::default() };
+        MemoryShares::of(&options).map(|shares| (shares.components, shares.cache, shares.work))
+    }
+
+    #[test]
+    fn memory_is_divided_as_asked_within_the_limit() {
+        const MIB: usize = 1 << 20;
+        assert_eq!(shares(64 * MIB, None).unwrap(), (24 * MIB, 24 * MIB, 16 * MIB));
+        for components in [3, 7, 24, 45] {
+            let wanted = (components * MIB, (48 - components) * MIB, 16 * MIB);
+            assert_eq!(shares(64 * MIB, Some(components * MIB)).unwrap(), wanted);
+        }
+        assert_eq!(shares(MEMORY_LIMIT_MIN, Some(3 * MIB)).unwrap(), (3 * MIB, 3 * MIB, 2 * MIB));
+        let refused = [(64, Some(0)), (64, Some(46)), (64, Some(usize::MAX >> 20)), (8, Some(4)), (7, None)];
+        for (limit, components) in refused {
+            let error = shares(limit * MIB, components.map(|components| components * MIB)).unwrap_err();
+            assert!(error.to_string().contains("need at least") || limit == 7, "{error}");
+        }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn restore(
     point: Option<&str>,
     options: &Options,
 ) -> Result<RestoreReport> {
-    let shares = MemoryShares::of(options.memory_limit)?;
+    let shares = MemoryShares::of(options)?;
     let point = choose(&**backup, point)?;
     let manifest = manifest_of(&**backup, &point)?;
     manifest.durability.parse::<Durability>()?.check_supported()?;

@@ -41,7 +41,7 @@ pub(super) fn take(
     if keep == Some(0) {
         return Err(Error::usage("a backup keeps one point at least"));
     }
-    let shares = MemoryShares::of(options.memory_limit)?;
+    let shares = MemoryShares::of(options)?;
     check_target(&**target)?;
     target.create_directory(COMPONENTS)?;
     target.create_directory(POINTS)?;

@@ -36,7 +36,7 @@ const SEGMENTS_KEPT: u64 = 4;
 impl Engine {
     /// Opens a store for writing, or creates it.
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Arc<Self>> {
-        let shares = MemoryShares::of(options.memory_limit)?;
+        let shares = MemoryShares::of(&options)?;
         options.durability.unwrap_or_default().check_supported()?;
         // Before anything is made there: a place that is something else stays as it is.
         if Manifest::read(&*storage)?.is_none() {
@@ -113,7 +113,7 @@ impl Engine {
 
     /// Opens a store for reading, as it is at this moment; another process may be writing.
     pub fn open_read_only(storage: Arc<dyn Storage>, options: Options) -> Result<Arc<Self>> {
-        let shares = MemoryShares::of(options.memory_limit)?;
+        let shares = MemoryShares::of(&options)?;
         let mut attempts = 0;
         loop {
             let before = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;

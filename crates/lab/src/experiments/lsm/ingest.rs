@@ -24,15 +24,37 @@ const PAPER: [(IndexKind, f64); 5] = [
 /// Memory limit, small enough for several flushes.
 const MEMORY_LIMIT: usize = 16 << 20;
 
+/// The memory of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    limit: usize,
+    components: Option<usize>,
+}
+
+impl Memory {
+    /// A limit that is divided as usual.
+    pub const fn within(limit: usize) -> Self {
+        Self { limit, components: None }
+    }
+
+    /// So many bytes for memory components, and about so many for the page cache.
+    pub const fn divided(components: usize, cache: usize) -> Self {
+        // They have three quarters of a limit together, in eighths.
+        Self { limit: (components + cache).div_ceil(6) * 8, components: Some(components) }
+    }
+}
+
 /// A store with an empty dataset of the objects and, beside what every dataset has, an index of the kind.
 pub fn empty_store(
     folder: &std::path::Path,
     objects: &Objects,
     kind: Option<IndexKind>,
     partitions: usize,
-    memory_limit: usize,
+    memory: Memory,
 ) -> Result<(Store, Dataset)> {
-    let options = Options { memory_limit, durability: Some(Durability::None), ..Options::default() };
+    let durability = Some(Durability::None);
+    let Memory { limit: memory_limit, components: component_memory } = memory;
+    let options = Options { memory_limit, component_memory, durability, ..Options::default() };
     let store = Store::open(folder, options)?;
     let dataset = store.create_dataset_with(OBJECTS, objects.schema()?, &DatasetOptions { partitions })?;
     if let Some(kind) = kind {
@@ -56,10 +78,10 @@ pub fn ingest(
     objects: &Objects,
     kind: Option<IndexKind>,
     partitions: usize,
-    memory_limit: usize,
+    memory: Memory,
 ) -> Result<Ingestion> {
     let folder = setup.pool_folder()?;
-    let (store, dataset) = empty_store(folder.path(), objects, kind, partitions, memory_limit)?;
+    let (store, dataset) = empty_store(folder.path(), objects, kind, partitions, memory)?;
     let batches: Vec<_> = objects.batches().collect::<Result<_>>()?;
     let next = AtomicUsize::new(0);
     let write = || -> Result<()> {
@@ -109,7 +131,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let length = subjects.len();
     let cpu = medians(measure::alternate(setup.rounds, &mut subjects, |(kind, last)| {
         progress(&format!("ingestion with {}", name(*kind)));
-        let ingestion = ingest(setup, &objects, *kind, 1, MEMORY_LIMIT)?;
+        let ingestion = ingest(setup, &objects, *kind, 1, Memory::within(MEMORY_LIMIT))?;
         walls[(turn % length + turn / length) % length].push(ingestion.wall_s);
         turn += 1;
         let cpu = ingestion.cpu_ns;
@@ -158,7 +180,7 @@ pub fn partitions(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let mut cpus = vec![Vec::new(); subjects.len()];
     let walls = medians(measure::alternate(setup.rounds, &mut subjects, |(partitions, last)| {
         progress(&format!("ingestion into {partitions} partitions"));
-        let ingestion = ingest(setup, &objects, Some(IndexKind::RTree), *partitions, MEMORY_LIMIT)?;
+        let ingestion = ingest(setup, &objects, Some(IndexKind::RTree), *partitions, Memory::within(MEMORY_LIMIT))?;
         let wall = ingestion.wall_s;
         cpus[*partitions - 1].push(ingestion.cpu_ns);
         *last = Some(ingestion);

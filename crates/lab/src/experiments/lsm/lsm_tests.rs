@@ -74,7 +74,7 @@ fn ingestion_is_measured_alone_and_beside_queries() {
         assert!(value(&alone, kind.name(), "write amplification") >= 1.0);
     }
     let memory = tables("lsm/memory");
-    assert!(value(&memory, "dhb, 32 MiB", "IPS") > 0.0);
+    assert!(value(&memory, "dhb, M1D7", "IPS") > 0.0);
     let both = tables("lsm/mixed");
     assert!(POINT_KINDS.iter().all(|kind| value(&both, kind.name(), "QPS rate 4") > 0.0));
 }

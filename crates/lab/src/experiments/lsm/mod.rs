@@ -65,7 +65,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "lsm/memory",
-        description: "dynamic workloads 1 and 2 under growing memory limits",
+        description: "dynamic workloads 1 and 2 under the memory budgets M1D1 to M2D3",
         takes: &["count", "full", "seconds"],
         run: together::memory,
     },

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use terrane::{IndexKind, OnConflict};
 
-use super::ingest::{empty_store, ingest, write_amplification};
+use super::ingest::{Memory, empty_store, ingest, write_amplification};
 use super::{Objects, POINT_KINDS, RADII, Source, circles};
 use crate::experiments::Setup;
 use crate::progress::progress;
@@ -30,11 +30,11 @@ fn run_both(
     objects: &Objects,
     kind: IndexKind,
     records: usize,
-    memory_limit: usize,
+    memory: Memory,
     seconds: f64,
 ) -> Result<(f64, f64)> {
     let folder = setup.pool_folder()?;
-    let (store, dataset) = empty_store(folder.path(), objects, Some(kind), 1, memory_limit)?;
+    let (store, dataset) = empty_store(folder.path(), objects, Some(kind), 1, memory)?;
     let queries: Vec<_> = RADII.iter().flat_map(|radius| circles(objects, *radius, 20, setup.options.seed)).collect();
     let ended = AtomicBool::new(false);
     let start = Instant::now();
@@ -84,7 +84,7 @@ pub fn rates(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     for kind in POINT_KINDS {
         for (records, [inserts, queries]) in RATES.into_iter().zip(COLUMNS) {
             progress(&format!("{} with {records} records a millisecond", kind.name()));
-            let (ips, qps) = run_both(setup, &objects, kind, records, MEMORY_LIMIT, seconds)?;
+            let (ips, qps) = run_both(setup, &objects, kind, records, Memory::within(MEMORY_LIMIT), seconds)?;
             table.figure(kind.name(), &params, inserts, ips, "1/s");
             table.figure(kind.name(), &params, queries, qps, "1/s");
         }
@@ -93,26 +93,33 @@ pub fn rates(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     emit(table)
 }
 
-/// Memory limits in MiB: those of the thesis from M1D1 to M2D3, where components and cache grow together.
-const LIMITS_MIB: [usize; 3] = [16, 32, 64];
+/// Units of memory for components and for the page cache (Table 4.5, where a unit is a GB of a node).
+const BUDGETS: [(&str, usize, usize); 5] =
+    [("M1D1", 1, 1), ("M1D3", 1, 3), ("M1D7", 1, 7), ("M2D1", 2, 1), ("M2D3", 2, 3)];
 
-/// Ingestion, alone and beside queries, under growing memory limits.
+/// Ingestion, alone and beside queries, under the memory budgets of the thesis.
 pub fn memory(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let count = setup.count(100_000, 900_000);
     let seconds = setup.options.seconds.unwrap_or(if setup.options.full { 10.0 } else { 0.3 });
     let objects = Objects::load(Source::Points, count, setup.options.seed)?;
-    let mut table = Table::new("lsm/memory", format!("Ingestion of {count} points under growing memory limits"));
-    table
-        .note("a limit is divided: three eighths each for memory components and for the page cache, the rest for work");
+    let unit = if setup.options.full { 16 << 20 } else { 4 << 20 };
+    let mut table = Table::new("lsm/memory", format!("Ingestion of {count} points under different memory budgets"));
+    table.note(format!(
+        "M: memory components, D: page cache, in units of {} MiB; in the thesis, of 1 GB for an eighth of 1.6 billion \
+         records",
+        unit >> 20
+    ));
     table.note("IPS and QPS: both at once, with 100 records a millisecond; the other figures: ingestion alone");
     for kind in POINT_KINDS {
-        for limit in LIMITS_MIB {
-            progress(&format!("{} under {limit} MiB", kind.name()));
-            let row = format!("{}, {limit} MiB", kind.name());
-            let params =
-                json!({"count": count, "memory_limit": limit << 20, "seconds": seconds, "seed": setup.options.seed});
-            let ingestion = ingest(setup, &objects, Some(kind), 1, limit << 20)?;
-            let (ips, qps) = run_both(setup, &objects, kind, RATES[2], limit << 20, seconds)?;
+        for (budget, components, cache) in BUDGETS {
+            progress(&format!("{} under {budget}", kind.name()));
+            let row = format!("{}, {budget}", kind.name());
+            let (components, cache) = (components * unit, cache * unit);
+            let params = json!({"count": count, "component_memory": components, "page_cache": cache,
+                "seconds": seconds, "seed": setup.options.seed});
+            let memory = Memory::divided(components, cache);
+            let ingestion = ingest(setup, &objects, Some(kind), 1, memory)?;
+            let (ips, qps) = run_both(setup, &objects, kind, RATES[2], memory, seconds)?;
             let mut add = |metric, value, unit| {
                 table.figure_in_row(&row, kind.name(), &params, metric, value, unit);
             };
