@@ -12,6 +12,7 @@ mod error;
 mod faulty;
 mod memory;
 mod names;
+mod read_only;
 mod real;
 mod root;
 pub mod sync;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 pub use error::{Operation, StorageError};
 pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
 pub use memory::{MappedMemory, MemoryStorage, Reads};
+pub use read_only::ReadOnlyStorage;
 pub use real::RealStorage;
 
 /// Result of a storage call.

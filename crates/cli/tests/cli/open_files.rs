@@ -50,3 +50,41 @@ fn flushes_merge_first_where_too_many_files_are_open() {
     assert_eq!(count_under(&sandbox, LIMIT).exits(0).number(), 800);
     run_under(&sandbox, LIMIT, "check", &[]).exits(0);
 }
+
+/// What a reader's memory does not hold of the log takes files of its own. Where it may have none, those of the store stay.
+#[test]
+fn readers_leave_the_store_as_it_is_where_too_many_files_are_open() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.csv", "id,lon,lat,ballast\n1,2,3,b\n2,3,4,b\n");
+    for number in 0..8 {
+        import(&sandbox.store(), &format!("d{number}"), &file, &["--key", "id"]).exits(0);
+    }
+    let ballast = "b".repeat(2000);
+    let more: String =
+        (10..3010).map(|id| format!("{{\"id\":{id},\"lon\":1,\"lat\":2,\"ballast\":\"{ballast}\"}}\n")).collect();
+    insert(&sandbox.store(), "d0", &more, &[]).exits(0);
+    let components = || {
+        let listed = std::fs::read_dir(sandbox.store().join("components")).expect("the store has components");
+        let mut names: Vec<_> = listed.map(|entry| entry.expect("a readable directory").file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = components();
+    let mut answered = 0;
+    let limits = 20..60;
+    for limit in limits.clone() {
+        for command in ["query", "info", "check"] {
+            let arguments: &[&str] = if command == "query" { &["d0", "--count"] } else { &[] };
+            let arguments = [arguments, &["--memory-limit", "8MiB"]].concat();
+            let answer = run_under(&sandbox, &format!("ulimit -n {limit}"), command, &arguments);
+            assert_eq!(components(), before, "after {command} with {limit} files");
+            match (answer.code, command) {
+                (Some(0), "query") => answered += usize::from(answer.number() == 3002),
+                (Some(0), _) => {}
+                _ => drop(answer.exits(1).says("ulimit -n")),
+            }
+        }
+    }
+    assert!(answered > 0 && answered < limits.len(), "{answered} limits were enough");
+    assert_eq!(count_under(&sandbox, "true").exits(0).number(), 3002);
+}

@@ -13,7 +13,7 @@ use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::operation::{self, EntryKind};
 use terrane_lsm::partition::Workshop;
 use terrane_storage::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
-use terrane_storage::{File, LockKind, OpenMode, RealStorage, RootLock, Storage};
+use terrane_storage::{File, LockKind, OpenMode, ReadOnlyStorage, RealStorage, RootLock, Storage};
 
 use super::commit::{Latch, closed};
 use super::names::{
@@ -114,6 +114,8 @@ impl Engine {
     /// Opens a store for reading, as it is at this moment; another process may be writing.
     pub fn open_read_only(storage: Arc<dyn Storage>, options: Options) -> Result<Arc<Self>> {
         let shares = MemoryShares::of(&options)?;
+        // The components of the store are in use beside those that a reader makes for itself.
+        let storage: Arc<dyn Storage> = Arc::new(ReadOnlyStorage::new(storage));
         let mut attempts = 0;
         loop {
             let before = Manifest::read(&*storage)?.ok_or_else(|| no_store(&*storage))?;
@@ -175,7 +177,7 @@ impl Engine {
             next_file_id: Arc::new(AtomicU64::new(reader_manifest.next_file_id)),
             threads_max: options.threads(),
         };
-        let mut replay = Replay::new(&datasets, &workshop, shares.components);
+        let mut replay = Replay { may_merge: false, ..Replay::new(&datasets, &workshop, shares.components) };
         let tail = match durability {
             Durability::None => None,
             _ => {
@@ -353,13 +355,24 @@ struct Replay<'a> {
     last_sequence: u64,
     /// The last number redone in the active generation of each dataset that has one.
     redone: BTreeMap<u32, u64>,
+    /// Whether the components that there are may be merged. They are not a reader's to take away.
+    may_merge: bool,
 }
 
 impl<'a> Replay<'a> {
     fn new(datasets: &'a Datasets, workshop: &'a Workshop, limit: usize) -> Self {
         let last_sequence = workshop.manifest.current().last_sequence;
         let by_id = datasets.values().map(|dataset| (dataset.id, &**dataset)).collect();
-        Self { datasets, workshop, by_id, limit, memory_used: 0, last_sequence, redone: BTreeMap::new() }
+        Self {
+            datasets,
+            workshop,
+            by_id,
+            limit,
+            memory_used: 0,
+            last_sequence,
+            redone: BTreeMap::new(),
+            may_merge: true,
+        }
     }
 
     fn entry(&mut self, lsn: u64, entry: &[u8]) -> terrane_lsm::Result<()> {
@@ -410,7 +423,7 @@ impl<'a> Replay<'a> {
 
 impl Replay<'_> {
     /// All that is replayed is applied and durable. The low-water mark stays: the entries are passed over by their
-    /// sequence numbers if they are met again. What is flushed here is merged only if too many files are open.
+    /// sequence numbers if they are met again. A writer merges what is flushed here only if too many files are open, and a reader never.
     fn flush(&self, dataset: &DatasetHandle) -> terrane_lsm::Result<bool> {
         let flush = || dataset.partitions.flush(self.workshop, &|_| Ok(()), &|_| ());
         let merge = || {
@@ -418,7 +431,9 @@ impl Replay<'_> {
             dataset.partitions.merge_to_fewest(self.workshop, bytes_max, &cancellation, &|_| ())
         };
         let flushed = match flush() {
-            Err(terrane_lsm::Error::Storage(error)) if error.is_too_many_files() && merge()? > 0 => flush(),
+            Err(terrane_lsm::Error::Storage(error)) if error.is_too_many_files() && self.may_merge && merge()? > 0 => {
+                flush()
+            }
             flushed => flushed,
         };
         Ok(flushed?.is_some())

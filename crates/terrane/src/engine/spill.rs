@@ -47,8 +47,12 @@ impl SpillDirectory {
             let failed = |error: io::Error| {
                 let advice = "a reader puts there what of the log does not fit in its memory: name another place in TMPDIR, \
                               or raise the memory limit";
-                let error = io::Error::new(error.kind(), format!("{error}; {advice}"));
-                StorageError::new(Operation::CreateDirectory, self.path.display().to_string(), None, error)
+                let advised = io::Error::new(error.kind(), format!("{error}; {advice}"));
+                let failed =
+                    |error| StorageError::new(Operation::CreateDirectory, self.path.display().to_string(), None, error);
+                // Another place would not help.
+                let plain = failed(error);
+                if plain.is_too_many_files() { plain } else { failed(advised) }
             };
             DirBuilder::new().mode(0o700).create(&self.path).map_err(failed)?;
             let lock = lock(&self.path).and_then(|lock| {

@@ -1,0 +1,117 @@
+//! Storage of which nothing is changed.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::{File, OpenMode, Operation, Result, RootLock, Storage, StorageError};
+
+/// Another storage, of which files are read, and nothing is made, written, renamed or removed: for who reads what belongs to
+/// somebody else, whatever code runs there.
+#[derive(Debug)]
+pub struct ReadOnlyStorage {
+    inner: Arc<dyn Storage>,
+}
+
+impl ReadOnlyStorage {
+    /// Keeps a storage as it is.
+    pub fn new(inner: Arc<dyn Storage>) -> Self {
+        Self { inner }
+    }
+
+    fn refuse<T>(operation: Operation, name: &str) -> Result<T> {
+        let cause = io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "it is open for reading alone");
+        Err(StorageError::new(operation, name, None, cause))
+    }
+}
+
+impl Storage for ReadOnlyStorage {
+    fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
+        match mode {
+            OpenMode::Read => self.inner.open(name, mode),
+            OpenMode::Write => Self::refuse(Operation::Open, name),
+            OpenMode::CreateNew => Self::refuse(Operation::Create, name),
+        }
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.inner.exists(name)
+    }
+
+    fn rename(&self, from: &str, _to: &str) -> Result<()> {
+        Self::refuse(Operation::Rename, from)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        Self::refuse(Operation::Remove, name)
+    }
+
+    fn create_directory(&self, name: &str) -> Result<()> {
+        Self::refuse(Operation::CreateDirectory, name)
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<String>> {
+        self.inner.list(directory)
+    }
+
+    fn list_directories(&self, directory: &str) -> Result<Vec<String>> {
+        self.inner.list_directories(directory)
+    }
+
+    /// Changes nothing that is seen.
+    fn sync_directory(&self, directory: &str) -> Result<()> {
+        self.inner.sync_directory(directory)
+    }
+
+    fn unix_time_ns(&self) -> u64 {
+        self.inner.unix_time_ns()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.inner.monotonic_ns()
+    }
+
+    fn boot_id(&self) -> Option<u128> {
+        self.inner.boot_id()
+    }
+
+    fn lock_root(&self) -> Result<Option<RootLock>> {
+        self.inner.lock_root()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStorage;
+
+    #[test]
+    fn files_are_read_and_nothing_else() {
+        let inner: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        inner.create_directory("d").unwrap();
+        inner.open("d/a", OpenMode::CreateNew).unwrap().write_all_at(b"abc", 0).unwrap();
+        let storage = ReadOnlyStorage::new(inner.clone());
+        let mut bytes = [0; 3];
+        storage.open("d/a", OpenMode::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"abc");
+        assert!(storage.exists("d/a").unwrap() && storage.list("d").unwrap() == ["a"]);
+        storage.sync_directory("d").unwrap();
+        let refused = [
+            storage.open("d/a", OpenMode::Write).map(drop),
+            storage.open("d/b", OpenMode::CreateNew).map(drop),
+            storage.rename("d/a", "d/b"),
+            storage.remove("d/a"),
+            storage.create_directory("e"),
+        ];
+        for refused in refused {
+            assert!(refused.unwrap_err().to_string().contains("open for reading alone"));
+        }
+        assert_eq!(
+            (inner.list("d").unwrap(), inner.list_directories("").unwrap()),
+            (vec!["a".into()], vec!["d".into()])
+        );
+    }
+}
