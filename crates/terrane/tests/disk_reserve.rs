@@ -252,3 +252,27 @@ fn where_there_was_never_room_for_a_reserve_inserts_go_on() {
     (200..300).for_each(|key| dataset.insert(&record(key)).unwrap());
     assert_eq!(keys(&dataset), (0..300).collect::<Vec<_>>());
 }
+
+/// A long log is flushed when a store is opened, which is no reason to refuse it where there is no room for that.
+#[test]
+fn a_store_with_a_long_log_is_opened_on_a_disk_without_room_for_a_flush() {
+    let disk = MemoryStorage::new();
+    let (store, dataset) = open(&disk, DiskReserve::Bytes(0));
+    disk.set_capacity(400 << 10);
+    let end = fill(&dataset, 0);
+    // As a kill leaves it.
+    let files = files_of(&disk);
+    drop((store, dataset));
+    let disk = memory_of(&files);
+    assert!(disk.list("log").unwrap().len() > 6, "{:?}", disk.list("log"));
+    disk.set_capacity(disk.used_bytes() + (14 << 10));
+    let (store, dataset) = open(&disk, DiskReserve::Bytes(0));
+    assert_eq!(keys(&dataset), (0..end).collect::<Vec<_>>());
+    assert!(matches!(dataset.flush(), Err(Error::Full { .. })), "there was no room");
+    assert!(dataset.delete(&Key::Int(7)).unwrap());
+    disk.set_capacity(1 << 30);
+    dataset.flush().unwrap();
+    assert_eq!(keys(&dataset).len(), end as usize - 1);
+    drop(dataset);
+    store.close().unwrap();
+}
