@@ -199,11 +199,11 @@ fn one_word_is_counted_in_the_index_of_words() {
     }
     // Words so long that entries have them shortened.
     let long = |last: &str| format!("{}{last}", "w".repeat(508));
-    for (key, last) in [(5000, ""), (5001, "w"), (5002, "wwwww"), (5003, "wwwwx")] {
+    for (key, last) in [(5000, ""), (5001, "w"), (5002, "wwwww"), (5003, "wwwwx"), (5004, "wwww")] {
         let values = vec![Value::Utf8(long(last)), Value::Null, Value::Null];
         dataset.insert(&Record::at(key, 1.0, 1.0, values)).unwrap();
     }
-    for (last, key) in [("", 5000), ("w", 5001), ("wwwww", 5002), ("wwwwx", 5003)] {
+    for (last, key) in [("", 5000), ("w", 5001), ("wwwww", 5002), ("wwwwx", 5003), ("wwww", 5004)] {
         let query = Query::new().condition(Condition::on("text").matches(long(last))).using_index("words");
         assert_eq!(keys(&dataset, &query, Isolation::Snapshot), [Key::Int(key)], "{} bytes", 508 + last.len());
     }
