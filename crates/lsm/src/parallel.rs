@@ -1,7 +1,8 @@
 //! Work on several things at once, in threads that last as long as the call.
 
 use std::panic::resume_unwind;
-use std::thread;
+
+use terrane_storage::sync::thread;
 
 /// Calls `work` for every item, and returns the results in the order of the items. There are as many threads as
 /// `threads_max` and the items allow, the caller's among them; each has its items from the beginning, so that which of them
@@ -18,7 +19,7 @@ pub fn map<T: Sync, R: Send>(threads_max: usize, items: &[T], work: impl Fn(&T) 
     let share = |number: usize| items.iter().skip(number).step_by(threads).map(&work).collect::<Vec<R>>();
     let shares: Vec<Vec<R>> = thread::scope(|scope| {
         let share = &share;
-        let start = |number: usize| thread::Builder::new().spawn_scoped(scope, move || share(number)).ok();
+        let start = |number: usize| thread::spawn_scoped(scope, move || share(number)).ok();
         let started: Vec<_> = (1..threads).map(|number| (number, start(number))).collect();
         let own = share(0);
         let others = started.into_iter().map(|(number, thread)| match thread {

@@ -1,7 +1,9 @@
-//! Locks and atomics, so that a model checker can replace them. For the crates of the engine, not for its users.
+//! Locks, atomics, threads and channels, so that a model checker can replace them. For the crates of the engine, not for
+//! its users.
 //!
 //! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` or `--cfg shuttle` the same
-//! names are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives from here only.
+//! names are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives from here only, so
+//! that under a checker nothing blocks but what it knows of.
 //! This crate itself does not: what it keeps in memory stands for a disk, each access of which is one step.
 
 #[cfg(not(any(loom, shuttle)))]
@@ -21,6 +23,49 @@ pub use checker::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Atom
 #[cfg(any(loom, shuttle))]
 pub use model::{Condvar, Mutex, MutexGuard, RwLock};
 
+#[cfg(shuttle)]
+pub use shuttle::sync::mpsc;
+// Loom has no bounded channels.
+#[cfg(not(shuttle))]
+pub use std::sync::mpsc;
+
+/// Threads. Whether one unwinds is asked of `std`, as the checkers' threads unwind like any other.
+pub mod thread {
+    use std::io;
+
+    #[cfg(any(loom, shuttle))]
+    use super::checker::thread;
+    #[cfg(not(any(loom, shuttle)))]
+    use std::thread;
+
+    #[cfg(shuttle)]
+    use shuttle::thread as scoped;
+    // Loom has no scopes.
+    #[cfg(not(shuttle))]
+    use std::thread as scoped;
+
+    pub use scoped::{Scope, ScopedJoinHandle, scope};
+    pub use thread::{Builder, JoinHandle, Thread, current, park};
+
+    /// Starts a thread that ends before the scope does.
+    ///
+    /// # Errors
+    /// No thread is to be had.
+    pub fn spawn_scoped<'scope, T: Send + 'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+        #[cfg(shuttle)]
+        {
+            Ok(scope.spawn(work))
+        }
+        #[cfg(not(shuttle))]
+        {
+            scoped::Builder::new().spawn_scoped(scope, work)
+        }
+    }
+}
+
 /// The checker's locks behind the interface of `parking_lot`.
 #[cfg(any(loom, shuttle))]
 mod model {
@@ -33,19 +78,22 @@ mod model {
 
     /// Access to what a [`Mutex`] protects.
     #[derive(Debug)]
-    pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
+    pub struct MutexGuard<'a, T> {
+        lock: &'a sync::Mutex<T>,
+        held: Option<sync::MutexGuard<'a, T>>,
+    }
 
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
 
         fn deref(&self) -> &T {
-            self.0.as_ref().expect(HELD)
+            self.held.as_ref().expect(HELD)
         }
     }
 
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect(HELD)
+            self.held.as_mut().expect(HELD)
         }
     }
 
@@ -61,12 +109,12 @@ mod model {
 
         /// Waits for the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().expect("the checker stops at the first panic")))
+            MutexGuard { lock: &self.0, held: Some(self.0.lock().expect("the checker stops at the first panic")) }
         }
 
         /// Takes the lock if nobody holds it.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+            self.0.try_lock().ok().map(|guard| MutexGuard { lock: &self.0, held: Some(guard) })
         }
     }
 
@@ -108,15 +156,16 @@ mod model {
 
         /// Gives the lock back, waits to be woken, and takes the lock again.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let held = guard.0.take().expect(HELD);
-            guard.0 = Some(self.0.wait(held).expect("the checker stops at the first panic"));
+            let held = guard.held.take().expect(HELD);
+            guard.held = Some(self.0.wait(held).expect("the checker stops at the first panic"));
         }
 
-        /// As [`Self::wait`], but wakes by itself after a time.
-        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
-            let held = guard.0.take().expect(HELD);
-            let woken = self.0.wait_timeout(held, time).expect("the checker stops at the first panic");
-            guard.0 = Some(woken.0);
+        /// As [`Self::wait`], but wakes by itself after a time. The checkers know none, so it wakes whenever they have it
+        /// go on: a wait that nobody but time ends is no deadlock.
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
+            drop(guard.held.take());
+            super::checker::thread::yield_now();
+            guard.held = Some(guard.lock.lock().expect("the checker stops at the first panic"));
         }
 
         /// Wakes one waiter.

@@ -4,12 +4,12 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition};
 use terrane_lsm::parallel::{self, threads_of};
 use terrane_lsm::partition::{FlushOutcome, IndexVersion, MergeOutcome};
+use terrane_storage::sync::thread::{self, JoinHandle};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
 use super::commit::Abandoned;
@@ -195,7 +195,7 @@ impl Engine {
         }
         for (name, work) in threads {
             let engine = Arc::downgrade(self);
-            let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&engine));
+            let thread = thread::Builder::new().name(name.into()).spawn(move || work(&engine));
             match thread {
                 Ok(thread) => self.maintenance.threads.lock().push(thread),
                 Err(error) => {
@@ -223,7 +223,7 @@ impl Engine {
         drop(state);
         self.maintenance.changed.notify_all();
         for thread in self.maintenance.threads.lock().drain(..) {
-            if thread.thread().id() != std::thread::current().id() {
+            if thread.thread().id() != thread::current().id() {
                 // A thread that panicked has nothing more to say; its panic was reported.
                 let _ = thread.join();
             }

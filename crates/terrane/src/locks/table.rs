@@ -4,12 +4,7 @@ use std::collections::{HashMap, VecDeque, hash_map};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-#[cfg(loom)]
-use loom::thread;
-#[cfg(not(loom))]
-use std::thread;
-
-use terrane_storage::sync::{AtomicBool, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, Mutex, Ordering, thread};
 
 #[cfg(not(loom))]
 const SHARDS: usize = 64;

@@ -5,13 +5,13 @@
 //! other, so that the same data give the same rows in the same order.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::parallel;
+use terrane_storage::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use terrane_storage::sync::thread::{self, JoinHandle};
 
 use super::Query;
 use super::execute::Execution;
