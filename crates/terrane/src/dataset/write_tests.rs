@@ -1,5 +1,8 @@
 //! Writers that wait for one another.
 
+#[path = "../../tests/support/collisions.rs"]
+mod collisions;
+
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
@@ -8,7 +11,7 @@ use terrane_storage::MemoryStorage;
 
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::testing::gate::{Gate, gated};
-use crate::{Condition, Dataset, Error, Key, OnConflict, Options, Record, Result, Store};
+use crate::{Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Record, Result, Store};
 
 /// A dataset of points without attributes, whose syncs pass a gate.
 fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
@@ -80,5 +83,23 @@ fn no_answer_rests_on_a_change_whose_sync_failed() {
                 assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
             }
         });
+    }
+}
+
+/// Tests that look for deadlocks rest on it.
+#[test]
+fn keys_that_are_made_for_a_hash_have_its_lock_in_datasets_of_any_partitions() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).unwrap();
+    for (partitions, name) in [(1, "whole"), (2, "halves"), (5, "fifths")] {
+        let id = KeyColumn { name: "id".into(), key_type: KeyType::Binary, generated: false };
+        let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+        let schema = Schema::new(id, geometry, CoordinateSystem::Planar, vec![]).unwrap();
+        let dataset = store.create_dataset_with(name, schema, &DatasetOptions { partitions }).unwrap();
+        for hash in [0, 7, u64::MAX] {
+            let keys = collisions::keys_locked_as(hash, dataset.handle.id.into(), partitions as u32, 10);
+            assert!(keys.iter().all(|key| dataset.lock_hash(key) == hash), "{partitions} partitions");
+            let of = |partition| keys.iter().filter(|key| dataset.handle.partition_of(key) == partition).count();
+            assert!((0..partitions).all(|partition| of(partition) == 10 / partitions), "{partitions} partitions");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A store on memory beside a model of it, for tests by behaviour.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod collisions;
 pub mod conditions;
 pub mod crash;
 pub mod files;
