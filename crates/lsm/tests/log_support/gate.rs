@@ -1,5 +1,6 @@
 //! Storage whose syncs wait until a test lets them pass, fail or panic.
 
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrane_storage::{File, LockKind, Storage};
@@ -75,18 +76,35 @@ impl Gate {
 
 /// Storage whose syncs pass a gate.
 pub fn gated(inner: Arc<dyn Storage>, gate: Arc<Gate>) -> Arc<dyn Storage> {
-    Arc::new(HookedStorage::wrapping(inner, move |inner| Arc::new(GatedFile { inner, gate: gate.clone() })))
+    asking(inner, move || {
+        let succeeds = gate.pass() != End::Failure;
+        if succeeds {
+            std::thread::yield_now();
+        }
+        succeeds
+    })
 }
 
-#[derive(Debug)]
-struct GatedFile {
+/// Storage that asks before each sync whether it succeeds.
+pub fn asking(inner: Arc<dyn Storage>, ask: impl Fn() -> bool + Send + Sync + 'static) -> Arc<dyn Storage> {
+    let ask: Arc<dyn Fn() -> bool + Send + Sync> = Arc::new(ask);
+    Arc::new(HookedStorage::wrapping(inner, move |inner| Arc::new(AskingFile { inner, ask: ask.clone() })))
+}
+
+struct AskingFile {
     inner: Arc<dyn File>,
-    gate: Arc<Gate>,
+    ask: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for AskingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AskingFile").field("inner", &self.inner).finish_non_exhaustive()
+    }
 }
 
 type StorageResult<T> = terrane_storage::Result<T>;
 
-impl File for GatedFile {
+impl File for AskingFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> StorageResult<()> {
         self.inner.read_exact_at(buffer, offset)
     }
@@ -103,11 +121,10 @@ impl File for GatedFile {
         self.inner.allocate(length)
     }
     fn sync_data(&self) -> StorageResult<()> {
-        if self.gate.pass() == End::Failure {
+        if !(self.ask)() {
             // An error of the storage that costs nothing.
             return self.inner.read_exact_at(&mut [0], u64::MAX - 1);
         }
-        std::thread::yield_now();
         self.inner.sync_data()
     }
     fn try_lock(&self, kind: LockKind) -> StorageResult<bool> {
