@@ -11,7 +11,7 @@ help:
 	@echo 'make build   build the release binaries, terrane and terrane-lab'
 	@echo 'make test    all tests: unit, integration and documentation tests, then loom and shuttle'
 	@echo 'make loom    the concurrent kernels under every interleaving'
-	@echo 'make shuttle persistent memory under several threads, in orders that are drawn'
+	@echo 'make shuttle stores and persistent memory under several threads, in orders that are drawn'
 	@echo 'make lint    formatting, clippy and documentation, warnings denied'
 	@echo 'make soak    the randomised searches of the tests, for much longer'
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
@@ -36,7 +36,7 @@ loom:
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane-pmem -p terrane-pmtree -p terrane-cli -p terrane-lab --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-cli -p terrane-lab --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \

@@ -25,6 +25,6 @@ pub fn explore(test: &str, orders: usize, body: fn(u64)) {
 
 fn config() -> shuttle::Config {
     let mut config = shuttle::Config::new();
-    config.stack_size = 1 << 18;
+    config.stack_size = 1 << 20;
     config
 }

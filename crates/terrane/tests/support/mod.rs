@@ -5,6 +5,8 @@ pub mod collisions;
 pub mod conditions;
 pub mod crash;
 pub mod files;
+#[path = "../../../lsm/tests/log_support/gate.rs"]
+pub mod gate;
 #[path = "../../../lsm/tests/log_support/hook.rs"]
 pub mod hook;
 pub mod kinds;
