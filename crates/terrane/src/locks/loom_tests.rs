@@ -80,18 +80,103 @@ fn locking_all_in_any_given_order_does_not_deadlock() {
     });
 }
 
+/// Takes a lock as a batch does whose records are transactions of their own.
+fn lock_in_frame(frame: &mut Frame<'_>, hash: u64) {
+    if frame.acquire(hash) == Acquire::MustWait {
+        let committed: Result<(), Infallible> = frame.commit_then_wait(hash, || Ok(()));
+        committed.expect("an infallible commit");
+    }
+}
+
+/// Counts in a frame, once for each record, under the lock of its hash.
+fn count_in_frame(guarded: &Guarded, hashes: &[u64]) {
+    let mut frame = Frame::new(&guarded.table);
+    for &hash in hashes {
+        lock_in_frame(&mut frame, hash);
+        guarded.count(hash);
+    }
+}
+
 #[test]
 fn frames_in_opposite_orders_do_not_deadlock() {
-    explore(2, [2, 2], |guarded, thread| {
-        let mut frame = Frame::new(&guarded.table);
-        let hashes = if thread == 0 { [0, 1] } else { [1, 0] };
-        for hash in hashes {
-            if frame.acquire(hash) == Acquire::MustWait {
-                let committed: Result<(), Infallible> = frame.commit_then_wait(hash, || Ok(()));
-                committed.expect("an infallible commit");
-            }
-            guarded.count(hash);
+    explore(2, [2, 2], |guarded, thread| count_in_frame(guarded, if thread == 0 { &[0, 1] } else { &[1, 0] }));
+}
+
+/// Different keys of one frame may have one hash, and so may keys before and after a wait.
+#[test]
+fn frames_of_colliding_keys_do_not_deadlock() {
+    explore(2, [3, 3], |guarded, thread| {
+        count_in_frame(guarded, if thread == 0 { &[0, 0, 1] } else { &[1, 0, 1] });
+    });
+}
+
+#[test]
+fn frames_and_atomic_batches_do_not_deadlock() {
+    explore(2, [2, 2], |guarded, thread| match thread {
+        0 => count_in_frame(guarded, &[1, 0]),
+        _ => {
+            let _guards = guarded.table.lock_all(vec![1, 0]);
+            guarded.count(0);
+            guarded.count(1);
         }
+    });
+}
+
+#[test]
+fn frames_and_single_records_do_not_deadlock() {
+    explore(2, [2, 2], |guarded, thread| match thread {
+        0 => count_in_frame(guarded, &[0, 1]),
+        _ => [1, 0].into_iter().for_each(|hash| {
+            let _guard = guarded.table.lock(hash);
+            guarded.count(hash);
+        }),
+    });
+}
+
+/// The records before it are given up together with the frame, whose locks are given back once.
+#[test]
+fn a_frame_whose_commit_fails_gives_its_locks_to_who_waits() {
+    explore(2, [2, 2], |guarded, thread| {
+        if thread == 0 {
+            return count_in_frame(guarded, &[1, 0]);
+        }
+        let mut frame = Frame::new(&guarded.table);
+        lock_in_frame(&mut frame, 0);
+        guarded.count(0);
+        if frame.acquire(1) == Acquire::MustWait {
+            assert_eq!(frame.commit_then_wait(1, || Err("no space")), Err("no space"));
+            drop(frame);
+            let _guard = guarded.table.lock(1);
+            guarded.count(1);
+        } else {
+            guarded.count(1);
+        }
+    });
+}
+
+/// As a query at read committed does: it tries the keys of entries, and waits for those that are held, one after the other.
+#[test]
+fn readers_in_another_order_than_a_frame_do_not_deadlock() {
+    explore(2, [1, 1], |guarded, thread| match thread {
+        0 => count_in_frame(guarded, &[0, 1]),
+        _ => [1, 0].into_iter().filter(|&hash| !guarded.table.try_instant(hash)).for_each(|hash| {
+            guarded.table.wait_instant(hash);
+        }),
+    });
+}
+
+#[test]
+fn after_the_wait_for_an_instant_lock_that_was_refused_what_its_holder_did_is_seen() {
+    explore(2, [1, 0], |guarded, thread| match thread {
+        0 => {
+            let _guard = guarded.table.lock(0);
+            guarded.count(0);
+        }
+        _ if !guarded.table.try_instant(0) => {
+            guarded.table.wait_instant(0);
+            assert_eq!(guarded.counts[0].load(Ordering::Relaxed), 1);
+        }
+        _ => {}
     });
 }
 
