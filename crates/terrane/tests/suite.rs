@@ -21,6 +21,7 @@ mod generated_keys;
 mod import;
 mod index_only;
 mod isolation;
+mod join_answers;
 mod joins;
 mod locks_frame;
 mod locks_table;

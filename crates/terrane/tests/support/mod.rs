@@ -9,6 +9,7 @@ pub mod files;
 pub mod gate;
 #[path = "../../../lsm/tests/log_support/hook.rs"]
 pub mod hook;
+pub mod joins;
 pub mod kinds;
 pub mod oracle;
 pub mod shapes;
