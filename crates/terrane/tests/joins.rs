@@ -157,7 +157,8 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
             matching(model, CoordinateSystem::Planar, std::slice::from_ref(filter)).iter().map(encoded).collect()
         };
         let (outer_keys, inner_keys) = (lies(&sides.outer_model, &left), lies(&sides.inner_model, &right));
-        let mut wanted = nested_loops(&sides.outer_model, &sides.inner_model, CoordinateSystem::Planar, on);
+        let all = nested_loops(&sides.outer_model, &sides.inner_model, CoordinateSystem::Planar, on);
+        let mut wanted = all.clone();
         wanted.retain(|(outer, inner), _| {
             outer_keys.contains(outer) && inner_keys.contains(inner) && size(&sides.inner_model, inner) < 5
         });
@@ -173,9 +174,16 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
         let mut round = wanted.clone();
         round.retain(|(_, inner), _| in_circle.contains(inner));
         assert!(round.len() < wanted.len());
-        let both = Query::new().filter(right.clone()).filter(circle).condition(condition());
+        let both = Query::new().filter(right.clone()).filter(circle.clone()).condition(condition());
         let rounded = join.clone().inner(both.clone());
         assert_same(&pairs_of(&outer, &inner, &rounded), &round, &format!("{shape:?} in a circle, seed {seed}"));
+        // Of keys and points, the index decides alone.
+        let mut near = all;
+        near.retain(|(_, inner), _| in_circle.contains(inner));
+        let alone =
+            Join::new(on).outer(Query::new().columns(["id"])).inner(Query::new().filter(circle).columns(["id"]));
+        assert_same(&pairs_of(&outer, &inner, &alone), &near, &format!("{shape:?} in a circle alone, seed {seed}"));
+        assert_eq!(outer.count_join(&inner, &alone).unwrap(), near.len() as u64);
         // Half of the pairs, all of them real.
         let limit = wanted.len() as u64 / 2;
         let some = pairs_of(&outer, &inner, &join.clone().limit(limit));
@@ -245,5 +253,127 @@ fn areas_that_overlap_in_one_stored_geometry_are_both_areas() {
         (Join::new(JoinOn::Contains).inner(first()), 3),
     ] {
         assert_eq!(outer.count_join(&inner, &join).unwrap(), wanted, "{join:?}");
+    }
+}
+
+/// A dataset of geometries, with their numbers from 1 on as keys.
+fn geometries(store: &Store, name: &str, system: CoordinateSystem, wkts: &[&str]) -> Dataset {
+    let dataset = store.create_dataset(name, schema(KeyType::Int64, false, system)).unwrap();
+    for (key, wkt) in (1..).zip(wkts) {
+        let geometry = Some(Geometry::Wkb(from_wkt(wkt).unwrap()));
+        dataset.insert(&Record { key: Key::Int(key), geometry, values: vec![Value::Null, Value::Null] }).unwrap();
+    }
+    dataset
+}
+
+/// A dataset of points, with their numbers from 1 on as keys.
+fn coordinates(store: &Store, name: &str, system: CoordinateSystem, places: &[(f64, f64)]) -> Dataset {
+    let dataset = store.create_dataset(name, schema(KeyType::Int64, true, system)).unwrap();
+    for (key, (x, y)) in (1_i64..).zip(places) {
+        dataset.insert(&Record::at(key, *x, *y, vec![Value::Null, Value::Null])).unwrap();
+    }
+    dataset
+}
+
+/// The keys of the pairs of two datasets, from memory and from disk.
+fn keys_of_pairs(outer: &Dataset, inner: &Dataset, join: &Join) -> Vec<(i64, i64)> {
+    let pairs = || {
+        let (outer, inner) = outer.snapshot_with(inner).unwrap();
+        let pairs = pairs_of(&outer, &inner, join);
+        assert_eq!(outer.count_join(&inner, join).unwrap(), pairs.len() as u64);
+        let key = |key: &[u8]| (1..100).find(|number| encoded(&Key::Int(*number)) == key).expect("keys are small");
+        pairs.keys().map(|(outer, inner)| (key(outer), key(inner))).collect::<Vec<_>>()
+    };
+    let in_memory = pairs();
+    outer.flush().unwrap();
+    inner.flush().unwrap();
+    assert_eq!(pairs(), in_memory);
+    in_memory
+}
+
+/// Between places of one latitude, the arc goes a thousand miles nearer to the pole.
+#[test]
+fn what_is_near_an_arc_is_found_beyond_the_box_of_its_ends() {
+    let store = store_with(small_options());
+    let system = CoordinateSystem::LonLat;
+    let arcs = geometries(&store, "arcs", system, &["LINESTRING(-60 50,60 50)", "LINESTRING(-60 -50,60 -50)"]);
+    let near = geometries(
+        &store,
+        "near",
+        system,
+        &[
+            "LINESTRING(-1 67.5,1 67.5)",
+            "LINESTRING(-1 49,1 49)",
+            "POINT(0 -67.5)",
+            "LINESTRING(-60 50,-61 50)",
+            "LINESTRING(0 60,0 70)",
+        ],
+    );
+    let points = coordinates(&store, "points", system, &[(0.0, 67.5), (0.0, 50.0), (0.0, -67.5)]);
+    let join = Join::new(JoinOn::WithinDistance(100_000.0));
+    // The last crosses the arc, and lies far from its ends and from the line between them.
+    assert_eq!(keys_of_pairs(&arcs, &near, &join), [(1, 1), (1, 4), (1, 5), (2, 3)]);
+    assert_eq!(keys_of_pairs(&near, &arcs, &join), [(1, 1), (3, 2), (4, 1), (5, 1)]);
+    // On the line that is straight in degrees is on the geometry, too.
+    assert_eq!(keys_of_pairs(&arcs, &points, &join), [(1, 1), (1, 2), (2, 3)]);
+    assert_eq!(keys_of_pairs(&points, &arcs, &join), [(1, 1), (2, 1), (3, 2)]);
+}
+
+#[test]
+fn the_two_longitudes_of_the_antimeridian_are_one_place() {
+    let store = store_with(small_options());
+    let system = CoordinateSystem::LonLat;
+    let west = coordinates(&store, "west", system, &[(-180.0, 10.0), (-180.0, 20.0), (-179.0, 30.0)]);
+    let east = coordinates(&store, "east", system, &[(180.0, 10.0), (179.0, 30.0), (180.0, -20.0)]);
+    let shapes = geometries(&store, "shapes", system, &["POINT(180 10)", "LINESTRING(179 20,180 20)"]);
+    for on in [JoinOn::Intersects, JoinOn::Within, JoinOn::Contains, JoinOn::WithinDistance(0.0)] {
+        assert_eq!(keys_of_pairs(&west, &east, &Join::new(on)), [(1, 1)], "{on}");
+    }
+    for on in [JoinOn::Intersects, JoinOn::WithinDistance(0.0)] {
+        assert_eq!(keys_of_pairs(&west, &shapes, &Join::new(on)), [(1, 1), (2, 2)], "{on}");
+        assert_eq!(keys_of_pairs(&shapes, &west, &Join::new(on)), [(1, 1), (2, 2)], "{on}");
+    }
+}
+
+/// The difference of the coordinates is rounded to the distance, and so is the sum of one and the distance, to less than the
+/// other.
+#[test]
+fn what_is_as_near_as_asked_but_for_rounding_is_found() {
+    let (x, distance) = (-1e-16, 1.0);
+    assert!(1.0 - x <= distance && x + distance < 1.0);
+    let (store, system) = (store_with(small_options()), CoordinateSystem::Planar);
+    let places = [(x, 0.0), (1.0, 0.0), (0.0, 1.0)];
+    let points = coordinates(&store, "points", system, &places[..1]);
+    let others = coordinates(&store, "others", system, &places[1..]);
+    let line = format!("LINESTRING({x} -1,{x} 1)");
+    let lines = geometries(&store, "lines", system, &[line.as_str(), "LINESTRING(1 -1,1 1)"]);
+    let join = Join::new(JoinOn::WithinDistance(distance));
+    assert_eq!(keys_of_pairs(&points, &others, &join), [(1, 1), (1, 2)]);
+    assert_eq!(keys_of_pairs(&others, &points, &join), [(1, 1), (2, 1)]);
+    assert_eq!(keys_of_pairs(&points, &lines, &join), [(1, 1), (1, 2)]);
+    assert_eq!(keys_of_pairs(&lines, &lines, &join), [(1, 1), (1, 2), (2, 1), (2, 2)]);
+}
+
+#[test]
+fn limits_of_both_sides_hold_where_indexes_alone_answer() {
+    let (store, system) = (store_with(small_options()), CoordinateSystem::Planar);
+    let places: Vec<(f64, f64)> = (0..60).map(|number| (f64::from(number % 3), f64::from(number / 3))).collect();
+    let points = coordinates(&store, "points", system, &places);
+    let (outer, inner) = points.snapshot_with(&points).unwrap();
+    let keys = || Query::new().columns(["id"]);
+    for (join, wanted) in [
+        (Join::new(JoinOn::WithinDistance(0.0)).outer(keys().limit(7)).inner(keys()), 7),
+        (Join::new(JoinOn::Intersects).outer(keys().limit(100)).inner(keys()), 60),
+        (Join::new(JoinOn::WithinDistance(0.0)).outer(keys()).inner(keys()).limit(11), 11),
+        (Join::new(JoinOn::WithinDistance(1000.0)).outer(keys()).inner(keys()).limit(11), 11),
+        (Join::new(JoinOn::WithinDistance(1000.0)).outer(keys().limit(3)).inner(keys()).limit(171), 171),
+        (Join::new(JoinOn::WithinDistance(1000.0)).outer(keys().limit(3)).inner(keys()), 180),
+        (Join::new(JoinOn::WithinDistance(1000.0)).outer(keys().limit(0)).inner(keys()), 0),
+        (Join::new(JoinOn::WithinDistance(1000.0)).outer(keys()).inner(keys()).limit(0), 0),
+    ] {
+        assert_eq!(pairs_of(&outer, &inner, &join).len(), wanted, "{join:?}");
+        let (count, explanation) = outer.count_join_explained(&inner, &join).unwrap();
+        assert_eq!((count, explanation.inner.lookups), (wanted as u64, 0), "{join:?}");
+        assert_eq!(explanation.outer.plan, "spatial index only", "{join:?}");
     }
 }
