@@ -2,6 +2,7 @@
 //! numbers are difficult.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 
 use proptest::collection::vec;
@@ -27,11 +28,15 @@ pub const COLUMNS: [(&str, ColumnType); 9] = [
 /// The name of the key.
 pub const KEY: &str = "id";
 
-/// A schema with these attributes.
+/// A schema with these attributes, in the plane.
 pub fn schema(key_type: KeyType, geometry: GeometryColumn) -> Schema {
+    schema_in(CoordinateSystem::Planar, key_type, geometry)
+}
+
+pub fn schema_in(system: CoordinateSystem, key_type: KeyType, geometry: GeometryColumn) -> Schema {
     let columns = COLUMNS.map(|(name, column_type)| Column::new(name, column_type)).to_vec();
     let key = KeyColumn { name: KEY.into(), key_type, generated: false };
-    Schema::new(key, geometry, CoordinateSystem::Planar, columns).unwrap()
+    Schema::new(key, geometry, system, columns).unwrap()
 }
 
 pub fn points() -> GeometryColumn {
@@ -113,16 +118,24 @@ impl Plan {
 
     /// Whether a record meets it; `None` where that is unknown.
     pub fn truth(&self, record: &Record) -> Option<bool> {
+        self.truths(&[Facts::of(record)])[0]
+    }
+
+    /// Whether each of the records meets it; `None` where that is unknown.
+    pub fn truths(&self, records: &[Facts<'_>]) -> Vec<Option<bool>> {
         let compared = |place: Place, literal: &Literal, holds: &dyn Fn(Option<Ordering>) -> bool| {
-            let value = datum(place, record)?;
-            let order = value.zip(literal_datum(place, literal)).map(|(value, literal)| value.cmp(&literal));
-            Some(holds(order))
+            let literal = literal_datum(place, literal);
+            let order = |value: Option<&Datum>| value.zip(literal.as_ref()).map(|(value, literal)| value.cmp(literal));
+            records.iter().map(|record| record.datum(place).map(|value| holds(order(value)))).collect::<Vec<_>>()
         };
-        let equals = |place, literal: &Literal| compared(place, literal, &|order| order == Some(Ordering::Equal));
+        let joined = |parts: &[Vec<Option<bool>>], join: &dyn Fn(&mut dyn Iterator<Item = Option<bool>>) -> _| {
+            (0..records.len()).map(|row| join(&mut parts.iter().map(|part| part[row]))).collect()
+        };
+        let of = |parts: &[Plan]| parts.iter().map(|part| part.truths(records)).collect::<Vec<_>>();
         match self {
-            Self::And(parts) => both(parts.iter().map(|part| part.truth(record))),
-            Self::Or(parts) => either(parts.iter().map(|part| part.truth(record))),
-            Self::Not(inner) => inner.truth(record).map(|truth| !truth),
+            Self::And(parts) => joined(&of(parts), &|truths| both(truths)),
+            Self::Or(parts) => joined(&of(parts), &|truths| either(truths)),
+            Self::Not(inner) => inner.truths(records).into_iter().map(|truth| truth.map(|truth| !truth)).collect(),
             Self::Compare(place, sign, literal) => compared(*place, literal, &|order| match sign {
                 Sign::Equal => order == Some(Ordering::Equal),
                 Sign::Differs => order != Some(Ordering::Equal),
@@ -131,35 +144,86 @@ impl Plan {
                 Sign::Greater => order == Some(Ordering::Greater),
                 Sign::AtLeast => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
             }),
-            Self::Between(place, low, high) => both([
-                compared(*place, low, &|order| matches!(order, Some(Ordering::Greater | Ordering::Equal))),
-                compared(*place, high, &|order| matches!(order, Some(Ordering::Less | Ordering::Equal))),
-            ]),
-            Self::In(place, items) => match datum(*place, record) {
-                None => None,
-                Some(_) => either(items.iter().map(|item| equals(*place, item))),
-            },
-            Self::IsNull(place) => Some(datum(*place, record).is_none()),
-            Self::Flag(place) => equals(*place, &Literal::Bool(true)),
-            Self::Match(place, words) => both(words.iter().map(|word| {
-                let places = match place {
-                    Some(place) => vec![*place],
-                    None => text_places(record),
+            Self::Between(place, low, high) => {
+                let above = compared(*place, low, &|order| matches!(order, Some(Ordering::Greater | Ordering::Equal)));
+                let below = compared(*place, high, &|order| matches!(order, Some(Ordering::Less | Ordering::Equal)));
+                joined(&[above, below], &|truths| both(truths))
+            }
+            Self::In(place, items) => {
+                let equals = |item: &Literal| compared(*place, item, &|order| order == Some(Ordering::Equal));
+                let equal: Vec<_> = items.iter().map(equals).collect();
+                let found: Vec<Option<bool>> = joined(&equal, &|truths| either(truths));
+                // Also of no items, a null is unknown.
+                records.iter().zip(found).map(|(record, found)| record.datum(*place).and(found)).collect()
+            }
+            Self::IsNull(place) => records.iter().map(|record| Some(record.datum(*place).is_none())).collect(),
+            Self::Flag(place) => compared(*place, &Literal::Bool(true), &|order| order == Some(Ordering::Equal)),
+            Self::Match(place, words) => {
+                let occur = |record: &Facts<'_>| {
+                    let places = place.map_or_else(|| text_places(record.record), |place| vec![place]);
+                    both(words.iter().map(|word| either(places.iter().map(|place| occurs(word, *place, record)))))
                 };
-                either(places.into_iter().map(|place| occurs(word, place, record)))
-            })),
+                records.iter().map(occur).collect()
+            }
         }
+    }
+
+    /// Whether the condition demands something of a column of each record that meets it, as an index on the column could
+    /// find: a comparison that `and` joins to the rest.
+    pub fn demands_of(&self, column: Place) -> bool {
+        match self {
+            Self::And(parts) => parts.iter().any(|part| part.demands_of(column)),
+            Self::Compare(_, Sign::Differs, _) => false,
+            Self::Compare(place, ..) | Self::Between(place, ..) | Self::In(place, _) | Self::Flag(place) => {
+                *place == column
+            }
+            Self::Or(_) | Self::Not(_) | Self::IsNull(_) | Self::Match(..) => false,
+        }
+    }
+
+    /// Words that the condition demands of a column of texts, as an index on them could find.
+    pub fn words_of(&self, column: Place) -> Vec<&'static str> {
+        match self {
+            Self::And(parts) => parts.iter().flat_map(|part| part.words_of(column)).collect(),
+            Self::Match(Some(place), words) if *place == column => words.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A record with its values as they are compared, each made when it is needed first.
+pub struct Facts<'r> {
+    record: &'r Record,
+    key: OnceCell<Option<Option<Datum>>>,
+    values: Vec<OnceCell<Option<Option<Datum>>>>,
+}
+
+impl<'r> Facts<'r> {
+    pub fn of(record: &'r Record) -> Self {
+        Self { record, key: OnceCell::new(), values: vec![OnceCell::new(); record.values.len()] }
+    }
+
+    /// The value in a column: `None` if it is null, `Some(None)` if it is NaN.
+    fn datum(&self, place: Place) -> Option<Option<&Datum>> {
+        let cell = match place {
+            Place::Attribute(place) => &self.values[place],
+            Place::Key(_) => &self.key,
+        };
+        cell.get_or_init(|| datum(place, self.record)).as_ref().map(Option::as_ref)
     }
 }
 
 /// True if all are, else false if one is.
 fn both(truths: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
-    let truths: Vec<Option<bool>> = truths.into_iter().collect();
-    match truths.contains(&Some(false)) {
-        true => Some(false),
-        false if truths.contains(&None) => None,
-        false => Some(true),
+    let mut all = Some(true);
+    for truth in truths {
+        match truth {
+            Some(false) => return Some(false),
+            Some(true) => {}
+            None => all = None,
+        }
     }
+    all
 }
 
 fn either(truths: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
@@ -172,8 +236,8 @@ fn text_places(record: &Record) -> Vec<Place> {
     key.into_iter().chain(attributes).collect()
 }
 
-fn occurs(word: &str, place: Place, record: &Record) -> Option<bool> {
-    match datum(place, record)?? {
+fn occurs(word: &str, place: Place, record: &Facts<'_>) -> Option<bool> {
+    match record.datum(place)?? {
         Datum::Text(text) => {
             let word = word.to_lowercase();
             Some(text.split(|c: char| !c.is_alphanumeric()).any(|found| found.to_lowercase() == word))
@@ -311,7 +375,8 @@ const FLOATS: [f64; 18] = [
     f64::NEG_INFINITY,
     f64::NAN,
 ];
-const WORDS: [&str; 6] = ["north", "Süd", "STATION", "7", "straße", "Ночь"];
+/// The words that texts are made of.
+pub const WORDS: [&str; 6] = ["north", "Süd", "STATION", "7", "straße", "Ночь"];
 const TIMES: [i64; 7] = [i64::MIN, -1, 0, 1, 86_400_000_000, 1_700_000_000_123_456, i64::MAX];
 const DAYS: [i32; 6] = [i32::MIN, -1, 0, 1, 20_000, i32::MAX];
 

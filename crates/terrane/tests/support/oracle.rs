@@ -4,7 +4,7 @@
 use geo_types::Geometry as Geo;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use terrane::{CoordinateSystem, Filter, Geometry, Key, Query};
+use terrane::{CoordinateSystem, Filter, Geometry, Key, Query, Record};
 use terrane_space::Point;
 use terrane_space::geometry::{QueryGeometry, distance_bytes, from_geo, from_wkt, point_wkb, to_geo};
 
@@ -120,47 +120,82 @@ fn copies(geometry: &Geometry, system: CoordinateSystem) -> Vec<Vec<u8>> {
 }
 
 fn shift(geo: &mut Geo<f64>, degrees: f64) {
-    let line = |line: &mut geo_types::LineString<f64>| line.0.iter_mut().for_each(|coord| coord.x += degrees);
-    let polygon = |polygon: &mut geo_types::Polygon<f64>| {
-        polygon.exterior_mut(line);
-        polygon.interiors_mut(|rings| rings.iter_mut().for_each(line));
-    };
+    each_coord(geo, &mut |coord| coord.x += degrees);
+}
+
+/// Changes all coordinates of a geometry.
+pub fn each_coord(geo: &mut Geo<f64>, change: &mut dyn FnMut(&mut geo_types::Coord<f64>)) {
     match geo {
-        Geo::Point(point) => point.0.x += degrees,
-        Geo::LineString(found) => line(found),
-        Geo::Polygon(found) => polygon(found),
-        Geo::MultiPoint(points) => points.0.iter_mut().for_each(|point| point.0.x += degrees),
-        Geo::MultiLineString(lines) => lines.0.iter_mut().for_each(line),
-        Geo::MultiPolygon(polygons) => polygons.0.iter_mut().for_each(polygon),
-        Geo::GeometryCollection(parts) => parts.0.iter_mut().for_each(|part| shift(part, degrees)),
+        Geo::Point(point) => change(&mut point.0),
+        Geo::LineString(line) => line.0.iter_mut().for_each(change),
+        Geo::Polygon(polygon) => {
+            polygon.exterior_mut(|ring| ring.0.iter_mut().for_each(&mut *change));
+            polygon.interiors_mut(|rings| rings.iter_mut().flat_map(|ring| &mut ring.0).for_each(change));
+        }
+        Geo::MultiPoint(points) => points.0.iter_mut().for_each(|point| change(&mut point.0)),
+        Geo::MultiLineString(lines) => lines.0.iter_mut().flat_map(|line| &mut line.0).for_each(change),
+        Geo::MultiPolygon(polygons) => {
+            for polygon in &mut polygons.0 {
+                polygon.exterior_mut(|ring| ring.0.iter_mut().for_each(&mut *change));
+                polygon.interiors_mut(|rings| rings.iter_mut().flat_map(|ring| &mut ring.0).for_each(&mut *change));
+            }
+        }
+        Geo::GeometryCollection(parts) => parts.0.iter_mut().for_each(|part| each_coord(part, change)),
         other => panic!("no stored geometry is {other:?}"),
     }
 }
 
-/// Keys of the records that meet all conditions, in order.
+/// The records of a model with their geometries, prepared for many queries.
+pub struct Scan<'m> {
+    system: CoordinateSystem,
+    /// Without copies where there is no geometry.
+    records: Vec<(&'m Record, Vec<Vec<u8>>)>,
+}
+
+impl<'m> Scan<'m> {
+    pub fn new(model: &'m Model, system: CoordinateSystem) -> Self {
+        let prepared = |record: &'m Record| {
+            (record, record.geometry.as_ref().map_or_else(Vec::new, |geometry| copies(geometry, system)))
+        };
+        Self { system, records: model.values().map(prepared).collect() }
+    }
+
+    /// Of the records whose numbers are wanted, those that meet all conditions on places, in the order of keys.
+    pub fn matching(&self, filters: &[Filter], is_wanted: impl Fn(usize) -> bool) -> Vec<&'m Record> {
+        let tests: Vec<Test> = filters.iter().map(|filter| Test::new(filter, self.system)).collect();
+        let meets = |copies: &[Vec<u8>]| tests.iter().all(|test| !copies.is_empty() && test.holds(copies));
+        let records = self.records.iter().enumerate();
+        records
+            .filter(|(number, (_, copies))| is_wanted(*number) && meets(copies))
+            .map(|(_, (record, _))| *record)
+            .collect()
+    }
+
+    /// The `k` of these records that are nearest to a place, nearest first.
+    pub fn nearest(&self, records: Vec<&'m Record>, (x, y): (f64, f64), k: usize) -> Vec<&'m Record> {
+        let distance =
+            |record: &Record| distance_bytes(self.system, Point::new(x, y), &wkb(record.geometry.as_ref()?)).unwrap();
+        let mut found: Vec<(f64, Vec<u8>, &Record)> =
+            records.into_iter().filter_map(|record| Some((distance(record)?, encoded(&record.key), record))).collect();
+        found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+        found.into_iter().take(k).map(|(.., record)| record).collect()
+    }
+}
+
+fn keys(records: Vec<&Record>) -> Vec<Key> {
+    records.into_iter().map(|record| record.key.clone()).collect()
+}
+
+/// Keys of the records that have a geometry and meet all conditions, in order.
 pub fn matching(model: &Model, system: CoordinateSystem, filters: &[Filter]) -> Vec<Key> {
-    let tests: Vec<Test> = filters.iter().map(|filter| Test::new(filter, system)).collect();
-    let meets = |geometry: &Geometry| {
-        let copies = copies(geometry, system);
-        tests.iter().all(|test| test.holds(&copies))
-    };
-    let matching = model.values().filter(|record| record.geometry.as_ref().is_some_and(meets));
-    matching.map(|record| record.key.clone()).collect()
+    let scan = Scan::new(model, system);
+    keys(scan.matching(filters, |number| !scan.records[number].1.is_empty()))
 }
 
 /// Keys of the `k` records that meet all conditions and are nearest to a place, nearest first.
-pub fn nearest(model: &Model, system: CoordinateSystem, filters: &[Filter], (x, y): (f64, f64), k: usize) -> Vec<Key> {
-    let place = Point::new(x, y);
-    let mut found: Vec<(f64, Vec<u8>, Key)> = matching(model, system, filters)
-        .into_iter()
-        .filter_map(|key| {
-            let sort_key = encoded(&key);
-            let geometry = model[&sort_key].geometry.as_ref()?;
-            Some((distance_bytes(system, place, &wkb(geometry)).unwrap()?, sort_key, key))
-        })
-        .collect();
-    found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
-    found.into_iter().take(k).map(|(.., key)| key).collect()
+pub fn nearest(model: &Model, system: CoordinateSystem, filters: &[Filter], place: (f64, f64), k: usize) -> Vec<Key> {
+    let scan = Scan::new(model, system);
+    keys(scan.nearest(scan.matching(filters, |_| true), place, k))
 }
 
 /// A query with these conditions.
