@@ -7,6 +7,7 @@ mod attribute_queries;
 mod backup;
 mod closing;
 mod column_names;
+mod combined_queries;
 mod concurrency;
 mod conditions;
 mod crash_directed;

@@ -1,6 +1,7 @@
 //! A store on memory beside a model of it, for tests by behaviour.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod affine;
 pub mod collisions;
 pub mod conditions;
 pub mod crash;
@@ -9,6 +10,7 @@ pub mod files;
 pub mod gate;
 #[path = "../../../lsm/tests/log_support/hook.rs"]
 pub mod hook;
+pub mod indexed;
 pub mod joins;
 pub mod kinds;
 pub mod oracle;

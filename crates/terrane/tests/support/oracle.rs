@@ -145,6 +145,14 @@ pub fn each_coord(geo: &mut Geo<f64>, change: &mut dyn FnMut(&mut geo_types::Coo
     }
 }
 
+/// The first position of a record's geometry.
+pub fn position(record: &Record) -> Option<(f64, f64)> {
+    let mut position = None;
+    let mut geo = to_geo(&wkb(record.geometry.as_ref()?)).unwrap();
+    each_coord(&mut geo, &mut |coord| position = position.or(Some((coord.x, coord.y))));
+    position
+}
+
 /// The records of a model with their geometries, prepared for many queries.
 pub struct Scan<'m> {
     system: CoordinateSystem,
