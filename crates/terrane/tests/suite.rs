@@ -30,6 +30,7 @@ mod log_entries;
 mod log_growth;
 mod many_datasets;
 mod merges;
+mod metamorphic;
 mod mixed_run;
 mod nearest_filters;
 mod nearest_points;
