@@ -240,7 +240,14 @@ fn run_all_ways(setting: Setting, default_seed: u64) {
     eprintln!("{queries} queries, {answered} with rows, {refused} refused: {plans:?}, {named:?}, chosen {chosen:?}");
     let levels = LEVELS.map(|level| level.to_string());
     let only = setting.shape.is_coordinates().then_some("spatial index only");
-    let common = ["spatial index", "attribute index", "primary range", "primary scan", "nothing can match"];
+    let common = [
+        "spatial index",
+        "attribute index",
+        "attribute index only",
+        "primary range",
+        "primary scan",
+        "nothing can match",
+    ];
     for level in &levels {
         for plan in common.into_iter().chain(only) {
             assert!(plans.contains_key(&(plan, level.clone())), "no {plan} at {level}: {plans:?}");
