@@ -61,7 +61,7 @@ fn schema() -> Schema {
 fn record(key: i64, number: u64) -> Record {
     let mut rng = SmallRng::seed_from_u64(number << 20 ^ key as u64);
     let text = format!("w{} w{} {}", rng.random_range(0..40), number % 7, "x".repeat(rng.random_range(0..900)));
-    let flag = if number % 5 == 0 { Value::Null } else { Value::Bool(number % 3 == 0) };
+    let flag = if number.is_multiple_of(5) { Value::Null } else { Value::Bool(number.is_multiple_of(3)) };
     let (x, y) = (f64::from(rng.random_range(-200..200)), f64::from(rng.random_range(-200..200)));
     Record::at(key, x, y, vec![Value::Int(number as i64), flag, Value::Utf8(text)])
 }
