@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{File, OpenMode, Operation, Result, RootLock, Storage, StorageError};
 
-/// Another storage, of which files are read, and nothing is made, written, renamed or removed: for who reads what belongs to
+/// Another storage, of which files are read, and nothing is made, written, renamed, removed or locked as a whole: for who reads what belongs to
 /// somebody else, whatever code runs there.
 #[derive(Debug)]
 pub struct ReadOnlyStorage {
@@ -74,8 +74,9 @@ impl Storage for ReadOnlyStorage {
         self.inner.boot_id()
     }
 
+    /// A lock would keep others from changing it.
     fn lock_root(&self) -> Result<Option<RootLock>> {
-        self.inner.lock_root()
+        Self::refuse(Operation::Lock, "")
     }
 
     fn describe(&self) -> String {
@@ -105,6 +106,7 @@ mod tests {
             storage.rename("d/a", "d/b"),
             storage.remove("d/a"),
             storage.create_directory("e"),
+            storage.lock_root().map(drop),
         ];
         for refused in refused {
             assert!(refused.unwrap_err().to_string().contains("open for reading alone"));

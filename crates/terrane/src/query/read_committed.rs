@@ -5,8 +5,9 @@
 //!
 //! A record is fetched after an instant lock on its key, and judged again by all conditions, as the entry that led to it may
 //! be older. Where entries alone would do, they are divided (try-lock and union): those whose keys no writer
-//! holds are rows; the others are a chunk of their own, which is fetched and judged. A partition's spatial index is searched at one
-//! number, so it gives each key once, and the chunks have no key in common.
+//! holds are rows; the others are a chunk of their own, which is fetched and judged (`aside.rs`). A partition's spatial index is searched at one
+//! number, so it gives each key once, and the chunks have no key in common. An index on attributes or words is read at several, and may give
+//! a key for each of several versions of its record.
 //!
 //! While it waits for a lock it keeps no sealed memory: a writer that holds the lock may be waiting for memory.
 
