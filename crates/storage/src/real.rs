@@ -272,6 +272,10 @@ impl File for RealFile {
         if i64::try_from(length).is_err() {
             return Err(Errno::FBIG).context_below(&self.root, Operation::Allocate, &self.name, None);
         }
+        // An attempt without a chance would take the free space from all others for a moment.
+        if lacks_space(&self.file, length) {
+            return Err(Errno::NOSPC).context_below(&self.root, Operation::Allocate, &self.name, None);
+        }
         let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length);
         match rustix::io::retry_on_intr(reserve) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -318,6 +322,15 @@ impl File for RealFile {
     fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Whether a file system that tells its free space has less than a file needs to be so long.
+fn lacks_space(file: &fs::File, length: u64) -> bool {
+    let (Ok(status), Ok(space)) = (rustix::fs::fstat(file), rustix::fs::fstatvfs(file)) else { return false };
+    let taken = u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512);
+    let free = space.f_bfree.saturating_mul(space.f_frsize);
+    // Some, like a tmpfs without a limit, tell nothing.
+    space.f_blocks > 0 && length.saturating_sub(taken) > free
 }
 
 /// Reserves space where the file system has no call for it. On failure the file may be
