@@ -37,7 +37,7 @@ fn delete_keys(dataset: &Dataset, keys: &[String], messages: &Messages) -> Resul
         .map_err(|error| Failure::usage(format!("--key: {error}")))?;
     let mut deleted = 0;
     for key in &keys {
-        match dataset.delete(key)? {
+        match dataset.delete(key).map_err(|error| error.after_deleting(deleted))? {
             true => deleted += 1,
             false => messages.warn(format_args!("there is no record with the key {key}")),
         }

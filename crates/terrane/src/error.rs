@@ -10,7 +10,7 @@ use crate::key::{Key, KeyError};
 use crate::record::{DamagedRecord, RowError};
 use crate::schema::SchemaError;
 use crate::value::ValueError;
-use crate::words::{first_of, nearest_to};
+use crate::words::{counted, first_of, nearest_to};
 
 /// Result of a call into the database.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -139,6 +139,15 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
+    /// A deletion of several records ended before all of them were deleted; it can be repeated.
+    #[error("{cause}; {} before that, and the same deletion again goes on with the others", were_deleted(*deleted))]
+    PartlyDeleted {
+        /// Records that are deleted, durably.
+        deleted: u64,
+        /// Why it ended.
+        #[source]
+        cause: Box<Error>,
+    },
     /// A file was written by a later version of the program.
     #[error("{file} has format version {found}; this program knows versions up to {known}, so use a newer one")]
     UnknownVersion {
@@ -250,11 +259,24 @@ impl Error {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => true,
-            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } | Self::Unbuilt { cause, .. } => {
-                cause.is_damage()
-            }
-            _ => false,
+            _ => self.cause().is_some_and(Self::is_damage),
         }
+    }
+
+    /// The error that another one comes from whose kind is this one's too.
+    fn cause(&self) -> Option<&Self> {
+        match self {
+            Self::Unmerged { cause, .. }
+            | Self::Unreclaimed { cause }
+            | Self::Unbuilt { cause, .. }
+            | Self::PartlyDeleted { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Says that so many records had been deleted before a deletion failed, if there were any.
+    pub fn after_deleting(self, deleted: u64) -> Self {
+        if deleted == 0 { self } else { Self::PartlyDeleted { deleted, cause: Box::new(self) } }
     }
 
     /// What is damaged and why, without advice.
@@ -280,9 +302,10 @@ impl Error {
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
             Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => Self::CORRUPTION,
-            Self::Unmerged { cause, .. } | Self::Unreclaimed { cause } | Self::Unbuilt { cause, .. } => {
-                cause.exit_code()
-            }
+            Self::Unmerged { cause, .. }
+            | Self::Unreclaimed { cause }
+            | Self::Unbuilt { cause, .. }
+            | Self::PartlyDeleted { cause, .. } => cause.exit_code(),
             Self::UnknownVersion { .. }
             | Self::Storage(_)
             | Self::Full { .. }
@@ -292,6 +315,11 @@ impl Error {
             | Self::Failed(_) => Self::FAILURE,
         }
     }
+}
+
+/// How many records were deleted, with its verb.
+fn were_deleted(count: u64) -> String {
+    format!("{} {} deleted", counted(count, "record", "records"), if count == 1 { "was" } else { "were" })
 }
 
 /// All names if they are few, else those most like the wanted one first.

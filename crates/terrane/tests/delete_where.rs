@@ -7,7 +7,9 @@ use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane::{Condition, Dataset, DatasetOptions, Error, Filter, Key, Options, Query, Record, Store, Value};
+use terrane::{
+    Condition, Dataset, DatasetOptions, DiskReserve, Error, Filter, Key, Options, Query, Record, Store, Value,
+};
 use terrane_storage::{MemoryStorage, Storage};
 
 fn sized(key: i64, size: i64) -> Record {
@@ -27,7 +29,11 @@ fn count(dataset: &Dataset, text: &str) -> u64 {
 const RECORDS: i64 = 30_000;
 
 fn filled(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
-    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    filled_with(storage, small_options())
+}
+
+fn filled_with(storage: &Arc<dyn Storage>, options: Options) -> (Store, Dataset) {
+    let store = Store::open_on(storage.clone(), options).unwrap();
     let partitions = DatasetOptions { partitions: 3 };
     let dataset = store.create_dataset_with(MAIN, first_schema(), &partitions).unwrap();
     let records: Vec<Record> = (0..RECORDS).map(|key| sized(key, key % 10)).collect();
@@ -80,6 +86,23 @@ fn what_makes_no_sense_deletes_nothing() {
     let store = Store::open_read_only_on(storage, small_options()).unwrap();
     let dataset = store.dataset(MAIN).unwrap();
     assert!(matches!(dataset.delete_where(&condition("size = 1"), &[]), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn a_deletion_that_ends_on_a_full_disk_tells_how_far_it_came() {
+    let disk = MemoryStorage::new();
+    let options = Options { disk_reserve: DiskReserve::Bytes(0), ..small_options() };
+    let (_store, dataset) = filled_with(&(Arc::new(disk.clone()) as Arc<dyn Storage>), options);
+    disk.set_capacity(disk.used_bytes());
+    let error = dataset.delete_where(&condition("size >= 0"), &[]).unwrap_err();
+    let Error::PartlyDeleted { deleted, cause } = &error else { panic!("{error:?}") };
+    assert!(matches!(**cause, Error::Full { .. }) && *deleted > 0, "{error:?}");
+    assert_eq!(count(&dataset, "id is not null"), RECORDS as u64 - deleted);
+    let told = error.to_string();
+    assert!(told.contains(&format!("{deleted} records were deleted before that")), "{told}");
+    assert_eq!(error.exit_code(), Error::FAILURE);
+    disk.set_capacity(u64::MAX);
+    assert_eq!(dataset.delete_where(&condition("size >= 0"), &[]).unwrap(), RECORDS as u64 - deleted);
 }
 
 /// Each key has a writer of its own, which knows what the record is. While it does not meet the condition, it is there,

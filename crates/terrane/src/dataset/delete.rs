@@ -24,19 +24,15 @@ impl Dataset {
     ///
     /// # Errors
     /// A condition that does not fit the schema, or filters that make no sense: nothing is deleted. Damage, no
-    /// space, a failed sync, a column that is renamed or dropped meanwhile: any number of the records may have been
-    /// deleted, and calling again goes on.
+    /// space, a failed sync, a column that is renamed or dropped meanwhile: some of the records may have been deleted
+    /// before ([`Error::PartlyDeleted`] says how many), and calling again goes on.
     pub fn delete_where(&self, condition: &Condition, filters: &[Filter]) -> Result<u64> {
         self.engine.check_writable()?;
         let query = filters.iter().cloned().fold(Query::new().condition(condition.clone()), Query::filter);
         let snapshot = self.snapshot();
         let mut deletion = Deletion::new(self, &snapshot, &query)?;
-        let mut rows = snapshot.query(&query.clone().columns([&snapshot.schema().key.name]))?;
-        while let Some(batch) = rows.next_batch()? {
-            deletion.delete(&batch)?;
-        }
-        // No answer rests on a change whose sync has failed while its key was waited for.
-        self.engine.check_writable()?;
+        let outcome = deletion.run();
+        outcome.map_err(|error| error.after_deleting(deletion.deleted))?;
         Ok(deletion.deleted)
     }
 }
@@ -57,6 +53,16 @@ impl<'d> Deletion<'d> {
         let schema = snapshot.schema();
         let filters = Filters::new(query, &schema)?;
         Ok(Self { dataset, snapshot, query, filters, version: schema.version, deleted: 0 })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let key = &self.snapshot.schema().key.name;
+        let mut rows = self.snapshot.query(&self.query.clone().columns([key]))?;
+        while let Some(batch) = rows.next_batch()? {
+            self.delete(&batch)?;
+        }
+        // No answer rests on a change whose sync has failed while its key was waited for.
+        self.dataset.engine.check_writable()
     }
 
     /// Deletes those of the records with these keys that still match.
