@@ -47,7 +47,7 @@ pub struct CommonFlags {
     #[arg(allow_negative_numbers = true)]
     pub memory_limit: Option<usize>,
     /// Disk space that a store keeps back for deletes, flushes and merges on a full disk: a size as above, 0 for none, or
-    /// auto, a sixteenth of its components or what is in memory [env: TERRANE_DISK_RESERVE] [default: auto].
+    /// auto, a sixteenth of its components; more while a flush needs more [env: TERRANE_DISK_RESERVE] [default: auto].
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_reserve)]
     pub disk_reserve: Option<DiskReserve>,
     /// When messages are coloured [env: TERRANE_COLOR] [default: auto].

@@ -144,7 +144,7 @@ fn long_run() -> Run {
     append(&log, &entry(u64::MAX, 300)).unwrap();
     drop(log);
     let log = run.open();
-    log.prepare_next().unwrap();
+    log.prepare_next(&mut |_| true).unwrap();
     run.commit_groups(&log, 2, 2 * SEGMENT_SIZE as usize);
     run.commit_groups(&log, 15, 700);
     log.close().unwrap();

@@ -114,7 +114,7 @@ fn after_a_failed_write_or_sync_nothing_more_is_acknowledged() {
             log.sync_to(lost_lsn).unwrap_err(),
             log.append(b"late").unwrap_err(),
             log.reserve(4).unwrap_err(),
-            log.prepare_next().unwrap_err(),
+            log.prepare_next(&mut |_| true).unwrap_err(),
             log.close().unwrap_err(),
         ] {
             assert_eq!(error.to_string(), first.to_string(), "{fault:?}: the first cause stays");

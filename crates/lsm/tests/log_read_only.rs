@@ -109,7 +109,7 @@ fn a_file_that_gets_another_number_between_its_opening_and_its_locking_is_no_dam
         for number in 0..5 {
             commit(&log, &entry(number, 300)).unwrap();
         }
-        log.prepare_next().unwrap();
+        log.prepare_next(&mut |_| true).unwrap();
         assert!(files(storage.as_ref()).contains(&passed_over.to_string()));
         let hooked = HookedStorage::new(storage.clone());
         let (writer, mut number) = (log.clone(), 5);

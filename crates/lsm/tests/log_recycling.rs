@@ -131,13 +131,50 @@ fn a_disk_that_is_nearly_full_gets_smaller_segments() {
 }
 
 #[test]
+fn a_log_that_may_not_grow_gives_up_its_spare_files_and_takes_a_smaller_one() {
+    let disk = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let options = LogOptions { segment_size: 4 * SEGMENT_SIZE, ..OPTIONS };
+    let log = open_with(&storage, options, LogPosition::START).unwrap().log;
+    let mut number = 0;
+    let mut fill = |may_grow: &mut dyn FnMut(u64) -> bool| loop {
+        if let Err(error) = log.reserve_if(300, may_grow) {
+            assert!(matches!(error, Error::Full { .. }), "{error}");
+            return number;
+        }
+        let room = log.room();
+        log.sync_to(log.append(&entry(number, 300)).unwrap().end_lsn).unwrap();
+        assert!(log.room() < room, "an entry takes room");
+        number += 1;
+    };
+    let mut files_left = 3;
+    let before = fill(&mut |size| {
+        files_left -= i32::from(size == 4 * SEGMENT_SIZE);
+        size == 4 * SEGMENT_SIZE && files_left >= 0
+    });
+    log.set_low_water(log.position()).unwrap();
+    assert_eq!(files(storage.as_ref()).len(), 3, "one in use and two for reuse");
+    assert!(log.room() < 600, "{} bytes are left", log.room());
+    let mut asked = Vec::new();
+    let after = fill(&mut |size| {
+        asked.push((size, files(storage.as_ref()).len()));
+        size == SEGMENT_SIZE && asked.len() == 3
+    });
+    assert!(after > before + 30, "a small one has room for more than {}", after - before);
+    let large = 4 * SEGMENT_SIZE;
+    assert_eq!(asked[..3], [(large, 3), (large, 1), (SEGMENT_SIZE, 1)]);
+    assert_eq!(asked[3..], [(large, 2), (SEGMENT_SIZE, 2)]);
+    assert!(!log.give_up_spares().unwrap(), "there are none");
+}
+
+#[test]
 fn a_segment_prepared_ahead_is_used_without_further_preparation() {
     let storage = memory();
     let log = open(&storage, LogPosition::START).unwrap().log;
     let mut preparations = 0;
     for number in 0..300 {
         if log.needs_preparation() {
-            log.prepare_next().unwrap();
+            log.prepare_next(&mut |_| true).unwrap();
             preparations += 1;
             assert!(!log.needs_preparation());
         }

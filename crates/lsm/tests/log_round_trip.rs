@@ -85,7 +85,7 @@ fn an_entry_larger_than_a_segment_gets_a_segment_of_its_own() {
 fn a_file_prepared_but_too_small_for_the_next_entry_is_used_later() {
     let storage = memory();
     let log = open(&storage, LogPosition::START).unwrap().log;
-    log.prepare_next().unwrap();
+    log.prepare_next(&mut |_| true).unwrap();
     commit(&log, &entry(0, 4 * SEGMENT_SIZE as usize)).unwrap();
     for number in 1..400 {
         commit(&log, &entry(number, 300)).unwrap();

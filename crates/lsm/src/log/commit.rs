@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::group::PendingGroup;
-use super::layout::{ENTRY_LENGTH_MAX, GROUP_HEADER_LENGTH, GroupSeal, entry_space};
+use super::layout::{ENTRY_LENGTH_MAX, GROUP_HEADER_LENGTH, GroupSeal, HEADER_AREA, entry_space};
 use super::segment::{Segment, SegmentFile};
 use super::table::SegmentTable;
 use super::{Appended, Lsn};
@@ -113,6 +113,13 @@ impl CommitKernel {
         state.check_usable()?;
         check_length(length)?;
         Ok(state.open.fits(length) || state.prepared.iter().any(|file| takes(file, length)))
+    }
+
+    /// Bytes that are free in the current segment and in those prepared.
+    pub fn room(&self) -> u64 {
+        let state = self.state.lock();
+        let current = state.open.segment.header.limit_lsn().saturating_sub(state.open.end_lsn());
+        current + state.prepared.iter().map(|file| file.size.saturating_sub(HEADER_AREA)).sum::<u64>()
     }
 
     /// Whether the current segment is half full and no file is prepared to follow it.

@@ -60,7 +60,7 @@ pub use options::LogOptions;
 pub use read_only::{ReadOnlyTail, replay_read_only};
 pub use recovery::OnEntry;
 pub use table::HoldGuard;
-pub use writer::Log;
+pub use writer::{Log, MayGrow};
 
 /// Whether a file in the log's directory is named as the log's are.
 pub fn is_log_file(name: &str) -> bool {

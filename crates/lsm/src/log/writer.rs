@@ -15,6 +15,9 @@ use super::{Appended, LogOptions, LogPosition, Lsn, RecoveryReport};
 use crate::{Error, Result};
 use terrane_storage::sync::Mutex;
 
+/// Whether the log may grow by a file of so many bytes.
+pub type MayGrow<'a> = dyn FnMut(u64) -> bool + 'a;
+
 const REWRITE_CHUNK_LENGTH: u64 = 1 << 20;
 
 /// The write-ahead log of one store, open for writing. Dropping it without [`Log::close`]
@@ -99,14 +102,29 @@ impl Log {
     /// # Errors
     /// [`Error::Full`] if the disk has no room: nothing was changed, and a later call may succeed.
     pub fn reserve(&self, length: usize) -> Result<()> {
+        self.reserve_if(length, &mut |_| true)
+    }
+
+    /// As [`Log::reserve`] for a caller who has a say in how far the log grows: `may_grow` is asked before each file, with
+    /// the file's bytes. Where it refuses one of the usual size, the spare files are given up, and then one of the smallest
+    /// size is asked for. It must not call the log but for [`Log::room`].
+    ///
+    /// # Errors
+    /// As [`Log::reserve`]; [`Error::Full`] also where `may_grow` refuses.
+    pub fn reserve_if(&self, length: usize, may_grow: &mut MayGrow<'_>) -> Result<()> {
         if self.kernel.has_room(length)? {
             return Ok(());
         }
         let mut maintenance = self.maintenance.lock();
         while !self.kernel.has_room(length)? {
-            self.prepare(&mut maintenance, length)?;
+            self.prepare(&mut maintenance, length, may_grow)?;
         }
         Ok(())
+    }
+
+    /// Bytes that entries with their groups may still take before the log needs another file.
+    pub fn room(&self) -> u64 {
+        self.kernel.room()
     }
 
     /// Whether an entry of `length` bytes has room without another segment.
@@ -202,11 +220,19 @@ impl Log {
     /// Prepares the next segment if none is. For a background thread.
     ///
     /// # Errors
-    /// As [`Log::reserve`].
-    pub fn prepare_next(&self) -> Result<()> {
+    /// As [`Log::reserve_if`].
+    pub fn prepare_next(&self, may_grow: &mut MayGrow<'_>) -> Result<()> {
         let mut maintenance = self.maintenance.lock();
         self.kernel.check_usable()?;
-        if self.kernel.lacks_prepared() { self.prepare(&mut maintenance, 0) } else { Ok(()) }
+        if self.kernel.lacks_prepared() { self.prepare(&mut maintenance, 0, may_grow) } else { Ok(()) }
+    }
+
+    /// Removes the files that are kept for reuse, for whoever needs their space; whether there were any.
+    ///
+    /// # Errors
+    /// Failures of the storage.
+    pub fn give_up_spares(&self) -> Result<bool> {
+        self.maintenance.lock().give_up_spares()
     }
 
     /// Makes everything durable and marks the log as cleanly closed. Later appends are refused.
@@ -216,15 +242,19 @@ impl Log {
     }
 
     /// Prepares a file that takes an entry of `length` bytes.
-    fn prepare(&self, maintenance: &mut Maintenance, length: usize) -> Result<()> {
+    fn prepare(&self, maintenance: &mut Maintenance, length: usize, may_grow: &mut MayGrow<'_>) -> Result<()> {
         let needed = HEADER_AREA + GROUP_HEADER_LENGTH as u64 + entry_space(length.min(ENTRY_LENGTH_MAX));
         let needed = needed.next_multiple_of(SIZE_UNIT);
         let (size, size_min) = (self.options.segment_size.max(needed), self.options.first_segment_size.max(needed));
-        let file = match maintenance.prepare(size) {
-            // A disk that is nearly full has room for a smaller one.
-            Err(Error::Full { .. }) if size_min < size => maintenance.prepare(size_min)?,
-            file => file?,
-        };
+        let mut file = maintenance.prepare_if(size, may_grow);
+        if matches!(file, Err(Error::Full { .. })) && maintenance.give_up_spares()? {
+            file = maintenance.prepare_if(size, may_grow);
+        }
+        // A disk that is nearly full has room for a smaller one.
+        if matches!(file, Err(Error::Full { .. })) && size_min < size {
+            file = maintenance.prepare_if(size_min, may_grow);
+        }
+        let file = file?;
         if let Err(error) = sync_names(self.storage.as_ref()) {
             match &error {
                 // Nothing was synced, as where the directory cannot be opened for want of descriptors.
@@ -244,6 +274,22 @@ impl Log {
 }
 
 impl Maintenance {
+    /// As [`Self::prepare`] if the log may grow by as much.
+    fn prepare_if(&mut self, size: u64, may_grow: &mut MayGrow<'_>) -> Result<SegmentFile> {
+        if !may_grow(size) {
+            return Err(Error::Full { what: "another file of the log and the flush of what it brings".into() });
+        }
+        self.prepare(size)
+    }
+
+    fn give_up_spares(&mut self) -> Result<bool> {
+        let any = !self.pool.is_empty();
+        while let Some(spare) = self.pool.pop() {
+            self.storage.remove(&spare.name())?;
+        }
+        Ok(any)
+    }
+
     /// A file of at least `size` bytes under the next number; its name is not durable yet.
     fn prepare(&mut self, size: u64) -> Result<SegmentFile> {
         let number = self.number_next;

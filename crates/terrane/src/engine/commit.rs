@@ -1,6 +1,5 @@
 //! The common part of every write: number, log entry, memory components, sync.
 
-use terrane_lsm::log::Log;
 use terrane_lsm::operation;
 
 use super::{Admitted, DatasetHandle, Engine, Visibility};
@@ -92,24 +91,6 @@ impl Engine {
         drop(admitted);
         self.note_write(dataset, end_lsn, has_grown);
         Ok(Committed { sequence, end_lsn })
-    }
-
-    /// Makes room in the log. On a full disk what brings nothing, as deletes do, has what a flush frees of the log, and
-    /// then the disk's reserve. The log does not grow while that is in use, as flushes need it.
-    fn reserve_log(&self, log: &Log, length: usize, brings: bool) -> Result<()> {
-        let reserve = || log.reserve(length).map_err(Error::from);
-        if brings {
-            return reserve();
-        }
-        let is_full = self.reserve.is_spent() && !log.has_room(length)?;
-        let reserved = if is_full { None } else { Some(reserve()) };
-        match reserved {
-            None | Some(Err(Error::Full { .. })) => {
-                self.flush_all()?;
-                self.reserve.on_full(reserve)
-            }
-            Some(reserved) => reserved,
-        }
     }
 
     /// Returns when a commit is durable and visible; the calling thread may sync for others too.

@@ -9,6 +9,7 @@ use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition};
 use terrane_lsm::parallel::{self, threads_of};
 use terrane_lsm::partition::{FlushOutcome, IndexVersion, MergeOutcome};
+use terrane_lsm::policy::MergePolicy;
 use terrane_storage::sync::thread::{self, JoinHandle};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -176,7 +177,7 @@ impl Engine {
 
     /// Has the log give up what lies before a low-water mark that the manifest names. The flush that
     /// raised it has succeeded however that ends.
-    fn reclaim_log(&self, low_water: LogPosition) {
+    pub fn reclaim_log(&self, low_water: LogPosition) {
         let Some(log) = &self.log else { return };
         if let Err(error) = log.set_low_water(low_water).map_err(Error::from) {
             self.note_failure(&error);
@@ -357,7 +358,7 @@ impl Engine {
                 )
                 .map_err(Error::from)
         };
-        let flush = || self.reserve.on_full(flush);
+        let flush = || self.on_full(flush);
         let outcome = match flush() {
             // Each component is an open file, and a flush opens one of each index of each partition.
             Err(error) if error.is_too_many_files() && self.merge_to_fewest() => flush(),
@@ -446,11 +447,17 @@ impl Engine {
     /// Makes the merge that the policy wants first of each partition of a dataset, several at a time; false if it wants
     /// none, or all had to give up.
     fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
+        match self.merge_by(dataset, &dataset.merge_policy(&self.options)) {
+            Err(error @ Error::Full { .. }) => self.merge_what_fits(dataset, error),
+            merged => merged,
+        }
+    }
+
+    pub fn merge_by(&self, dataset: &DatasetHandle, policy: &MergePolicy) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
-        let policy = dataset.merge_policy(&self.options);
         self.in_partitions(dataset, |partition, bytes_max| {
-            let merge = || dataset.partitions.merge(&self.workshop, partition, &policy, bytes_max, cancellation);
-            let merged = self.reserve.on_full(|| merge().map_err(Error::from))?;
+            let merge = || dataset.partitions.merge(&self.workshop, partition, policy, bytes_max, cancellation);
+            let merged = self.on_full_flushed(|| merge().map_err(Error::from))?;
             merged.iter().for_each(|outcome| self.maintenance.count_merge(outcome));
             Ok(merged.is_some())
         })
@@ -484,7 +491,7 @@ impl Engine {
             for (place, &count) in counts[partition].iter().enumerate() {
                 let (partitions, workshop) = (&dataset.partitions, &self.workshop);
                 let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
-                match self.reserve.on_full(|| merge().map_err(Error::from))? {
+                match self.on_full_flushed(|| merge().map_err(Error::from))? {
                     Some(outcome) => self.maintenance.count_merge(&outcome),
                     None if cancellation.is_cancelled() => return Err(Error::Cancelled),
                     None => {}
@@ -543,12 +550,7 @@ fn flush_loop(engine: &Weak<Engine>) {
             }
             state.flush_wanted = false;
         }
-        // What the disk's reserve had is for flushes.
-        let log = engine.log.as_ref().filter(|_| !engine.reserve.is_spent());
-        let prepared = log.map_or(Ok(()), |log| log.prepare_next().map_err(Error::from));
-        let prepared = prepared.inspect_err(|error| engine.note_failure(error));
-        // As the log has grown, so has what is in memory.
-        engine.restore_reserve();
+        let prepared = engine.prepare_log().inspect_err(|error| engine.note_failure(error));
         let flushed = engine.flush_full();
         let mut state = engine.maintenance.state.lock();
         state.rounds += 1;

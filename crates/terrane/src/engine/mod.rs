@@ -106,7 +106,7 @@ impl Engine {
 
     /// A manifest step.
     pub fn step<T>(&self, mut change: impl FnMut(&mut Manifest) -> terrane_lsm::Result<T>) -> Result<T> {
-        let stepped = self.reserve.on_full(|| self.workshop.step(&mut change).map_err(Error::from));
+        let stepped = self.on_full(|| self.workshop.step(&mut change).map_err(Error::from));
         stepped.inspect_err(|error| self.note_failure(error))
     }
 

@@ -2,17 +2,19 @@
 //!
 //! What makes room, and what a store cannot do without, has it then: deletes, flushes with their manifest steps, merges,
 //! and opening. What brings more is refused until the reserve is whole again, so that it does not eat
-//! what was kept for the others. A reserve that was given up is a file without content, which the
+//! what was kept for the others. Nor does the log get a file for more before the reserve has, beside that, space for the flush
+//! of what is in memory and of what the file can bring. A reserve that was given up is a file without content, which the
 //! next process finds. Nothing of the file is ever synced: a power loss may bring back either length, and each is a
 //! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
 
 use std::sync::Arc;
 
-use terrane_lsm::manifest::Manifest;
+use terrane_lsm::log::Log;
+use terrane_lsm::policy::MergePolicy;
 use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use terrane_storage::{OpenMode, Storage};
 
-use super::Engine;
+use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
 
 /// The file's name.
@@ -24,26 +26,66 @@ const AUTOMATIC_PART: u64 = 16;
 const AUTOMATIC_MIN: u64 = 2 << 20;
 /// Nor more.
 const AUTOMATIC_MAX: u64 = 256 << 20;
+/// No merges of smaller components are tried where larger ones have no room.
+const SMALLEST_MERGED: u64 = 4 << 10;
+/// Bytes that components get for each of the log, at most: an operation is there once, and in each index a part of it.
+/// What is in memory is known better, and is counted as it is.
+const FLUSHED_PER_LOGGED: u64 = 2;
 
 /// How much disk space a store keeps back for deletes, flushes and merges on a full disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskReserve {
-    /// A sixteenth of the bytes of the components, or as much as is in memory if that is more, so that it can be flushed;
-    /// from 2 to 256 MiB, and none where there is next to nothing.
+    /// A sixteenth of the bytes of the components, from 2 to 256 MiB, and what the flush of memory takes; none where
+    /// there is nothing.
     #[default]
     Automatic,
-    /// So many bytes; none when it is 0.
+    /// So many bytes, and what the flush of memory takes; none when it is 0.
     Bytes(u64),
 }
 
+/// What a reserve is for.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// Bytes of all components.
+    stored: u64,
+    /// Bytes in memory.
+    in_memory: u64,
+    /// Bytes of the log that come before it needs another file.
+    logged: u64,
+}
+
+impl Needs {
+    /// Bytes that components get at most before the log needs another file.
+    fn to_flush(self) -> u64 {
+        self.in_memory + self.logged.saturating_mul(FLUSHED_PER_LOGGED)
+    }
+}
+
 impl DiskReserve {
-    /// Bytes that are kept back by a store whose components have so many, on disk and in memory.
-    fn bytes(self, stored: u64, in_memory: u64) -> u64 {
+    /// Bytes that are kept back beside those for the flush of memory.
+    fn kept(self, needs: Needs) -> u64 {
         match self {
-            Self::Automatic if stored == 0 && in_memory < AUTOMATIC_MIN => 0,
-            Self::Automatic => in_memory.max(stored / AUTOMATIC_PART).clamp(AUTOMATIC_MIN, AUTOMATIC_MAX),
+            Self::Automatic => (needs.stored / AUTOMATIC_PART).clamp(AUTOMATIC_MIN, AUTOMATIC_MAX),
             Self::Bytes(bytes) => bytes,
         }
+    }
+
+    /// Bytes of the file.
+    fn bytes(self, needs: Needs) -> u64 {
+        match self {
+            Self::Automatic if needs.stored == 0 && needs.in_memory == 0 => 0,
+            Self::Bytes(0) => 0,
+            _ => self.kept(needs).saturating_add(needs.to_flush()),
+        }
+    }
+}
+
+/// Counted in a reserve's `users` while it lives.
+struct Using<'a>(&'a AtomicU64);
+
+impl Drop for Using<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -65,6 +107,8 @@ pub(crate) struct Reserve {
     length: Mutex<Option<u64>>,
     /// Whether the reserve was given up and is not whole again.
     is_spent: AtomicBool,
+    /// How much is being done at the moment with what was given up: nothing of it is taken back meanwhile.
+    users: AtomicU64,
     /// How often it was given up.
     releases: AtomicU64,
     /// Bytes that it had when it was given up last.
@@ -90,6 +134,7 @@ impl Reserve {
             wanted,
             length: Mutex::new(length),
             is_spent,
+            users: AtomicU64::new(0),
             releases: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         }
@@ -102,19 +147,33 @@ impl Reserve {
 
     /// Does what may take the reserve, once more with the reserve's space if there was none. What has no room even so leaves
     /// the reserve to the next.
-    pub fn on_full<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let releases = self.releases.load(Ordering::Acquire);
-        match work() {
-            Err(Error::Full { .. }) if self.release(releases) => work().inspect_err(|error| {
-                if matches!(error, Error::Full { .. }) {
-                    self.take_back();
-                }
-            }),
-            outcome => outcome,
-        }
+    pub fn on_full<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
+        self.on_full_after(work, || Ok(()))
     }
 
-    /// Gives up the space; false if there was none to give up since it had been given up so many times.
+    /// As [`Self::on_full`], with something to be done before the reserve is given up.
+    fn on_full_after<T>(&self, mut work: impl FnMut() -> Result<T>, before: impl FnOnce() -> Result<()>) -> Result<T> {
+        let releases = self.releases.load(Ordering::Acquire);
+        match work() {
+            Err(error @ Error::Full { .. }) => {
+                before()?;
+                if !self.release(releases) {
+                    return Err(error);
+                }
+            }
+            outcome => return outcome,
+        }
+        let using = Using(&self.users);
+        let outcome = work();
+        drop(using);
+        outcome.inspect_err(|error| {
+            if matches!(error, Error::Full { .. }) {
+                self.take_back();
+            }
+        })
+    }
+
+    /// Gives up the space, and counts who has it; false if there was none to give up since it had been given up so many times.
     fn release(&self, releases: u64) -> bool {
         let mut length = self.length.lock();
         if length.unwrap_or(0) > 0 {
@@ -126,13 +185,21 @@ impl Reserve {
                 self.releases.fetch_add(1, Ordering::Release);
             }
         }
-        self.releases.load(Ordering::Acquire) != releases
+        let is_released = self.releases.load(Ordering::Acquire) != releases;
+        // Under the lock, so that nobody takes it back before.
+        self.users.fetch_add(u64::from(is_released), Ordering::Relaxed);
+        is_released
+    }
+
+    fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
     }
 
     /// Makes the reserve what it was before it was given up, if the space is still there.
     fn take_back(&self) {
         let mut length = self.length.lock();
         if *length == Some(0)
+            && !self.is_used()
             && let Ok(found) = self.resize(*length, self.given_up.load(Ordering::Relaxed))
         {
             *length = found;
@@ -140,31 +207,68 @@ impl Reserve {
         }
     }
 
-    /// Brings the reserve to the size that a store with these components has, if there is space for it. One that
-    /// cannot be made is none, or the smaller one that there was; nothing else depends on it.
-    pub fn restore(&self, manifest: &Manifest, in_memory: usize) {
-        let stored = manifest.components().map(|meta| meta.file_len).sum();
-        let wanted = self.wanted.bytes(stored, in_memory as u64);
+    /// Brings the reserve to the size that a store with these needs has, if there is space for it. One that cannot be
+    /// made is none, or the smaller one that there was; false then.
+    fn restore(&self, needs: Needs) -> bool {
         let mut length = self.length.lock();
-        if !self.is_off(*length, wanted) {
-            return;
+        if self.is_used() {
+            return false;
         }
-        if let Ok(found) = self.resize(*length, wanted) {
+        if self.is_off(*length, needs)
+            && let Ok(found) = self.resize(*length, self.wanted.bytes(needs))
+        {
             *length = found;
         }
-        if length.unwrap_or(0) >= wanted {
+        let is_whole = !self.is_off(*length, needs);
+        if is_whole {
             self.is_spent.store(false, Ordering::Release);
         }
+        is_whole
     }
 
-    /// Whether a length differs by more than what is let pass, so that the file is not changed with every component.
-    fn is_off(&self, length: Option<u64>, wanted: u64) -> bool {
+    /// As [`Self::restore`]; then whether there is space for what is to be flushed beside what is kept. Where there was
+    /// never room for that, the flush is enough.
+    fn covers(&self, needs: Needs) -> bool {
+        if self.wanted == DiskReserve::Bytes(0) {
+            return true;
+        }
+        let had_room = self.length.lock().is_some_and(|length| self.is_enough(length, needs, 0));
+        self.restore(needs);
+        let to_flush = needs.to_flush();
+        let mut length = self.length.lock();
+        if self.is_spent() || self.is_used() {
+            return false;
+        }
+        if had_room {
+            return length.is_some_and(|length| self.is_enough(length, needs, to_flush));
+        }
+        if length.unwrap_or(0) < to_flush
+            && let Ok(found) = self.resize(*length, to_flush)
+        {
+            *length = found;
+        }
+        length.unwrap_or(0) >= to_flush
+    }
+
+    /// Whether a length differs from what is wanted by more than what is let pass.
+    fn is_off(&self, length: Option<u64>, needs: Needs) -> bool {
+        let wanted = self.wanted.bytes(needs);
         let Some(length) = length else { return wanted > 0 };
-        wanted == 0
-            || match self.wanted {
-                DiskReserve::Bytes(_) => length != wanted,
-                DiskReserve::Automatic => length < wanted / 4 * 3 || length > wanted * 2,
-            }
+        let is_too_long = match self.wanted {
+            DiskReserve::Bytes(_) => length > wanted,
+            DiskReserve::Automatic => length > wanted * 2,
+        };
+        wanted == 0 || is_too_long || !self.is_enough(length, needs, needs.to_flush())
+    }
+
+    /// Whether a length is enough for a flush of so many bytes beside what is kept; of that an automatic reserve may lack
+    /// a little, so that the file is not changed with every component.
+    fn is_enough(&self, length: u64, needs: Needs, to_flush: u64) -> bool {
+        let kept = match self.wanted {
+            DiskReserve::Bytes(bytes) => bytes,
+            DiskReserve::Automatic => self.wanted.kept(needs) / 4 * 3,
+        };
+        length >= kept.saturating_add(to_flush)
     }
 
     /// The file's length after it was made so long, or as long as it was where there is no space.
@@ -196,21 +300,149 @@ impl Reserve {
 }
 
 impl Engine {
+    /// Does what makes room, or what the store cannot do without: if the disk is full once more without the log's spare
+    /// files, and then with the reserve.
+    pub fn on_full<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        self.reserve.on_full(|| self.without_spares(&mut work))
+    }
+
+    fn without_spares<T>(&self, work: &mut impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(Error::Full { .. }) if self.give_up_spares() => work(),
+            outcome => outcome,
+        }
+    }
+
+    /// As [`Self::on_full`] for a merge: what is in memory is flushed before the reserve is given up, and so keeps its place.
+    pub fn on_full_flushed<T>(&self, mut merge: impl FnMut() -> Result<T>) -> Result<T> {
+        self.reserve.on_full_after(|| self.without_spares(&mut merge), || self.flush_all().map(drop))
+    }
+
     /// Brings the disk reserve to its size, if there is space.
     pub fn restore_reserve(&self) {
-        if self.writable {
-            self.reserve.restore(&self.workshop.manifest.current(), self.memory_noted());
+        if self.writable && !self.reserve.restore(self.disk_needs(0)) && self.give_up_spares() {
+            self.reserve.restore(self.disk_needs(0));
         }
+    }
+
+    /// Has the log remove its spare files; whether there were any.
+    fn give_up_spares(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| matches!(log.give_up_spares(), Ok(true)))
+    }
+
+    /// What needs space on disk if the log gets another file of so many bytes.
+    fn disk_needs(&self, file: u64) -> Needs {
+        Needs {
+            stored: self.workshop.manifest.current().components().map(|meta| meta.file_len).sum(),
+            in_memory: self.memory_noted() as u64,
+            logged: file + self.log.as_ref().map_or(0, Log::room),
+        }
+    }
+
+    /// Whether what the log brings with another file of so many bytes could be flushed, if nothing was flushed before.
+    fn may_grow(&self, file: u64) -> bool {
+        self.reserve.covers(self.disk_needs(file))
+    }
+
+    /// Has a file ready for when the log's last one is full, if the log may grow. If not, it is for the write that has
+    /// no room in the log to make some.
+    pub fn prepare_log(&self) -> Result<()> {
+        let Some(log) = &self.log else {
+            self.restore_reserve();
+            return Ok(());
+        };
+        // What the reserve had is for flushes.
+        if self.reserve.is_spent() {
+            return Ok(());
+        }
+        match log.prepare_next(&mut |file| self.may_grow(file)) {
+            Err(terrane_lsm::Error::Full { .. }) => Ok(()),
+            prepared => Ok(prepared?),
+        }
+    }
+
+    /// Makes room in the log for an entry. Where the log may not grow, a flush frees what it has; if that is not
+    /// enough, what only deletes has the reserve. The log does not grow while that is in use, as flushes need it.
+    pub fn reserve_log(&self, log: &Log, length: usize, brings: bool) -> Result<()> {
+        if log.has_room(length)? {
+            return Ok(());
+        }
+        let grow = || log.reserve_if(length, &mut |file| self.may_grow(file)).map_err(Error::from);
+        if !self.reserve.is_spent() {
+            match grow() {
+                Err(Error::Full { .. }) => {}
+                grown => return grown,
+            }
+        }
+        self.make_room()?;
+        match grow() {
+            Err(Error::Full { .. }) if !brings => {}
+            grown => return grown,
+        }
+        // A small file if possible, as what it brings has no place but what is kept.
+        let segment_size = self.options.log.segment_size;
+        self.on_full(|| match log.reserve_if(length, &mut |file| file < segment_size) {
+            Err(terrane_lsm::Error::Full { .. }) => Ok(log.reserve(length)?),
+            grown => Ok(grown?),
+        })
+    }
+
+    /// Makes a merge of small components where there was no room for the one that the policy wants, so that
+    /// what is flushed on a full disk does not become many components; the error of the other one where nothing is small enough.
+    pub fn merge_what_fits(&self, dataset: &DatasetHandle, error: Error) -> Result<bool> {
+        let manifest = self.workshop.manifest.current();
+        let mut largest = manifest.components().map(|meta| meta.file_len).max().unwrap_or(0);
+        while largest > SMALLEST_MERGED {
+            largest /= 4;
+            let smaller = MergePolicy::Prefix { mergeable_bytes_max: largest, components_max: 4 };
+            match self.merge_by(dataset, &smaller) {
+                Ok(false) | Err(Error::Full { .. }) => {}
+                merged => return merged,
+            }
+        }
+        Err(error)
+    }
+
+    /// Flushes everything, and has it merged.
+    fn make_room(&self) -> Result<()> {
+        if self.flush_all()? {
+            self.after_flush();
+        }
+        // Another thread may have flushed, and not have come to this yet.
+        self.datasets.load().values().for_each(|dataset| self.note_memory(dataset));
+        self.reclaim_log(self.workshop.manifest.current().low_water);
+        self.restore_reserve();
+        Ok(())
+    }
+
+    /// Flushes what is sealed, and waits for the flushes that others have begun.
+    fn flush_sealed(&self) -> Result<()> {
+        let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
+        datasets.iter().try_for_each(|dataset| {
+            while self.flush_oldest(dataset)? {}
+            Ok(())
+        })
     }
 
     /// Refuses what brings more into the store while its disk reserve is in use.
     pub fn check_disk(&self) -> Result<()> {
-        if !self.reserve.is_spent() {
+        let is_spent = || {
+            self.restore_reserve();
+            self.reserve.is_spent()
+        };
+        if !self.reserve.is_spent() || !is_spent() {
             return Ok(());
         }
-        self.restore_reserve();
-        if !self.reserve.is_spent() {
+        // A flush that has the reserve gives it back, and with less in memory it is whole with less.
+        self.flush_sealed()?;
+        if !is_spent() {
             return Ok(());
+        }
+        if self.memory_noted() as u64 > AUTOMATIC_MIN {
+            self.make_room()?;
+            if !is_spent() {
+                return Ok(());
+            }
         }
         Err(Error::Full {
             what: "more records: the disk is full, and what its reserve had is for deletes and merges".into(),
