@@ -5,7 +5,9 @@
 //! within the bound, which shrinks on the way. In a leaf of evenly spaced numbers, lower
 //! bounds from the upper parts of the coordinates tell which few points to look at.
 
+use std::cell::Cell;
 use std::collections::BinaryHeap;
+use std::mem;
 
 use smallvec::SmallVec;
 use terrane_space::{Point, Rect, f32_above, f32_below};
@@ -110,12 +112,36 @@ struct Entry {
     key_end: u32,
 }
 
-/// The nearest points in order.
-pub struct NearestPoints {
+/// Bytes of keys and entries of which a thread keeps the room when a search ends.
+const SPARE_KEY_BYTES: usize = 4 << 10;
+const SPARE_ENTRIES: usize = 256;
+
+thread_local! {
+    /// Room that a search has left for the next one of its thread: to ask for it anew takes a good part of a small search.
+    static SPARE: Cell<Room> = const { Cell::new(Room::NONE) };
+}
+
+/// What a search takes from the allocator.
+struct Room {
+    order: Vec<u64>,
     /// Exact distances, and which of the entries it is.
     ranked: Vec<(f64, u32)>,
     entries: Vec<Entry>,
     keys: Vec<u8>,
+}
+
+impl Room {
+    const NONE: Self = Self { order: Vec::new(), ranked: Vec::new(), entries: Vec::new(), keys: Vec::new() };
+
+    fn is_small(&self) -> bool {
+        let entries = self.order.capacity().max(self.ranked.capacity()).max(self.entries.capacity());
+        entries <= SPARE_ENTRIES && self.keys.capacity() <= SPARE_KEY_BYTES
+    }
+}
+
+/// The nearest points in order.
+pub struct NearestPoints {
+    found: Room,
     /// Components that were looked into.
     pub components_searched: u64,
     /// Pages of disk components visited.
@@ -129,8 +155,19 @@ impl NearestPoints {
     /// in the order of keys.
     #[inline]
     pub fn get(&self, index: usize) -> Option<(f64, &[u8])> {
-        let (distance, entry) = self.ranked.get(index)?;
-        Some((*distance, key_of(&self.keys, &self.entries[*entry as usize])))
+        let (distance, entry) = self.found.ranked.get(index)?;
+        Some((*distance, key_of(&self.found.keys, &self.found.entries[*entry as usize])))
+    }
+}
+
+impl Drop for NearestPoints {
+    fn drop(&mut self) {
+        let mut room = mem::replace(&mut self.found, Room::NONE);
+        if room.is_small() {
+            (room.order.clear(), room.ranked.clear(), room.entries.clear(), room.keys.clear());
+            // Nobody needs it where the thread ends.
+            let _ = SPARE.try_with(|spare| spare.set(room));
+        }
     }
 }
 
@@ -152,6 +189,8 @@ pub fn nearest_points<'v, M: Metric>(
     if !(1..=NEAREST_POINTS_MAX).contains(&count) || !sources.iter().all(suited) {
         return Ok(None);
     }
+    // A thread that ends has no spare room any more.
+    let room = SPARE.try_with(|spare| spare.replace(Room::NONE)).unwrap_or(Room::NONE);
     let mut search = Search {
         sources,
         metric,
@@ -165,21 +204,22 @@ pub fn nearest_points<'v, M: Metric>(
         node_bound: f32::INFINITY,
         window: None,
         unbounded: Vec::new(),
-        queue: Queue { order: BinaryHeap::with_capacity(32), nodes: SmallVec::new() },
+        queue: Queue { order: BinaryHeap::from(room.order), nodes: SmallVec::new() },
         measures: BoxBounds::default(),
         bounds: DistanceBounds::default(),
         waiting: SmallVec::new(),
-        entries: Vec::with_capacity(32),
-        keys: Vec::with_capacity(512),
+        entries: room.entries,
+        keys: room.keys,
         keys_kept: 0,
         components_searched: 0,
         pages: 0,
         measured: 0,
     };
     search.run()?;
-    let ranked = search.ranked();
-    let Search { entries, keys, components_searched, pages, measured, .. } = search;
-    Ok(Some(NearestPoints { ranked, entries, keys, components_searched, pages, measured }))
+    let ranked = search.ranked(room.ranked);
+    let Search { queue, entries, keys, components_searched, pages, measured, .. } = search;
+    let found = Room { order: queue.order.into_vec(), ranked, entries, keys };
+    Ok(Some(NearestPoints { found, components_searched, pages, measured }))
 }
 
 struct Search<'v, 'm, M, E> {
@@ -537,7 +577,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
             return;
         }
         // Each of those left out has `count` before it in the order of the result.
-        self.entries = self.ranked().into_iter().map(|(_, entry)| self.entries[entry as usize]).collect();
+        self.entries = self.ranked(Vec::new()).into_iter().map(|(_, entry)| self.entries[entry as usize]).collect();
         let mut kept = Vec::with_capacity(self.keys.len() / 2);
         for entry in &mut self.entries {
             let start = kept.len() as u32;
@@ -548,10 +588,10 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.keys = kept;
     }
 
-    /// The first `count` entries in the order of the result, with their exact distances.
-    fn ranked(&self) -> Vec<(f64, u32)> {
+    /// The first `count` entries in the order of the result, with their exact distances; in an empty list that is given.
+    fn ranked(&self, mut ranked: Vec<(f64, u32)>) -> Vec<(f64, u32)> {
         let key = |number: u32| key_of(&self.keys, &self.entries[number as usize]);
-        let mut ranked = Vec::with_capacity(self.entries.len());
+        ranked.reserve(self.entries.len());
         for (number, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.measure <= self.bound) {
             ranked.push(((self.exact)(entry.point), number as u32));
         }
