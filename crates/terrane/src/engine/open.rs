@@ -255,6 +255,9 @@ impl Engine {
         }
         self.visibility.fail(&closed());
         let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
+        if ended.is_ok() && log_closed.is_ok() {
+            self.leave_reserve();
+        }
         ended.and(log_closed).and_then(|()| self.tell_failed_aftermath())
     }
 }

@@ -226,6 +226,17 @@ impl Reserve {
         is_whole
     }
 
+    /// Gives up what such needs do not take.
+    fn shrink(&self, needs: Needs) {
+        let mut length = self.length.lock();
+        let wanted = self.wanted.bytes(needs);
+        if length.is_some_and(|length| length > wanted)
+            && let Ok(found) = self.resize(*length, wanted)
+        {
+            *length = found;
+        }
+    }
+
     /// As [`Self::restore`]; then whether there is space for what is to be flushed beside what is kept. Where there was
     /// never room for that, the flush is enough.
     fn covers(&self, needs: Needs) -> bool {
@@ -323,6 +334,11 @@ impl Engine {
         if self.writable && !self.reserve.restore(self.disk_needs(0)) && self.give_up_spares() {
             self.reserve.restore(self.disk_needs(0));
         }
+    }
+
+    /// As [`Self::restore_reserve`] for a store that takes no more writes until it is opened anew: nothing comes into its log.
+    pub fn leave_reserve(&self) {
+        self.reserve.shrink(Needs { logged: 0, ..self.disk_needs(0) });
     }
 
     /// Has the log remove its spare files; whether there were any.
