@@ -361,6 +361,8 @@ fn threads_that_fill_a_disk_leave_room_for_what_they_brought() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), inserted);
+    let stored = inserted * 150;
+    assert!(stored > 2 << 20, "{inserted} records are no reason for a full disk of 6 MiB");
     merged_or_not(store.close()).unwrap();
     drop(dataset);
     let (_store, dataset) = open_with(&disk, Options { background: false, ..options });
@@ -382,6 +384,77 @@ fn a_flush_has_the_space_of_the_spare_files_of_the_log() {
     dataset.flush().unwrap();
     assert!(disk.list("log").unwrap().len() < files);
     assert_eq!(keys(&dataset), (0..8200).collect::<Vec<_>>());
+}
+
+/// Each session begins a file of the log, which the next one gives up again.
+#[test]
+fn any_number_of_short_sessions_goes_on_on_a_full_disk() {
+    let disk = MemoryStorage::new();
+    let mut options = roomy(DiskReserve::Automatic);
+    options.log.first_segment_size = 256 << 10;
+    let (store, dataset) = open_with(&disk, options.clone());
+    (0..2000).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    // Twice as much as a session takes at first.
+    let reserve = disk.open(RESERVE, OpenMode::Write).unwrap();
+    reserve.set_len(512 << 10).unwrap();
+    disk.set_capacity(disk.used_bytes());
+    for key in 0..60 {
+        let (store, dataset) = open_with(&disk, options.clone());
+        if key % 3 == 2 {
+            let refused = dataset.insert(&record(5000)).unwrap_err();
+            assert!(matches!(refused, Error::Full { .. }), "{refused}");
+        } else {
+            assert!(dataset.delete(&Key::Int(key)).unwrap());
+        }
+        drop(dataset);
+        // Every other session ends with a kill.
+        if key % 2 == 0 {
+            merged_or_not(store.close()).unwrap();
+        }
+    }
+    assert_eq!(open_with(&disk, options).1.snapshot().count(&Query::new()).unwrap(), 1960);
+}
+
+#[test]
+fn a_store_is_opened_where_a_usual_file_of_the_log_has_no_room() {
+    let disk = MemoryStorage::new();
+    let mut options = roomy(DiskReserve::Bytes(0));
+    options.log.first_segment_size = 256 << 10;
+    let (store, dataset) = open_with(&disk, options.clone());
+    (0..2000).for_each(|key| dataset.insert(&record(key)).unwrap());
+    drop((store, dataset));
+    disk.set_capacity(disk.used_bytes() + (64 << 10));
+    let (_store, dataset) = open_with(&disk, options);
+    assert!(dataset.delete(&Key::Int(7)).unwrap());
+    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 1999);
+}
+
+/// What is left of the reserve is for the flush of the deletes, too.
+#[test]
+fn deletes_take_little_for_the_log_while_the_reserve_is_in_use() {
+    let disk = MemoryStorage::new();
+    let mut options = roomy(DiskReserve::Bytes(1 << 20));
+    options.log.spare_segments = 0;
+    let (store, dataset) = open_with(&disk, options.clone());
+    (0..1000).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    // It was given up, and others have half of it.
+    disk.open(RESERVE, OpenMode::Write).unwrap().set_len(0).unwrap();
+    disk.set_capacity(disk.used_bytes() + (512 << 10));
+    let (_store, dataset) = open_with(&disk, options);
+    let files = disk.list("log").unwrap();
+    (0..1000).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
+    let new: Vec<String> = disk.list("log").unwrap().into_iter().filter(|name| !files.contains(name)).collect();
+    assert!(!new.is_empty());
+    for name in new {
+        let bytes = disk.open(&format!("log/{name}"), OpenMode::Read).unwrap().len().unwrap();
+        assert_eq!(bytes, 12 << 10, "{name}");
+    }
 }
 
 /// A long log is flushed when a store is opened, which is no reason to refuse it where there is no room for that.

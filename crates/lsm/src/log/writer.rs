@@ -18,6 +18,8 @@ use terrane_storage::sync::Mutex;
 /// Whether the log may grow by a file of so many bytes.
 pub type MayGrow<'a> = dyn FnMut(u64) -> bool + 'a;
 
+/// Bytes of a segment on a disk that has no room for one of the sizes that are wanted.
+const SMALLEST_SEGMENT: u64 = 64 << 10;
 const REWRITE_CHUNK_LENGTH: u64 = 1 << 20;
 
 /// The write-ahead log of one store, open for writing. Dropping it without [`Log::close`]
@@ -83,7 +85,13 @@ impl Log {
         for spare in directory.spares {
             maintenance.retire(spare)?;
         }
-        let file = maintenance.prepare(options.first_segment_size)?;
+        let file = match maintenance.prepare(options.first_segment_size) {
+            // What makes room on a full disk begins here, too.
+            Err(Error::Full { .. }) if options.first_segment_size > SMALLEST_SEGMENT => {
+                maintenance.prepare(SMALLEST_SEGMENT)?
+            }
+            file => file?,
+        };
         sync_names(storage.as_ref())?;
         let previous_number = directory.begun.last().map_or(0, |segment| segment.file.number);
         let segment = Arc::new(Segment::new(file, store_id, replayed.end_lsn, previous_number));
@@ -106,8 +114,8 @@ impl Log {
     }
 
     /// As [`Log::reserve`] for a caller who has a say in how far the log grows: `may_grow` is asked before each file, with
-    /// the file's bytes. Where it refuses one of the usual size, the spare files are given up, and then one of the smallest
-    /// size is asked for. It must not call the log but for [`Log::room`].
+    /// the file's bytes. Where it refuses one of the usual size, the spare files are given up, and then smaller ones are
+    /// asked for. It must not call the log but for [`Log::room`].
     ///
     /// # Errors
     /// As [`Log::reserve`]; [`Error::Full`] also where `may_grow` refuses.
@@ -253,6 +261,10 @@ impl Log {
         // A disk that is nearly full has room for a smaller one.
         if matches!(file, Err(Error::Full { .. })) && size_min < size {
             file = maintenance.prepare_if(size_min, may_grow);
+        }
+        let size_least = SMALLEST_SEGMENT.max(needed);
+        if matches!(file, Err(Error::Full { .. })) && size_least < size_min {
+            file = maintenance.prepare_if(size_least, may_grow);
         }
         let file = file?;
         if let Err(error) = sync_names(self.storage.as_ref()) {

@@ -97,7 +97,8 @@ impl Engine {
         engine.datasets.load().values().for_each(|dataset| engine.note_memory(dataset));
         let tail =
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
-        if tail > SEGMENTS_KEPT {
+        // On a full disk at once: each session would take more of what the reserve has left.
+        if tail > SEGMENTS_KEPT || engine.reserve.is_spent() {
             match engine.flush_all().and_then(|_| engine.give_up_log()) {
                 // The log has it all and stays as long as it is: what makes room must still be possible.
                 Err(Error::Full { .. }) => {}

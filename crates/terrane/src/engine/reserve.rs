@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use terrane_lsm::log::Log;
 use terrane_lsm::policy::MergePolicy;
-use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{DatasetHandle, Engine};
@@ -28,6 +28,8 @@ const AUTOMATIC_MIN: u64 = 2 << 20;
 const AUTOMATIC_MAX: u64 = 256 << 20;
 /// No merges of smaller components are tried where larger ones have no room.
 const SMALLEST_MERGED: u64 = 4 << 10;
+/// How often a write makes room before it is refused.
+const GROWTH_ATTEMPTS: usize = 4;
 /// Bytes that components get for each of the log, at most: an operation is there once, and in each index a part of it.
 /// What is in memory is known better, and is counted as it is.
 const FLUSHED_PER_LOGGED: u64 = 2;
@@ -81,11 +83,14 @@ impl DiskReserve {
 }
 
 /// Counted in a reserve's `users` while it lives.
-struct Using<'a>(&'a AtomicU64);
+struct Using<'a>(&'a Reserve);
 
 impl Drop for Using<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        // Under the lock, so that nobody begins to wait between this and being woken.
+        let _length = self.0.length.lock();
+        self.0.users.fetch_sub(1, Ordering::Release);
+        self.0.unused.notify_all();
     }
 }
 
@@ -109,6 +114,8 @@ pub(crate) struct Reserve {
     is_spent: AtomicBool,
     /// How much is being done at the moment with what was given up: nothing of it is taken back meanwhile.
     users: AtomicU64,
+    /// Told when a user has ended.
+    unused: Condvar,
     /// How often it was given up.
     releases: AtomicU64,
     /// Bytes that it had when it was given up last.
@@ -135,6 +142,7 @@ impl Reserve {
             length: Mutex::new(length),
             is_spent,
             users: AtomicU64::new(0),
+            unused: Condvar::new(),
             releases: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         }
@@ -163,7 +171,7 @@ impl Reserve {
             }
             outcome => return outcome,
         }
-        let using = Using(&self.users);
+        let using = Using(self);
         let outcome = work();
         drop(using);
         outcome.inspect_err(|error| {
@@ -193,6 +201,14 @@ impl Reserve {
 
     fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits for flushes and merges that have what was given up: they wait for no writer.
+    fn wait_until_unused(&self) {
+        let mut length = self.length.lock();
+        while self.is_used() {
+            self.unused.wait(&mut length);
+        }
     }
 
     /// Makes the reserve what it was before it was given up, if the space is still there.
@@ -356,8 +372,9 @@ impl Engine {
     }
 
     /// Whether what the log brings with another file of so many bytes could be flushed, if nothing was flushed before.
+    /// The smallest files are for deletes, as each may mean a flush.
     fn may_grow(&self, file: u64) -> bool {
-        self.reserve.covers(self.disk_needs(file))
+        file >= self.options.log.first_segment_size && self.reserve.covers(self.disk_needs(file))
     }
 
     /// Has a file ready for when the log's last one is full, if the log may grow. If not, it is for the write that has
@@ -390,10 +407,14 @@ impl Engine {
                 grown => return grown,
             }
         }
-        self.make_room()?;
-        match grow() {
-            Err(Error::Full { .. }) if !brings => {}
-            grown => return grown,
+        for attempt in 1.. {
+            self.make_room()?;
+            match grow() {
+                Err(Error::Full { .. }) if !brings => break,
+                // Others may have had the reserve, or have flushed, in between.
+                Err(Error::Full { .. }) if attempt < GROWTH_ATTEMPTS => self.reserve.wait_until_unused(),
+                grown => return grown,
+            }
         }
         // A small file if possible, as what it brings has no place but what is kept.
         let segment_size = self.options.log.segment_size;
@@ -446,7 +467,11 @@ impl Engine {
             self.restore_reserve();
             self.reserve.is_spent()
         };
-        if !self.reserve.is_spent() || !is_spent() {
+        if !self.reserve.is_spent() {
+            return Ok(());
+        }
+        self.reserve.wait_until_unused();
+        if !is_spent() {
             return Ok(());
         }
         // A flush that has the reserve gives it back, and with less in memory it is whole with less.
