@@ -164,7 +164,10 @@ impl Drop for NearestPoints {
     fn drop(&mut self) {
         let mut room = mem::replace(&mut self.found, Room::NONE);
         if room.is_small() {
-            (room.order.clear(), room.ranked.clear(), room.entries.clear(), room.keys.clear());
+            room.order.clear();
+            room.ranked.clear();
+            room.entries.clear();
+            room.keys.clear();
             // Nobody needs it where the thread ends.
             let _ = SPARE.try_with(|spare| spare.set(room));
         }
