@@ -61,6 +61,26 @@ fn build(shape: Shape, operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> (MemoryBTre
     (tree, model)
 }
 
+/// More alike than what nodes keep of a key beside its address, and more of them than a print can tell apart for sure.
+#[test]
+fn keys_that_begin_alike_are_told_apart() {
+    const KEYS: u32 = if cfg!(miri) { 200 } else { 40_000 };
+    let key = |number: u32| format!("they all begin with this: {number:08}").into_bytes();
+    let tree = MemoryBTree::new().expect("memory");
+    // Each even number once, in no order; the odd ones are absent.
+    let numbers = (0..KEYS / 2).map(|number| number * 7919 % (KEYS / 2) * 2);
+    for (number, sequence) in numbers.zip(1..) {
+        tree.put(&key(number), &number.to_le_bytes(), sequence).expect("the write is admissible");
+    }
+    for number in 0..KEYS {
+        let found = tree.get_newest(&key(number)).map(|version| version.value.to_vec());
+        assert_eq!(found, number.is_multiple_of(2).then(|| number.to_le_bytes().to_vec()), "{number}");
+    }
+    let found: Vec<_> = tree.range(KeyRange::ALL, SEQUENCE_MAX).map(|(key, _)| key.to_vec()).collect();
+    assert_eq!(found, (0..KEYS).step_by(2).map(key).collect::<Vec<_>>());
+    tree.check().expect("the tree is sound");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 192 }))]
 

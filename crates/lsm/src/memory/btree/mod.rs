@@ -2,7 +2,8 @@
 //! versions from the newest to the oldest.
 //!
 //! Keys are memcomparable. The first eight bytes, as a big-endian number, are the head by
-//! which nodes are searched; keys of up to eight bytes are held in the node.
+//! which inner nodes are searched; leaves are searched by a few bits of the key's hash, as many
+//! keys may begin alike. Keys of up to eight bytes are held in the node.
 
 mod range;
 mod version;
@@ -74,7 +75,7 @@ impl MemoryBTree {
         let mut arena = self.tree.write();
         self.counters.admit(sequence)?;
         let place = self.tree.descend(&arena, order, ());
-        if let Some(cell) = place.leaf.find(order.head, key) {
+        if let Some(cell) = place.leaf.find(key) {
             if Newest::versions(cell).next().is_some_and(|newest| newest.begin > sequence) {
                 return Err(Error::Invalid(format!(
                     "a key was written with sequence number {sequence} after a higher one"
@@ -92,8 +93,7 @@ impl MemoryBTree {
 
     /// The newest version of a key that the snapshot sees, which may be anti-matter.
     pub fn get(&self, key: &[u8], snapshot: u64) -> Option<Version<'_>> {
-        let order = order(key);
-        let cell = self.tree.leaf(order).find(order.head, key)?;
+        let cell = self.tree.leaf(order(key)).find(key)?;
         Newest::versions(cell).find(|version| version.begin <= snapshot)
     }
 

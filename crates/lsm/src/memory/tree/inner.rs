@@ -153,12 +153,15 @@ impl<'a, C: Columns> Children<'a, C> {
     #[inline]
     pub(in crate::memory) fn route(self, order: Order<'_>) -> usize {
         // SAFETY: these children are published.
-        let heads = unsafe { self.node.heads.published(self.len) };
-        let mut index = heads.partition_point(|&head| head <= order.head).max(1) - 1;
-        while index > 0 && heads[index] == order.head && self.separator(index).rest.order(order.head) > order {
-            index -= 1;
+        let (heads, rests) = unsafe { (self.node.heads.published(self.len), self.node.rests.published(self.len)) };
+        let mut end = heads.partition_point(|&head| head <= order.head);
+        // Where keys begin alike, many heads can be this one. Mostly it is behind the last of them, as entries ascend.
+        let is_above = |rest: &StoredRest| rest.order(order.head) > order;
+        if end > 0 && heads[end - 1] == order.head && is_above(&rests[end - 1]) {
+            let first = heads.partition_point(|&head| head < order.head);
+            end = first + rests[first..end].partition_point(|rest| !is_above(rest));
         }
-        index
+        end.max(1) - 1
     }
 
     /// Whether all that a child covers has lower heads than this.

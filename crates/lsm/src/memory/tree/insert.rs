@@ -8,7 +8,7 @@ use super::super::arena::Arena;
 use super::Tree;
 use super::extent::Extent;
 use super::inner::{Children, Node};
-use super::key::{KeyWord, Order, StoredOrder, StoredRest};
+use super::key::{KeyWord, Order, StoredOrder, StoredRest, print_of};
 use super::leaf::{Columns, Leaf};
 use crate::Result;
 
@@ -53,7 +53,8 @@ impl<C: Columns> Tree<C> {
         item: C::Item,
     ) -> Result<()> {
         let (key, length) = KeyWord::store(arena, order.key)?;
-        let stored = StoredOrder { head: order.head, rest: StoredRest { key, tie: order.tie, length } };
+        let rest = StoredRest { key, tie: order.tie, length, print: print_of(order.key) };
+        let stored = StoredOrder { head: order.head, rest };
         while place.leaf.len() >= self.shape.leaf_slots {
             self.make_room(arena, place, order)?;
             place = self.descend(arena, order, C::extent(&item));

@@ -8,6 +8,17 @@ use std::ptr::NonNull;
 pub const KEY_LENGTH_MAX: usize = 2048;
 const INLINE: usize = 8;
 
+/// The first bytes of a key as a number: padding them with zeros keeps the order, and keys with equal numbers are told apart
+/// by all of their bytes.
+pub(super) fn prefix_of(key: &[u8]) -> u128 {
+    let prefix = key.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; size_of::<u128>()];
+        padded[..key.len()].copy_from_slice(key);
+        padded
+    });
+    u128::from_be_bytes(prefix)
+}
+
 /// The place of an entry in a tree: by head, then key bytes, then tie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::memory) struct Order<'a> {
@@ -80,12 +91,20 @@ pub(in crate::memory) struct StoredRest {
     pub(in crate::memory) key: KeyWord,
     pub(in crate::memory) tie: u64,
     pub(in crate::memory) length: u16,
+    pub(in crate::memory) print: u16,
+}
+
+/// A few bits of a key's hash, by which a leaf is searched for it: where keys begin alike their heads do not tell them
+/// apart, and their bytes are far away.
+pub(super) fn print_of(key: &[u8]) -> u16 {
+    xxhash_rust::xxh3::xxh3_64(key) as u16
 }
 
 impl StoredOrder {
     /// Before every entry.
     pub(in crate::memory) fn lowest() -> Self {
-        Self { head: 0, rest: StoredRest { key: KeyWord { inline: [0; INLINE] }, tie: 0, length: 0 } }
+        let rest = StoredRest { key: KeyWord { inline: [0; INLINE] }, tie: 0, length: 0, print: print_of(&[]) };
+        Self { head: 0, rest }
     }
 }
 

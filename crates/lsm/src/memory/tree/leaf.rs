@@ -5,7 +5,7 @@
 
 use super::super::arena::Arena;
 use super::extent::Extent;
-use super::key::{KeyWord, Order, StoredOrder, StoredRest};
+use super::key::{KeyWord, Order, StoredOrder, StoredRest, prefix_of, print_of};
 use super::slots::Slots;
 use crate::{Error, Result};
 use std::ptr::null_mut;
@@ -52,6 +52,7 @@ pub(in crate::memory) struct Block<C> {
     heads: Slots<u64, BLOCK_SLOTS>,
     keys: Slots<KeyWord, BLOCK_SLOTS>,
     lengths: Slots<u16, BLOCK_SLOTS>,
+    prints: Slots<u16, BLOCK_SLOTS>,
     columns: C,
 }
 
@@ -84,6 +85,12 @@ impl<'a, C: Columns> View<'a, C> {
     pub(in crate::memory) fn heads(self) -> &'a [u64] {
         // SAFETY: a view covers published slots only.
         unsafe { self.block.heads.published(self.len) }
+    }
+
+    /// The prints of the keys of the published slots.
+    fn prints(self) -> &'a [u16] {
+        // SAFETY: a view covers published slots only.
+        unsafe { self.block.prints.published(self.len) }
     }
 
     /// One published entry.
@@ -142,6 +149,10 @@ impl<'a, C: Columns> Cell<'a, C> {
         unsafe { self.read(&self.block.keys).bytes(length) }
     }
 
+    fn print(self) -> u16 {
+        *self.read(&self.block.prints)
+    }
+
     /// The entry's place in the tree.
     pub(in crate::memory) fn order(self) -> Order<'a> {
         Order { head: self.head(), key: self.key(), tie: C::tie(self) }
@@ -152,7 +163,7 @@ impl<'a, C: Columns> Cell<'a, C> {
         let length = self.read(&self.block.lengths) & !ANTI_MATTER;
         StoredOrder {
             head: self.head(),
-            rest: StoredRest { key: *self.read(&self.block.keys), tie: C::tie(self), length },
+            rest: StoredRest { key: *self.read(&self.block.keys), tie: C::tie(self), length, print: self.print() },
         }
     }
 }
@@ -191,14 +202,22 @@ impl<C: Columns> Leaf<C> {
     pub(in crate::memory) fn sort_into<'a>(&'a self, cells: &mut Vec<Cell<'a, C>>) {
         cells.clear();
         cells.extend(self.views().flat_map(|view| (0..view.len()).map(move |slot| view.cell(slot))));
-        cells.sort_by(|a, b| a.head().cmp(&b.head()).then_with(|| a.order().cmp(&b.order())));
+        // Keys are far away: what mostly tells them apart is fetched once.
+        cells.sort_by_cached_key(|cell| {
+            let Order { head, key, tie } = cell.order();
+            (head, prefix_of(key), key, tie)
+        });
     }
 
-    /// The first published entry with this head and key.
-    pub(in crate::memory) fn find(&self, head: u64, key: &[u8]) -> Option<Cell<'_, C>> {
+    /// The first published entry with this key.
+    pub(in crate::memory) fn find(&self, key: &[u8]) -> Option<Cell<'_, C>> {
+        let print = print_of(key);
         self.views().find_map(|view| {
-            let mut slots = view.heads().iter().enumerate().filter(|&(_, &found)| found == head);
-            slots.find_map(|(slot, _)| Some(view.cell(slot)).filter(|cell| cell.key() == key))
+            // All slots of a block at once, without a branch for each.
+            if !view.prints().iter().fold(false, |found, &other| found | (other == print)) {
+                return None;
+            }
+            (0..view.len()).map(|slot| view.cell(slot)).find(|cell| cell.print() == print && cell.key() == key)
         })
     }
 
@@ -217,7 +236,13 @@ impl<C: Columns> Leaf<C> {
         let (index, slot) = (count as usize / BLOCK_SLOTS, count as usize % BLOCK_SLOTS);
         let place = self.blocks.get(index).ok_or_else(|| Error::Invalid("an entry for a leaf that is full".into()))?;
         if slot == 0 {
-            let fresh = Block { heads: Slots::new(), keys: Slots::new(), lengths: Slots::new(), columns: C::new() };
+            let fresh = Block {
+                heads: Slots::new(),
+                keys: Slots::new(),
+                lengths: Slots::new(),
+                prints: Slots::new(),
+                columns: C::new(),
+            };
             place.store(arena.place(fresh)?.as_ptr(), Ordering::Relaxed);
         }
         // SAFETY: the block was set when its first slot was filled and lives in the arena.
@@ -228,6 +253,7 @@ impl<C: Columns> Leaf<C> {
             block.heads.write(slot, order.head);
             block.keys.write(slot, order.rest.key);
             block.lengths.write(slot, order.rest.length | flag);
+            block.prints.write(slot, order.rest.print);
             block.columns.write(slot, item);
         }
         self.count.store(count + 1, Ordering::Release);
