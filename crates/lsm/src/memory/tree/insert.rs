@@ -11,9 +11,10 @@ use super::inner::{Children, Node};
 use super::key::{KeyWord, Order, StoredOrder, StoredRest, print_of};
 use super::leaf::{Columns, Leaf};
 use crate::Result;
+use smallvec::SmallVec;
 
 /// The inner nodes above a leaf, from the root, each with the index of the child taken.
-pub(super) type Path<'a, C> = Vec<(Children<'a, C>, usize)>;
+pub(super) type Path<'a, C> = SmallVec<[(Children<'a, C>, usize); 8]>;
 
 /// A leaf and the way to it.
 pub(in crate::memory) struct Place<'a, C: Columns> {
@@ -26,7 +27,7 @@ impl<C: Columns> Tree<C> {
     ///
     /// `_latch` proves that the caller is the only writer.
     pub(in crate::memory) fn descend(&self, _latch: &Arena, order: Order<'_>, extent: C::Extent) -> Place<'_, C> {
-        let mut path = Vec::with_capacity(8);
+        let mut path = Path::new();
         let mut inner = self.root();
         loop {
             let children = inner.children();
