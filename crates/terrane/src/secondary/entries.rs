@@ -1,7 +1,6 @@
 //! The entries that a record has in an index.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use terrane_lsm::index::{decode_rect, encode_rect};
 use terrane_lsm::operation::{Operation, encode_operation};
@@ -123,17 +122,21 @@ impl Content {
 }
 
 /// The words of a text, ascending, each once; words so long that their entries are cut off alike, as one.
-fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: Option<&str>) -> Result<BTreeSet<Cow<'t, str>>> {
-    let mut found = BTreeSet::new();
-    for word in words(text).filter(|word| !stop_words.contains(word)) {
-        let word = match word {
-            Cow::Borrowed(word) => Cow::Borrowed(attributes::shortened(word)),
-            Cow::Owned(word) if attributes::shortened(&word).len() < word.len() => {
-                Cow::Owned(attributes::shortened(&word).to_owned())
-            }
-            word => word,
-        };
-        found.insert(word);
+fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: Option<&str>) -> Result<Vec<Cow<'t, str>>> {
+    let mut words = words(text).filter(|word| !stop_words.contains(word)).map(|word| match word {
+        Cow::Borrowed(word) => Cow::Borrowed(attributes::shortened(word)),
+        Cow::Owned(word) if attributes::shortened(&word).len() < word.len() => {
+            Cow::Owned(attributes::shortened(&word).to_owned())
+        }
+        word => word,
+    });
+    let mut found = Vec::new();
+    loop {
+        // Almost always all of them. Of a long text that repeats its words, not all are held at a time.
+        found.extend(words.by_ref().take(2 * WORDS_MAX - found.len()));
+        let is_all = found.len() < 2 * WORDS_MAX;
+        found.sort_unstable();
+        found.dedup();
         if found.len() > WORDS_MAX {
             return Err(Error::Refused {
                 row: None,
@@ -143,8 +146,10 @@ fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: Option<&st
                 ),
             });
         }
+        if is_all {
+            return Ok(found);
+        }
     }
-    Ok(found)
 }
 
 /// The entry of a box. Both zeros are one place.
@@ -199,6 +204,13 @@ pub(crate) fn add_operations(
                     }
                 }
             }
+            continue;
+        }
+        if let (None, Some(stored)) = (old.stored, new.stored) {
+            index.visit_entries(history, key, stored, &mut |entry| {
+                add(false, entry);
+                Ok(())
+            })?;
             continue;
         }
         let (before, after) = (index.entries(history, key, old.stored)?, index.entries(history, key, new.stored)?);
