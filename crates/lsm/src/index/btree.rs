@@ -107,21 +107,36 @@ impl Index for BTreeIndex {
         let mut order = Order::new(&cursors);
         let mut builder = BTreeBuilder::new(writer, false);
         let mut last_key: Option<Vec<u8>> = None;
-        let mut steps = 0u64;
+        let mut steps = 0;
         // Newest component first: of equal keys, the first entry is the newest.
         while let Some(first) = order.first() {
-            steps += 1;
-            if steps.is_multiple_of(CANCELLATION_STEP) && cancellation.is_cancelled() {
-                return Ok(None);
+            if steps >= CANCELLATION_STEP {
+                steps = 0;
+                if cancellation.is_cancelled() {
+                    return Ok(None);
+                }
             }
-            let Keyed { cursor, key, .. } = &cursors[first];
-            if last_key.as_ref() != Some(key) {
-                last_key.get_or_insert_default().clone_from(key);
-                if let Some(entry) = cursor.entry().filter(|entry| !(entry.antimatter && is_oldest)) {
+            // As many as come before what any other cursor has, since mostly there are several.
+            let second = order.second(&cursors).map(|second| (cursors[second].key.as_slice(), second));
+            let mut count = 0;
+            for entry in cursors[first].cursor.rest_of_leaf() {
+                let key: &[u8] = &entry.key;
+                if second.is_some_and(|second| (key, first) > second) {
+                    break;
+                }
+                count += 1;
+                if last_key.as_deref() == Some(key) {
+                    continue;
+                }
+                let last = last_key.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+                if !(entry.antimatter && is_oldest) {
                     builder.push(key, entry.antimatter, entry.begin.unwrap_or(0), entry.value)?;
                 }
             }
-            cursors[first].advance()?;
+            steps += count as u64;
+            cursors[first].advance_by(count)?;
             order.moved(&cursors);
         }
         builder.finish(merged_sequence(parts)).map(Some)
@@ -158,8 +173,8 @@ impl Keyed {
         }
     }
 
-    fn advance(&mut self) -> Result<()> {
-        self.cursor.advance()?;
+    fn advance_by(&mut self, count: usize) -> Result<()> {
+        self.cursor.advance_by(count)?;
         self.note();
         Ok(())
     }

@@ -30,6 +30,15 @@ impl Order {
         self.0.first().copied()
     }
 
+    /// The cursor that has the first entry of all others; none when there are no others.
+    pub fn second<C: Head>(&self, cursors: &[C]) -> Option<usize> {
+        match self.0[..] {
+            [_, left, right, ..] => Some(if is_before(cursors, right, left) { right } else { left }),
+            [_, only] => Some(only),
+            _ => None,
+        }
+    }
+
     /// To be called when the first cursor has moved on.
     pub fn moved<C: Head>(&mut self, cursors: &[C]) {
         if self.first().is_some_and(|number| cursors[number].is_at_end()) {
@@ -40,11 +49,10 @@ impl Order {
 
     fn sink<C: Head>(&mut self, mut place: usize, cursors: &[C]) {
         let heap = &mut self.0;
-        let is_before = |a: usize, b: usize| cursors[a].compare(&cursors[b]).then(a.cmp(&b)).is_lt();
         loop {
             let mut first = place;
             for child in [2 * place + 1, 2 * place + 2] {
-                if child < heap.len() && is_before(heap[child], heap[first]) {
+                if child < heap.len() && is_before(cursors, heap[child], heap[first]) {
                     first = child;
                 }
             }
@@ -55,6 +63,11 @@ impl Order {
             place = first;
         }
     }
+}
+
+/// Whether the entry of one cursor comes before that of another.
+fn is_before<C: Head>(cursors: &[C], one: usize, other: usize) -> bool {
+    cursors[one].compare(&cursors[other]).then(one.cmp(&other)).is_lt()
 }
 
 #[cfg(test)]
@@ -97,6 +110,8 @@ mod tests {
             let mut order = Order::new(&cursors);
             let mut found = Vec::new();
             while let Some(first) = order.first() {
+                let others = (0..cursors.len()).filter(|other| *other != first && !cursors[*other].is_at_end());
+                prop_assert_eq!(order.second(&cursors), others.min_by_key(|other| (cursors[*other].1, *other)));
                 found.extend(cursors[first].advance().map(|value| (value, first)));
                 order.moved(&cursors);
             }

@@ -68,10 +68,16 @@ impl Position {
         Some(Leaf::parse(page)?.get(*index))
     }
 
-    /// Goes one entry on.
-    pub fn advance(&mut self, component: &BTreeComponent) -> Result<()> {
+    /// The entries from here to the end of the leaf.
+    pub fn rest_of_leaf(&self) -> impl Iterator<Item = Entry<'_>> {
+        let here = self.leaf.as_ref().and_then(|(page, index)| Some((Leaf::parse(page)?, *index)));
+        here.into_iter().flat_map(|(leaf, index)| (index..leaf.count).map(move |index| leaf.get(index)))
+    }
+
+    /// Goes so many entries on, but not over the first one of the next leaf.
+    pub fn advance(&mut self, component: &BTreeComponent, count: usize) -> Result<()> {
         let Some((page, index)) = &mut self.leaf else { return Ok(()) };
-        *index += 1;
+        *index += count;
         if *index >= page.count() { self.next_leaf(component) } else { Ok(()) }
     }
 
@@ -101,8 +107,18 @@ impl BTreeCursor {
         self.position.entry()
     }
 
+    /// The entries from here to the end of the leaf.
+    pub fn rest_of_leaf(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.position.rest_of_leaf()
+    }
+
     /// Goes one entry on.
     pub fn advance(&mut self) -> Result<()> {
-        self.position.advance(&self.component)
+        self.advance_by(1)
+    }
+
+    /// Goes so many entries on, but not over the first one of the next leaf.
+    pub fn advance_by(&mut self, count: usize) -> Result<()> {
+        self.position.advance(&self.component, count)
     }
 }

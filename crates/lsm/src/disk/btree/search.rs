@@ -112,7 +112,7 @@ impl BTreeComponent {
             if entry.begin.is_none_or(|begin| begin <= snapshot) {
                 return Ok(position.into_leaf().map(|(page, index)| Found { page, index }));
             }
-            position.advance(self)?;
+            position.advance(self, 1)?;
         }
         Ok(None)
     }
