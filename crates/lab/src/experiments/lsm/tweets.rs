@@ -17,7 +17,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
-use terrane::{CoordinateSystem, Dataset, DatasetOptions, Durability, IndexKind, OnConflict, Options, Query, Store};
+use terrane::{
+    CoordinateSystem, Dataset, DatasetOptions, Durability, IndexKind, MergePolicy, OnConflict, Options, Query, Store,
+};
 use terrane_formats::ReadOptions;
 
 use super::data::{Objects, Source, sample_file};
@@ -40,6 +42,8 @@ const PARTITIONS: usize = 2;
 /// Records that a client hands over at once, and that are durable together.
 const BATCH_ROWS: usize = 256;
 const MEMORY_LIMIT: usize = 256 << 20;
+/// For who writes much: each record is written anew seldom, and reads meet some components more.
+const POLICY: MergePolicy = MergePolicy::SIZE_TIERED;
 /// The reader asks so often, so that it takes little from the writers.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Metres around a place that a small query looks for.
@@ -121,6 +125,8 @@ fn words_of(path: &Path) -> Result<Vec<String>> {
 /// What an ingestion did.
 struct Ingestion {
     wall_s: f64,
+    /// Of all threads of this process, until all was flushed: clients, the reader, flushes and merges.
+    cpu_ns: f64,
     /// Bytes that this process gave to the disk, the log's among them, until all was flushed and merged.
     written: u64,
     peak_bytes: u64,
@@ -131,14 +137,15 @@ struct Ingestion {
 }
 
 fn ingest(folder: &Path, tweets: &Tweets, count: usize) -> Result<Ingestion> {
-    let options = Options { memory_limit: MEMORY_LIMIT, durability: Some(Durability::Power), ..Options::default() };
+    let durability = Some(Durability::Power);
+    let options = Options { memory_limit: MEMORY_LIMIT, durability, merge_policy: POLICY, ..Options::default() };
     let store = Store::open(folder, options)?;
     let dataset = store.create_dataset_with("tweets", Tweets::schema()?, &DatasetOptions { partitions: PARTITIONS })?;
     dataset.create_index("users", IndexKind::BTree, &["user"])?;
     dataset.create_index("words", IndexKind::Inverted, &["message"])?;
     measure::reset_resident_peak();
     let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (before, start) = (measure::written_bytes()?, Instant::now());
+    let (before, cpu, start) = (measure::written_bytes()?, measure::process_cpu(), Instant::now());
     let write = || -> Result<()> {
         loop {
             let first = next.fetch_add(BATCH_ROWS, Ordering::Relaxed);
@@ -164,6 +171,7 @@ fn ingest(folder: &Path, tweets: &Tweets, count: usize) -> Result<Ingestion> {
     })?;
     let peak_bytes = measure::resident_peak_bytes()?;
     store.flush()?;
+    let cpu_ns = (measure::process_cpu() - cpu).as_nanos() as f64;
     let counters = store.maintenance();
     let written = measure::written_bytes()? - before;
     let mut asked = 0;
@@ -174,7 +182,7 @@ fn ingest(folder: &Path, tweets: &Tweets, count: usize) -> Result<Ingestion> {
     drop(dataset);
     store.close()?;
     let (flushed_bytes, merged_bytes) = (counters.flushed_bytes, counters.merge_written_bytes);
-    Ok(Ingestion { wall_s, written, peak_bytes, beside, idle, flushed_bytes, merged_bytes })
+    Ok(Ingestion { wall_s, cpu_ns, written, peak_bytes, beside, idle, flushed_bytes, merged_bytes })
 }
 
 /// Takes the rows of small queries, one after the other with pauses, as long as wanted.
@@ -217,7 +225,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         Table::new("lsm/tweets", format!("Ingestion of {count} records of {RECORD_BYTES} bytes like tweets"));
     table.note(format!(
         "rtree, btree and inverted; {PARTITIONS} partitions, {CLIENTS} clients with {BATCH_ROWS} records at once, \
-         durability power, memory limit {} MiB; {}; positions: {}",
+         durability power, memory limit {} MiB; merge policy: {POLICY}; {}; positions: {}",
         MEMORY_LIMIT >> 20,
         tweets.origin,
         tweets.positions.origin
@@ -244,6 +252,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         table.figure("tweets", &params, metric, value, unit);
     };
     add("records a second", rate, "1/s");
+    add("cpu a record", ingestion.cpu_ns / count as f64, "ns");
     add("of what is wanted", rate / by_disk.min(40_000.0), "x");
     add("sequential bandwidth", bandwidth, "bytes/s");
     add("bytes written a record", ingestion.written as f64 / count as f64, "bytes");
