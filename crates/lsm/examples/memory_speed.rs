@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use terrane_lsm::memory::btree::KeyRange;
 use terrane_lsm::memory::hilbert::Shapes;
-use terrane_lsm::memory::{ErasedMemory, MemoryBTree, MemoryRTree, SEQUENCE_MAX};
+use terrane_lsm::memory::{ErasedMemory, MemoryBTree, MemoryComponent, MemoryRTree, SEQUENCE_MAX};
 use terrane_space::hilbert::position;
 use terrane_space::{CoordinateSystem, Point, Rect};
 
@@ -21,6 +21,7 @@ fn main() -> Outcome {
     let entries: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |count| count.parse())?;
     let mut random = StdRng::seed_from_u64(42);
     key_tree(entries, &mut random)?;
+    word_tree(entries, &mut random)?;
     spatial_tree(entries, &mut random)
 }
 
@@ -67,6 +68,35 @@ fn key_tree(entries: u64, random: &mut StdRng) -> Outcome {
         black_box(ascending.range(range, SEQUENCE_MAX).take(100).count());
     }
     report("B-tree: range of 100 keys", started, ranges);
+    Ok(())
+}
+
+/// As an index of words has them: words of which some are much more frequent than others, each followed by a number that
+/// ascends, but for what writers at a time make of it.
+fn word_tree(entries: u64, random: &mut StdRng) -> Outcome {
+    const RECORD: u64 = 20;
+    const AT_A_TIME: u64 = 1000;
+    let keys: Vec<Vec<u8>> = (0..entries)
+        .map(|entry| {
+            let rank = random.random::<f64>().powi(4) * 30_000.0;
+            let number = (entry / RECORD) ^ random.random_range(0..AT_A_TIME);
+            let word = ((rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).to_string();
+            [&[5], &word.as_bytes()[..3 + rank as usize % 5], &[0, 1], &(1 << 63 | number).to_be_bytes()].concat()
+        })
+        .collect();
+    let tree = MemoryBTree::new()?;
+    let started = Instant::now();
+    for (key, sequence) in keys.iter().zip(0..) {
+        tree.put(key, &[], sequence)?;
+    }
+    report("B-tree: insert, words", started, entries);
+    report_memory("B-tree: memory, words", &tree, entries);
+    let started = Instant::now();
+    tree.drain(&mut |entry| {
+        black_box(entry.entry.key);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    report("B-tree: drain, words", started, entries);
     Ok(())
 }
 
