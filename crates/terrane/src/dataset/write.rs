@@ -14,8 +14,9 @@ use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
 use crate::words::counted;
 use crate::{Error, Result};
 
-/// Bytes that a change takes besides its key and record, about: its box, and its place in the trees.
-const CHANGE_BYTES: usize = 128;
+/// Bytes that an operation takes in a memory component besides those of its log entry, about: its place in a leaf,
+/// which may be half full, and the head of a version or a box.
+const OPERATION_BYTES: usize = 112;
 
 /// What a write does when the key is there already, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +113,8 @@ impl Dataset {
         origin: Origin,
     ) -> Result<Option<Committed>> {
         let mut entry = self.begin_entry(origin, self.handle.partition_of(key) as u32);
-        let Some(copies_bytes) = self.add_change(key, change, rect, &mut entry)? else { return Ok(None) };
-        let admitted = self.engine.admit_write(entry.len() + copies_bytes)?;
+        let Some(beyond) = self.add_change(key, change, rect, &mut entry)? else { return Ok(None) };
+        let admitted = self.engine.admit_write(entry.len() + beyond)?;
         self.engine.commit(&self.handle, &mut entry, admitted).map(Some)
     }
 
@@ -171,12 +172,10 @@ impl Dataset {
         encode_operation(&Operation { index: PRIMARY, delete: new.is_none(), key, value }, entry);
         let old = Side { stored: old.as_deref(), rect: old_rect };
         let (indexes, history) = (self.handle.indexes.load(), self.handle.history.load());
-        add_operations(&indexes, &history, key, old, Side { stored: new, rect }, entry)?;
-        Ok(Some(if old.rect == rect {
-            0
-        } else {
-            old.rect.iter().chain(&rect).map(|rect| copies_bytes(&indexes, key, rect)).sum()
-        }))
+        let operations = 1 + add_operations(&indexes, &history, key, old, Side { stored: new, rect }, entry)?;
+        let moved = old.rect.iter().chain(&rect).filter(|_| old.rect != rect);
+        let copies: usize = moved.map(|rect| copies_bytes(&indexes, key, rect)).sum();
+        Ok(Some(operations * OPERATION_BYTES + copies))
     }
 
     /// The box under which the spatial index holds a stored record.
@@ -246,8 +245,8 @@ impl AtomicBatch<'_> {
     ///
     /// # Errors
     /// No space, or a failed sync: then none of the changes is acknowledged. A column that was
-    /// widened since the batch was begun. [`Error::Memory`] if the changes would fill all memory components
-    /// together, which are three eighths of the memory limit.
+    /// widened since the batch was begun. [`Error::Memory`] if the changes, with their places in the trees, would fill
+    /// all memory components together, which are three eighths of the memory limit.
     pub fn commit(self) -> Result<()> {
         let dataset = self.dataset;
         dataset.engine.check_writable()?;
@@ -260,7 +259,7 @@ impl AtomicBatch<'_> {
             dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
         }
         // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
-        let admitted = dataset.engine.admit_write(self.bytes() + self.len() * CHANGE_BYTES)?;
+        let admitted = dataset.engine.admit_write(self.memory_needed())?;
         let mut partitions = self.changes.keys().map(|key| dataset.handle.partition_of(key) as u32);
         let partition = match partitions.next() {
             None => return Ok(()),
@@ -268,7 +267,7 @@ impl AtomicBatch<'_> {
             Some(_) => SEVERAL,
         };
         let mut entry = dataset.begin_entry(Origin::default(), partition);
-        let (mut changed, mut copies) = (false, 0);
+        let (mut changed, mut beyond) = (false, 0);
         let available = dataset.engine.shares.components;
         for (key, change) in &self.changes {
             let added = match change {
@@ -276,8 +275,8 @@ impl AtomicBatch<'_> {
                 None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
             };
             changed |= added.is_some();
-            copies += added.unwrap_or(0);
-            if entry.len() + copies > available {
+            beyond += added.unwrap_or(0);
+            if entry.len() + beyond > available {
                 return Err(self.too_large(available));
             }
         }
@@ -288,14 +287,16 @@ impl AtomicBatch<'_> {
         dataset.engine.acknowledge(committed)
     }
 
-    /// Bytes of the keys and records, and of the copies that indexes have of boxes, as if the old ones were as large.
-    fn bytes(&self) -> usize {
+    /// Bytes that the batch brings into memory components at most, but for what its entries in indexes of attributes
+    /// hold of them: as if all records were there already, as large and elsewhere.
+    pub(crate) fn memory_needed(&self) -> usize {
         let indexes = self.dataset.handle.indexes.load();
+        let operations = 1 + 2 * indexes.secondaries().count();
         let copies = |key: &[u8], rect: &Option<Rect>| rect.map_or(0, |rect| 2 * copies_bytes(&indexes, key, &rect));
         let bytes = |(key, change): (&EncodedKey, &Option<StoredPut>)| {
             key.len() + change.as_ref().map_or(0, |(value, rect)| value.len() + copies(key, rect))
         };
-        self.changes.iter().map(bytes).sum()
+        self.changes.iter().map(|change| bytes(change) + operations * OPERATION_BYTES).sum()
     }
 
     /// Why the batch is not taken. It goes into the log and into memory as one piece.
@@ -303,8 +304,7 @@ impl AtomicBatch<'_> {
         let changes = counted(self.len() as u64, "change", "changes");
         Error::Memory {
             what: format!("an atomic batch of {changes}, which smaller batches could make one after the other,"),
-            // The least that it needs; what the log and the spatial index add comes on top.
-            needed_bytes: self.bytes().max(available + 1) as u64,
+            needed_bytes: self.memory_needed().max(available + 1) as u64,
             available_bytes: available as u64,
         }
     }

@@ -178,8 +178,8 @@ pub(crate) fn copies_bytes(indexes: &Indexes, key: &[u8], rect: &Rect) -> usize 
     several.map(|index| index.positions(rect).len() * (key.len() + BOX_BYTES)).sum()
 }
 
-/// Appends the operations of all secondary indexes to a log entry that changes a record. An entry that stays what it is
-/// needs no anti-matter and no copy.
+/// Appends the operations of all secondary indexes to a log entry that changes a record, and returns how many. An entry
+/// that stays what it is needs no anti-matter and no copy.
 pub(crate) fn add_operations(
     indexes: &Indexes,
     history: &SchemaHistory,
@@ -187,11 +187,13 @@ pub(crate) fn add_operations(
     old: Side<'_>,
     new: Side<'_>,
     entry: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<usize> {
     let points = holds_points(history.newest());
+    let mut operations = 0;
     for (_, index) in indexes.secondaries() {
         let (id, content) = (index.definition.id, &index.content);
         let mut add = |delete: bool, entry_key: &[u8]| {
+            operations += 1;
             encode_operation(&Operation { index: id, delete, key: entry_key, value: content.value(key) }, entry);
         };
         if *content == Content::Boxes {
@@ -218,5 +220,5 @@ pub(crate) fn add_operations(
         before.iter().filter(|entry| after.binary_search(entry).is_err()).for_each(|entry| add(true, entry));
         after.iter().filter(|entry| before.binary_search(entry).is_err()).for_each(|entry| add(false, entry));
     }
-    Ok(())
+    Ok(operations)
 }
