@@ -24,10 +24,10 @@ demo:
 build:
 	$(CARGO) build --release -p terrane-cli -p terrane-lab
 
+# The models keep one core busy while shuttle's programs are built.
 test:
 	$(CARGO) test --workspace
-	$(MAKE) loom
-	$(MAKE) shuttle
+	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
 
 # Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
 # two programs ask for.

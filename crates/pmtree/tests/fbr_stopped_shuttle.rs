@@ -5,7 +5,7 @@
 //! that another one holds, power fails there too, and the other one goes on until the lock is free.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::entries::{Call, Held, Tree, check, held, recover, rect, run};
@@ -323,7 +323,7 @@ fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
     };
     let options = options();
     let Plan { pairs, threads } = plan;
-    for seed in seeds {
+    let explore = |seed: u64| {
         let pairs = pairs[seed as usize % pairs.len()];
         let options = &options[(seed as usize / 5 + seed as usize) % options.len()];
         let scenario = Scenario::drawn(options, pairs, threads, seed);
@@ -332,7 +332,19 @@ fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
             eprintln!("seed {seed}, {scenario:?}; replay with TERRANE_TEST_SEED={seed} make shuttle TEST={test}");
             std::panic::resume_unwind(panic);
         }
-    }
+    };
+    // Each seed is a run of its own, on whatever thread.
+    let next = AtomicU64::new(seeds.start);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds.end) {
+                explore(seed);
+            }
+        };
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    });
 }
 
 #[test]
