@@ -40,6 +40,7 @@ fn senseless_options_are_usage_errors() {
         &["compare", "--systems", "oracle"],
         &["run", "windows", "--only", "nearest"],
         &["map", "--points", "a", "--x", "lon", "--out", "b"],
+        &["map", "--points", "a", "--out", "b.png"],
         &[],
     ] {
         let output = lab(arguments);

@@ -53,12 +53,23 @@ pub struct Options {
     #[arg(long, value_name = "X0,Y0,X1,Y1", allow_hyphen_values = true, value_delimiter = ',', num_args = 1)]
     pub extent: Option<Vec<f64>>,
     /// SVG file to write.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_path)]
     pub out: PathBuf,
 }
 
 /// A position: longitude and latitude, or x and y.
 pub type Position = [f64; 2];
+
+/// A file whose name does not say that it is something else than SVG.
+fn svg_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension() {
+        Some(other) if !other.eq_ignore_ascii_case("svg") => {
+            Err("maps are written as SVG; name a file that ends in .svg".into())
+        }
+        _ => Ok(path),
+    }
+}
 
 /// Reads the inputs and writes the map.
 pub fn run(options: &Options) -> Result<()> {
