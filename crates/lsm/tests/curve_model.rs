@@ -72,6 +72,7 @@ impl Bench {
             next_file_id: Arc::new(AtomicU64::new(1)),
             manifest: Arc::new(manifest),
             threads_max: 2,
+            merges: Arc::default(),
         };
         Self { workshop, partitions, index, points, sequence: 0, model: Model::new() }
     }

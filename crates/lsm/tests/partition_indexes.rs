@@ -129,6 +129,7 @@ impl Bench {
             next_file_id: Arc::new(AtomicU64::new(manifest.next_file_id)),
             manifest: Arc::new(ManifestFile::open(storage.clone(), manifest)),
             threads_max: 2,
+            merges: Arc::default(),
         };
         Self { storage, workshop, partitions: Arc::new(partitions), second, sequence, model: BTreeMap::new() }
     }

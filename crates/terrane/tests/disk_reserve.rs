@@ -480,3 +480,26 @@ fn a_store_with_a_long_log_is_opened_on_a_disk_without_room_for_a_flush() {
     drop(dataset);
     store.close().unwrap();
 }
+
+/// Copies of a store may leave out what is all zeros.
+#[test]
+fn a_reserve_that_was_copied_without_its_space_gets_it_again() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let options = reserving(DiskReserve::Bytes(1 << 20));
+    let store = Store::open(&path, options.clone()).unwrap();
+    let dataset = store.create_dataset(MAIN, schema()).unwrap();
+    (0..10).for_each(|key| dataset.insert(&record(key)).unwrap());
+    drop(dataset);
+    store.close().unwrap();
+    let reserve = path.join(RESERVE);
+    let found = std::fs::metadata(&reserve).unwrap();
+    let allocated = |found: std::fs::Metadata| found.blocks() * 512;
+    assert!(found.len() >= 1 << 20 && allocated(found.clone()) >= found.len(), "{found:?}");
+    std::fs::File::create(&reserve).unwrap().set_len(found.len()).unwrap();
+    assert!(allocated(std::fs::metadata(&reserve).unwrap()) < found.len(), "the file system knows holes");
+    let store = Store::open(&path, options).unwrap();
+    assert!(allocated(std::fs::metadata(&reserve).unwrap()) >= found.len());
+    store.close().unwrap();
+}

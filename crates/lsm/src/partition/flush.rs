@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::install::{discard, discard_uninstalled};
 use super::snapshot::{Flushed, NewPart};
-use super::{Generation, Partitions, Version};
+use super::{Generation, Partitions, RunningMerges, Version};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
 use crate::index::FlushPlan;
 use crate::manifest::{Manifest, ManifestFile};
@@ -26,6 +26,8 @@ pub struct Workshop {
     pub next_file_id: Arc<AtomicU64>,
     /// Most threads that work on the partitions of one flush.
     pub threads_max: usize,
+    /// The merges that are under way.
+    pub merges: Arc<RunningMerges>,
 }
 
 impl Workshop {

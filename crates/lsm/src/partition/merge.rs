@@ -143,6 +143,7 @@ impl Partitions {
         range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
+        let _running = workshop.merges.begin();
         let is_oldest = version.is_oldest(place, range.end);
         let IndexVersion { numbered, components: parts, .. } = version.indexes[place].clone();
         // It would keep memory components that are flushed meanwhile.

@@ -24,6 +24,7 @@ mod generation;
 mod indexes;
 mod install;
 mod merge;
+mod running;
 mod snapshot;
 
 use std::any::Any;
@@ -35,6 +36,7 @@ use arc_swap::ArcSwap;
 pub use flush::{FlushOutcome, Workshop};
 pub use generation::Generation;
 pub use merge::{MergeOutcome, merged_at_once};
+pub use running::RunningMerges;
 pub use snapshot::{PinnedVersions, SnapshotRegistry};
 
 use crate::disk::{ComponentFile, PageCache};

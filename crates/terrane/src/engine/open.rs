@@ -180,6 +180,7 @@ impl Engine {
             manifest: Arc::new(ManifestFile::open(spill_storage, reader_manifest.clone())),
             next_file_id: Arc::new(AtomicU64::new(reader_manifest.next_file_id)),
             threads_max: options.threads(),
+            merges: Arc::default(),
         };
         let mut replay = Replay { may_merge: false, ..Replay::new(&datasets, &workshop, shares.components) };
         let tail = match durability {
@@ -324,6 +325,7 @@ impl Recovery<'_> {
             manifest: manifest.clone(),
             next_file_id: Arc::new(AtomicU64::new(next_file_id(&**storage, &current)?)),
             threads_max: options.threads(),
+            merges: Arc::default(),
         };
         let mut replay = Replay::new(&datasets, &workshop, self.shares.components);
         let replay_start = Instant::now();

@@ -123,9 +123,17 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve that earlier processes have left.
+    /// The reserve that earlier processes have left. A copy of a store may have its length and none of its space, which
+    /// it gets again; where the disk has no room for that, there is as little in reserve as after it was given up.
     pub fn open(storage: Arc<dyn Storage>, wanted: DiskReserve) -> Result<Self> {
-        let length = reserve_bytes(&*storage)?;
+        let mut length = reserve_bytes(&*storage)?;
+        if let Some(found @ 1..) = length {
+            let file = storage.open(RESERVE_NAME, OpenMode::Write)?;
+            if file.allocate(found).is_err_and(|error| error.is_storage_full()) {
+                file.set_len(0)?;
+                length = Some(0);
+            }
+        }
         Ok(Self::new(storage, wanted, length))
     }
 
@@ -328,9 +336,15 @@ impl Reserve {
 
 impl Engine {
     /// Does what makes room, or what the store cannot do without: if the disk is full once more without the log's spare
-    /// files, and then with the reserve.
+    /// files, then with the reserve, and then whenever a merge has ended that was under way. A merge in the background
+    /// takes what is free until it fails. Not for merges.
     pub fn on_full<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        self.reserve.on_full(|| self.without_spares(&mut work))
+        loop {
+            match self.reserve.on_full(|| self.without_spares(&mut work)) {
+                Err(Error::Full { .. }) if self.workshop.merges.wait_for_one() => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     fn without_spares<T>(&self, work: &mut impl FnMut() -> Result<T>) -> Result<T> {

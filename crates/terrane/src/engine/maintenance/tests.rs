@@ -82,6 +82,31 @@ fn large_writes_wait_for_those_that_are_on_their_way() {
     }
 }
 
+/// A merge takes what is free until it fails, and what is flushed meanwhile has as much room as before.
+#[test]
+fn a_flush_on_a_full_disk_waits_for_the_merges_under_way() {
+    let disk = MemoryStorage::new();
+    let options = Options { background: false, disk_reserve: crate::DiskReserve::Bytes(0), ..Options::default() };
+    let engine = Engine::open(Arc::new(disk.clone()), options).unwrap();
+    let dataset = texts(&engine, "d");
+    batch(&dataset, 0, 100_000).commit().unwrap();
+    disk.set_capacity(disk.used_bytes());
+    assert!(matches!(engine.flush_all(), Err(Error::Full { .. })), "nobody gives space back");
+    let merges = &engine.workshop.merges;
+    std::thread::scope(|scope| {
+        let merge = merges.begin();
+        let flush = scope.spawn(|| engine.flush_all());
+        while merges.waiting() == 0 && !flush.is_finished() {
+            std::thread::yield_now();
+        }
+        disk.set_capacity(1 << 30);
+        drop(merge);
+        assert!(flush.join().unwrap().unwrap());
+    });
+    assert_eq!(engine.memory_used(), 0);
+    engine.close().unwrap();
+}
+
 /// Batches claim what they bring, but for what trees take ahead: at most an eighth of what they hold.
 #[test]
 fn a_batch_claims_what_it_brings() {
