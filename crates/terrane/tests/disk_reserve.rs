@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::support::files::{files_of, memory_of};
+use crate::support::files::{files_of, memory_of, put_files};
 use crate::support::workload::{MAIN, first_schema, options};
 use terrane::{
     Dataset, DatasetOptions, DiskReserve, Durability, Error, IndexKind, Key, LogOptions, MergePolicy, Options, Query,
     Record, Store, Value, schema::Schema,
 };
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
 
 const RESERVE: &str = "RESERVE";
 /// Room for what the tests flush and merge.
@@ -486,20 +486,25 @@ fn a_store_with_a_long_log_is_opened_on_a_disk_without_room_for_a_flush() {
 fn a_reserve_that_was_copied_without_its_space_gets_it_again() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
+    // A size that is let be as long as it is about right.
+    let options = reserving(DiskReserve::Automatic);
     let path = directory.path().join("store");
-    let options = reserving(DiskReserve::Bytes(1 << 20));
     let store = Store::open(&path, options.clone()).unwrap();
     let dataset = store.create_dataset(MAIN, schema()).unwrap();
     (0..10).for_each(|key| dataset.insert(&record(key)).unwrap());
-    drop(dataset);
-    store.close().unwrap();
-    let reserve = path.join(RESERVE);
+    dataset.flush().unwrap();
+    // As a kill leaves it.
+    let copy = directory.path().join("copy");
+    put_files(&RealStorage::new(&copy), &files_of(&RealStorage::new(&path)));
+    let reserve = copy.join(RESERVE);
     let found = std::fs::metadata(&reserve).unwrap();
-    let allocated = |found: std::fs::Metadata| found.blocks() * 512;
-    assert!(found.len() >= 1 << 20 && allocated(found.clone()) >= found.len(), "{found:?}");
+    assert!(found.len() >= 2 << 20, "{found:?}");
+    let allocated = || std::fs::metadata(&reserve).unwrap().blocks() * 512;
     std::fs::File::create(&reserve).unwrap().set_len(found.len()).unwrap();
-    assert!(allocated(std::fs::metadata(&reserve).unwrap()) < found.len(), "the file system knows holes");
-    let store = Store::open(&path, options).unwrap();
-    assert!(allocated(std::fs::metadata(&reserve).unwrap()) >= found.len());
+    assert!(allocated() < found.len(), "the file system knows holes");
+    let copy = Store::open(&copy, options).unwrap();
+    assert!(allocated() >= found.len());
+    copy.close().unwrap();
+    drop(dataset);
     store.close().unwrap();
 }

@@ -33,12 +33,17 @@ pub fn storage_of(files: &Files) -> Arc<dyn Storage> {
 /// As [`storage_of`], of which the capacity can be set.
 pub fn memory_of(files: &Files) -> MemoryStorage {
     let storage = MemoryStorage::new();
+    put_files(&storage, files);
+    storage
+}
+
+/// Writes all files to a place without any.
+pub fn put_files(storage: &dyn Storage, files: &Files) {
     storage.create_directory("components").unwrap();
     storage.create_directory("log").unwrap();
     for (name, bytes) in files {
         storage.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
     }
-    storage
 }
 
 /// The oldest component file of the first dataset's spatial index.
