@@ -6,7 +6,8 @@
 //! only repairs take them the other way round, and both hold the lock of the building. A flush asks for the low-water mark inside its manifest step, so
 //! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
 //! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
-//! key lock. The same holds for a merge, for which a writer waits that finds the disk's reserve in use: it takes neither gate nor key lock.
+//! key lock. The same holds for a merge, for which a writer waits that finds the disk's reserve in use, and a flush or a
+//! manifest step that finds the disk full, with whatever locks of the engine: while it is counted as running, it takes none of them.
 //! The reserve's lock comes inside that of the log's files, as the log asks it before it grows, and nothing is taken inside of it.
 
 mod catalog;
