@@ -19,5 +19,6 @@ pub mod parallel;
 pub mod partition;
 pub mod policy;
 pub mod search;
+mod stamp;
 
 pub use error::{Error, Result};

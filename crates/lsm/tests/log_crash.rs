@@ -24,11 +24,11 @@ impl Manifest {
         }
         let bytes = read(storage, MANIFEST);
         let word = |index: usize| u64::from_le_bytes(bytes[index * 8..][..8].try_into().unwrap());
-        Self { from: LogPosition { segment: word(0), lsn: word(1) }, first_number: word(2) }
+        Self { from: LogPosition { segment: word(0), lsn: word(1), session: word(2) }, first_number: word(3) }
     }
 
     fn install(&self, storage: &dyn Storage) {
-        let words = [self.from.segment, self.from.lsn, self.first_number];
+        let words = [self.from.segment, self.from.lsn, self.from.session, self.first_number];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         if storage.exists("manifest.new").unwrap() {
             storage.remove("manifest.new").unwrap();

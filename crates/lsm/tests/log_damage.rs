@@ -219,7 +219,7 @@ fn a_missing_segment_is_damage() {
         expect_damage(&base, name, &format!("{name} removed"), |storage| storage.remove(name).unwrap());
     }
     let storage = restore(&base);
-    let error = open(&storage, LogPosition { segment: 9, lsn: 0 }).unwrap_err();
+    let error = open(&storage, LogPosition { segment: 9, ..LogPosition::START }).unwrap_err();
     assert!(error.is_damage() && error.to_string().contains("000000000009"), "{error}");
 }
 
@@ -256,11 +256,12 @@ fn groups_with_hostile_fields_neither_panic_nor_allocate() {
     let lsn = log.end_lsn();
     drop(log);
     let base = contents(storage.as_ref());
+    let session = session(&base[0].1);
     let mut payload = vec![0; 64];
     // A length beyond the segment, with checksums that fit: no whole group, so a torn tail.
     for length in [u32::MAX, u32::MAX - 7, 1 << 20, 12] {
         let storage = restore(&base);
-        write(storage.as_ref(), &base[0].0, FIRST_GROUP + lsn, &forge_group(lsn, length, 1, &payload));
+        write(storage.as_ref(), &base[0].0, FIRST_GROUP + lsn, &forge_group(session, lsn, length, 1, &payload));
         let opened = open(&storage, LogPosition::START).unwrap();
         assert_eq!(numbers(&opened.entries), [0]);
         assert_eq!(opened.report.torn_tail.map(|torn| torn.lsn), Some(lsn));
@@ -269,14 +270,14 @@ fn groups_with_hostile_fields_neither_panic_nor_allocate() {
     for (first_length, count) in [(u32::MAX, 1), (61, 1), (4, 1), (4, 9), (0, u32::MAX), (4, 0)] {
         payload[..4].copy_from_slice(&u32::to_le_bytes(first_length));
         let storage = restore(&base);
-        write(storage.as_ref(), &base[0].0, FIRST_GROUP + lsn, &forge_group(lsn, 64, count, &payload));
+        write(storage.as_ref(), &base[0].0, FIRST_GROUP + lsn, &forge_group(session, lsn, 64, count, &payload));
         let error = open(&storage, LogPosition::START).unwrap_err();
         assert!(error.is_damage(), "{first_length} {count}: {error}");
     }
 }
 
 /// A group of segment 1 with checksums that fit.
-fn forge_group(lsn: u64, payload_length: u32, entry_count: u32, payload: &[u8]) -> Vec<u8> {
+fn forge_group(session: u64, lsn: u64, payload_length: u32, entry_count: u32, payload: &[u8]) -> Vec<u8> {
     let seed = crc32c::crc32c(&STORE_ID);
     let mut group = vec![0; 64];
     group[..4].copy_from_slice(b"TgrP");
@@ -285,6 +286,7 @@ fn forge_group(lsn: u64, payload_length: u32, entry_count: u32, payload: &[u8]) 
     group[16..20].copy_from_slice(&entry_count.to_le_bytes());
     group[24..32].copy_from_slice(&1_u64.to_le_bytes());
     group[32..40].copy_from_slice(&lsn.to_le_bytes());
+    group[48..56].copy_from_slice(&session.to_le_bytes());
     let checksum = crc32c::crc32c_append(seed, &group[8..64]);
     group[4..8].copy_from_slice(&checksum.to_le_bytes());
     group.extend_from_slice(payload);

@@ -9,6 +9,7 @@ mod disk_btree;
 mod disk_damage;
 mod disk_rtree;
 mod disk_support;
+mod log_copies;
 mod log_crash;
 mod log_damage;
 mod log_faults;

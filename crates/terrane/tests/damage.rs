@@ -268,6 +268,34 @@ fn older_files_give_an_error_or_an_older_state() {
     assert!(tried > 0, "some file has an older version");
 }
 
+/// Of a copy of the store, with the same id, that was written on its own since.
+#[test]
+fn a_log_file_of_a_diverged_copy_is_noticed() {
+    let (mut rng, seed) = seeded(36);
+    let (_, files, _) = store(&mut rng, seed);
+    let diverged = |first_key: i64| {
+        let disk = storage_of(&files);
+        for session in 0..3 {
+            let store = Store::open_on(disk.clone(), options(Durability::Power)).unwrap();
+            assert!(store.dataset(MAIN).unwrap().delete(&Key::Int(first_key + session)).unwrap());
+        }
+        files_of(&*disk)
+    };
+    let (ours, theirs) = (diverged(20_000), diverged(20_100));
+    let mut replaced = 0;
+    for (name, bytes) in theirs
+        .iter()
+        .filter(|(name, bytes)| name.starts_with("log/") && ours.get(*name).is_some_and(|own| own != *bytes))
+    {
+        let mixed =
+            ours.iter().map(|(own, kept)| (own.clone(), if own == name { bytes } else { kept }.clone())).collect();
+        let error = Store::open_on(storage_of(&mixed), options(Durability::Power)).expect_err(name);
+        assert!(error.to_string().contains("log/"), "{name}: {error}");
+        replaced += 1;
+    }
+    assert!(replaced >= 4, "the last common file and three of each copy's own");
+}
+
 #[test]
 fn repair_rebuilds_a_damaged_secondary_from_an_intact_primary() {
     let (mut rng, seed) = seeded(35);

@@ -1,13 +1,12 @@
 //! Writes the pages of a component file in one pass.
 
 use std::sync::Arc;
-// Counts calls only; nothing is ordered by it.
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::component::{ComponentMeta, FORMAT_VERSION, MAGIC, TRAILER_LEN, Trailer, component_name};
 use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, PageHeader, PageKind, PagePointer, checksum};
+use crate::stamp::draw_stamp;
 use crate::{Error, Result};
 
 /// Pages are collected to writes of about this many bytes.
@@ -123,14 +122,6 @@ impl ComponentWriter {
         self.finished = true;
         Ok(meta)
     }
-}
-
-/// A number that hardly any other file has; it needs to be unlikely to repeat, not hard to guess.
-fn draw_stamp(storage: &dyn Storage) -> u64 {
-    static DRAWN: AtomicU64 = AtomicU64::new(0);
-    let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);
-    let seed = [storage.unix_time_ns(), storage.monotonic_ns(), std::process::id().into(), drawn];
-    xxhash_rust::xxh3::xxh3_64(bytemuck::cast_slice(&seed))
 }
 
 impl Drop for ComponentWriter {

@@ -22,6 +22,7 @@ use terrane_storage::sync::{AtomicU64, Condvar, Mutex, Ordering};
 #[derive(Debug)]
 pub(super) struct CommitKernel {
     store_id: [u8; 16],
+    session: u64,
     seal: GroupSeal,
     state: Mutex<State>,
     /// Waiters of even and odd generations of groups, so that each wake-up finds whom it concerns.
@@ -66,6 +67,7 @@ impl CommitKernel {
         let base_lsn = segment.header.base_lsn;
         Self {
             store_id,
+            session: segment.header.session,
             seal: GroupSeal::new(store_id),
             state: Mutex::new(State {
                 complete: Vec::new(),
@@ -102,7 +104,7 @@ impl CommitKernel {
         state.check_usable()?;
         check_length(length)?;
         if !state.open.fits(length) {
-            state.go_on_in_next_segment(length, self.store_id)?;
+            state.go_on_in_next_segment(length, self.store_id, self.session)?;
         }
         Ok(state.open.append(length, fill))
     }
@@ -281,7 +283,7 @@ impl State {
     }
 
     /// Completes the open group and opens one in the first prepared file that takes the entry.
-    fn go_on_in_next_segment(&mut self, length: usize, store_id: [u8; 16]) -> Result<()> {
+    fn go_on_in_next_segment(&mut self, length: usize, store_id: [u8; 16], session: u64) -> Result<()> {
         let Some(index) = self.prepared.iter().position(|file| takes(file, length)) else {
             return Err(Error::Full { what: format!("a log entry of {length} bytes, because no segment is prepared") });
         };
@@ -291,11 +293,11 @@ impl State {
         let current = &self.open.segment;
         // Without a group the current segment never begins, unless it has.
         let unused = base_lsn == current.header.base_lsn && current.file.number != self.begun_number;
-        let previous_number = if unused { current.header.previous_number } else { current.file.number };
+        let previous = if unused { current.header.previous() } else { current.header.as_previous() };
         if unused {
             self.skipped.push(current.file.clone());
         }
-        let segment = Segment::new(file, store_id, base_lsn, previous_number);
+        let segment = Segment::new(file, store_id, session, base_lsn, previous);
         self.open_group(Arc::new(segment), base_lsn);
         Ok(())
     }

@@ -72,7 +72,7 @@ impl PendingGroup {
 
     /// The bytes to write: header with checksums, then the entries.
     pub fn seal(&mut self, seal: GroupSeal, durable_lsn: Lsn) -> &[u8] {
-        seal.seal(&mut self.buffer, self.entry_count, self.segment.header.number, self.lsn, durable_lsn);
+        seal.seal(&mut self.buffer, self.entry_count, &self.segment.header, self.lsn, durable_lsn);
         &self.buffer
     }
 

@@ -9,6 +9,7 @@
 use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
 
 use super::Lsn;
+use super::segment::SegmentFile;
 
 const _: () = assert!(cfg!(target_endian = "little"), "the log's structures are read in place and are little-endian");
 
@@ -50,11 +51,23 @@ pub(super) struct SegmentHeader {
     /// Bytes of the file.
     pub size: u64,
     flags: u32,
-    reserved: [u32; 15],
+    reserved: u32,
+    /// Drawn by the writer that began it, for all of its segments; 0 in logs that are older than sessions.
+    pub session: u64,
+    /// Session of the segment that ends at `base_lsn`, 0 for the first of a store.
+    pub previous_session: u64,
+    reserved_words: [u64; 5],
 }
 
 const _: () = assert!(size_of::<SegmentHeader>() == SEGMENT_HEADER_LENGTH);
 const _: () = assert!(SEGMENT_HEADER_LENGTH <= 512, "a header is written within one sector");
+
+/// The segment that one follows; zeros for the first of a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Previous {
+    pub number: u64,
+    pub session: u64,
+}
 
 /// Bytes of a segment header.
 pub(super) const SEGMENT_HEADER_LENGTH: usize = 128;
@@ -75,27 +88,33 @@ pub(super) enum HeaderState {
 }
 
 impl SegmentHeader {
-    /// Header of a segment that begins now.
-    pub fn new(
-        store_id: [u8; 16],
-        number: u64,
-        base_lsn: Lsn,
-        previous_number: u64,
-        size: u64,
-        recycled: bool,
-    ) -> Self {
+    /// Header of a segment that begins now in a file.
+    pub fn new(store_id: [u8; 16], session: u64, file: &SegmentFile, base_lsn: Lsn, previous: Previous) -> Self {
         Self {
             magic: SEGMENT_MAGIC,
             crc32c: 0,
             format_version: FORMAT_VERSION,
             store_id,
-            number,
+            number: file.number,
             base_lsn,
-            previous_number,
-            size,
-            flags: if recycled { FLAG_RECYCLED } else { 0 },
-            reserved: [0; 15],
+            previous_number: previous.number,
+            size: file.size,
+            flags: if file.recycled { FLAG_RECYCLED } else { 0 },
+            reserved: 0,
+            session,
+            previous_session: previous.session,
+            reserved_words: [0; 5],
         }
+    }
+
+    /// What the next segment says of this one.
+    pub fn as_previous(&self) -> Previous {
+        Previous { number: self.number, session: self.session }
+    }
+
+    /// The segment before this one.
+    pub fn previous(&self) -> Previous {
+        Previous { number: self.previous_number, session: self.previous_session }
     }
 
     /// Whether the file held an earlier segment, whose bytes lie behind the groups.
@@ -153,28 +172,52 @@ impl SegmentHeader {
     }
 }
 
-/// Says that the log was closed in this segment and where it ended. It is written twice, in
-/// two sectors: a torn copy counts as none, and each whole copy is true.
+/// A word about a segment that is added when it is no longer written. It is there twice, in two sectors: a torn copy
+/// counts as none, and each whole copy is true.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct CloseMark {
+struct Mark {
     magic: u32,
-    /// CRC-32C over everything after this field, seeded with the store's id.
+    /// CRC-32C over everything after this field, seeded with the store's id and the segment's session.
     crc32c: u32,
     segment_number: u64,
-    end_lsn: Lsn,
+    value: u64,
 }
 
-const _: () = assert!(size_of::<CloseMark>() == 24);
+const _: () = assert!(size_of::<Mark>() == 24);
 
-const CLOSE_MAGIC: u32 = u32::from_le_bytes(*b"TcLs");
-const CLOSE_MARK_DISTANCE: usize = 512;
-/// Offset of the first copy of the mark in a segment file.
-pub(super) const CLOSE_MARKS_OFFSET: u64 = 512;
+/// What a mark tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkKind {
+    /// The log was closed in this segment, and ended at this LSN.
+    Close,
+    /// If another segment follows, it is of this session. Overwritten where none was begun.
+    Successor,
+}
+
+impl MarkKind {
+    fn magic(self) -> u32 {
+        u32::from_le_bytes(match self {
+            Self::Close => *b"TcLs",
+            Self::Successor => *b"TsUc",
+        })
+    }
+
+    /// Offset of the first copy in a segment file.
+    pub const fn offset(self) -> u64 {
+        match self {
+            Self::Close => 512,
+            Self::Successor => 1536,
+        }
+    }
+}
+
+const MARK_DISTANCE: usize = 512;
 /// Bytes from the first copy's begin to the second's end.
-pub(super) const CLOSE_MARKS_LENGTH: usize = CLOSE_MARK_DISTANCE + size_of::<CloseMark>();
+pub(super) const MARKS_LENGTH: usize = MARK_DISTANCE + size_of::<Mark>();
 
-const _: () = assert!(CLOSE_MARKS_OFFSET + CLOSE_MARKS_LENGTH as u64 <= HEADER_AREA);
+const _: () = assert!(MarkKind::Close.offset() + MARKS_LENGTH as u64 <= MarkKind::Successor.offset());
+const _: () = assert!(MarkKind::Successor.offset() + MARKS_LENGTH as u64 <= HEADER_AREA);
 
 /// Header of a group. It carries its own checksum, so that it proves what it says about
 /// durability even where the payload after it is damaged.
@@ -196,7 +239,9 @@ pub(super) struct GroupHeader {
     pub lsn: Lsn,
     /// Everything below was durable when the group was written.
     pub durable_lsn: Lsn,
-    reserved_words: [u64; 2],
+    /// Session of the segment it was written to.
+    pub session: u64,
+    reserved_word: u64,
 }
 
 const _: () = assert!(size_of::<GroupHeader>() == 64);
@@ -221,7 +266,7 @@ impl GroupSeal {
     }
 
     /// Fills in the header at the start of a group whose payload is complete.
-    pub fn seal(&self, group: &mut [u8], entry_count: u32, segment_number: u64, lsn: Lsn, durable_lsn: Lsn) {
+    pub fn seal(&self, group: &mut [u8], entry_count: u32, segment: &SegmentHeader, lsn: Lsn, durable_lsn: Lsn) {
         let (header_bytes, payload) = group.split_at_mut(GROUP_HEADER_LENGTH);
         let mut header = GroupHeader {
             magic: GROUP_MAGIC,
@@ -230,17 +275,26 @@ impl GroupSeal {
             payload_length: u32::try_from(payload.len()).expect("a group is cut before its payload reaches 4 GiB"),
             entry_count,
             reserved: 0,
-            segment_number,
+            segment_number: segment.number,
             lsn,
             durable_lsn,
-            reserved_words: [0; 2],
+            session: segment.session,
+            reserved_word: 0,
         };
         header.header_crc32c = self.header_checksum(&header);
         header_bytes.copy_from_slice(bytes_of(&header));
     }
 
     /// The header in these bytes, if it is one that was written for this segment and LSN.
-    pub fn open_header(&self, bytes: &[u8], segment_number: u64, lsn: Lsn) -> Result<GroupHeader, &'static str> {
+    pub fn open_header(&self, bytes: &[u8], segment: &SegmentHeader, lsn: Lsn) -> Result<GroupHeader, &'static str> {
+        let header = self.open_header_of(bytes, segment.number, lsn)?;
+        if header.session != segment.session {
+            return Err("the group belongs to another copy of the store");
+        }
+        Ok(header)
+    }
+
+    fn open_header_of(&self, bytes: &[u8], segment_number: u64, lsn: Lsn) -> Result<GroupHeader, &'static str> {
         let header: GroupHeader = pod_read_unaligned(bytes);
         if header.magic != GROUP_MAGIC {
             return Err("no group begins here");
@@ -257,36 +311,44 @@ impl GroupSeal {
         Ok(header)
     }
 
-    /// Both copies of the mark of a clean close.
-    pub fn close_marks(&self, segment_number: u64, end_lsn: Lsn) -> [u8; CLOSE_MARKS_LENGTH] {
-        let mut mark = CloseMark { magic: CLOSE_MAGIC, crc32c: 0, segment_number, end_lsn };
-        mark.crc32c = self.close_checksum(&mark);
-        let mut bytes = [0; CLOSE_MARKS_LENGTH];
-        bytes[..size_of::<CloseMark>()].copy_from_slice(bytes_of(&mark));
-        bytes[CLOSE_MARK_DISTANCE..].copy_from_slice(bytes_of(&mark));
+    /// Both copies of a mark for a segment.
+    pub fn marks(&self, kind: MarkKind, segment: &SegmentHeader, value: u64) -> [u8; MARKS_LENGTH] {
+        let mut mark = Mark { magic: kind.magic(), crc32c: 0, segment_number: segment.number, value };
+        mark.crc32c = self.mark_checksum(&mark, segment);
+        let mut bytes = [0; MARKS_LENGTH];
+        bytes[..size_of::<Mark>()].copy_from_slice(bytes_of(&mark));
+        bytes[MARK_DISTANCE..].copy_from_slice(bytes_of(&mark));
         bytes
     }
 
-    /// Where the log ended when it was closed in this segment, if a copy of the mark says so.
-    pub fn clean_end_lsn(&self, marks: &[u8; CLOSE_MARKS_LENGTH], header: &SegmentHeader) -> Option<Lsn> {
-        [0, CLOSE_MARK_DISTANCE]
-            .map(|offset| pod_read_unaligned::<CloseMark>(&marks[offset..offset + size_of::<CloseMark>()]))
+    /// What the copies of a mark say, if one is whole and of this segment.
+    pub fn marked(
+        &self,
+        kind: MarkKind,
+        marks: &[u8; MARKS_LENGTH],
+        segment: &SegmentHeader,
+    ) -> impl Iterator<Item = u64> {
+        [0, MARK_DISTANCE]
+            .map(|offset| pod_read_unaligned::<Mark>(&marks[offset..offset + size_of::<Mark>()]))
             .into_iter()
-            .filter(|mark| mark.magic == CLOSE_MAGIC && mark.crc32c == self.close_checksum(mark))
-            .find(|mark| {
-                mark.segment_number == header.number && (header.base_lsn..=header.limit_lsn()).contains(&mark.end_lsn)
-            })
-            .map(|mark| mark.end_lsn)
+            .filter(move |mark| mark.magic == kind.magic() && mark.segment_number == segment.number)
+            .filter(|mark| mark.crc32c == self.mark_checksum(mark, segment))
+            .map(|mark| mark.value)
     }
 
-    fn close_checksum(&self, mark: &CloseMark) -> u32 {
-        crc32c::crc32c_append(self.seed, &bytes_of(mark)[8..])
+    fn mark_checksum(&self, mark: &Mark, segment: &SegmentHeader) -> u32 {
+        // Logs that are older than sessions have marks without one.
+        let seed = match segment.session {
+            0 => self.seed,
+            session => crc32c::crc32c_append(self.seed, &session.to_le_bytes()),
+        };
+        crc32c::crc32c_append(seed, &bytes_of(mark)[8..])
     }
 
-    /// Whether these bytes are the header of a group that was written to this segment, wherever.
+    /// Whether these bytes are the header of a group that was written to a segment of this number, wherever.
     pub fn is_header_of_segment(&self, bytes: &[u8], segment_number: u64) -> bool {
         let header: GroupHeader = pod_read_unaligned(bytes);
-        self.open_header(bytes, segment_number, header.lsn).is_ok()
+        self.open_header_of(bytes, segment_number, header.lsn).is_ok()
     }
 
     /// Whether the payload is the one that the header was written for.
@@ -300,9 +362,9 @@ impl GroupSeal {
 }
 
 /// Whether bytes at `lsn` begin like a group of this segment, whole or not.
-pub(super) fn resembles_group(bytes: &[u8], segment_number: u64, lsn: Lsn) -> bool {
+pub(super) fn resembles_group(bytes: &[u8], segment: &SegmentHeader, lsn: Lsn) -> bool {
     let header: GroupHeader = pod_read_unaligned(bytes);
-    header.magic == GROUP_MAGIC && header.segment_number == segment_number && header.lsn == lsn
+    header.magic == GROUP_MAGIC && header.segment_number == segment.number && header.lsn == lsn
 }
 
 /// Bytes that an entry of `length` bytes takes in a group.

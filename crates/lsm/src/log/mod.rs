@@ -41,6 +41,13 @@
 //     is not proven durable is written anew and synced: after a failed sync it may have been
 //     in the page cache only, marked as clean.
 
+// I9  Every writer draws a session, which its segments and groups carry, and begins with a segment of its own. Each
+//     segment names the session of the one before, and before another session goes on, it is noted in
+//     the last segment (a mark in two copies, either counts) and synced. The caller's position names the
+//     session of its segment. So no segment of a copy of the store that went its own way passes for
+//     one of this log.
+//     Crash before the new segment has begun: the note says nothing yet, and the next writer overwrites it.
+
 mod commit;
 mod export;
 mod group;
@@ -77,11 +84,14 @@ pub struct LogPosition {
     pub segment: u64,
     /// Byte position.
     pub lsn: Lsn,
+    /// The segment's session; 0 before the first and in logs that are older than sessions.
+    #[serde(default)]
+    pub session: u64,
 }
 
 impl LogPosition {
     /// Where the log of a new store begins.
-    pub const START: Self = Self { segment: 0, lsn: 0 };
+    pub const START: Self = Self { segment: 0, lsn: 0, session: 0 };
 }
 
 /// Where an entry lies.

@@ -149,6 +149,12 @@ pub(super) fn check_chain(segments: &[Segment], from: LogPosition) -> Result<()>
     if from.segment != 0 && first.file.number != from.segment {
         return Err(missing(from.segment));
     }
+    let foreign = |segment: &Segment| {
+        Error::damaged(segment.file.name(), 0, "the segment is of a copy of the store that went its own way")
+    };
+    if from.session != 0 && first.header.session != from.session {
+        return Err(foreign(first));
+    }
     if from.lsn < first.header.base_lsn {
         return Err(Error::damaged(
             first.file.name(),
@@ -160,6 +166,10 @@ pub(super) fn check_chain(segments: &[Segment], from: LogPosition) -> Result<()>
         let (current, next) = (&pair[0], &pair[1]);
         if next.header.previous_number != current.file.number {
             return Err(missing(next.header.previous_number));
+        }
+        let (session, previous) = (next.header.session, next.header.previous_session);
+        if previous != current.header.session || current.successor.is_some_and(|successor| successor != session) {
+            return Err(foreign(next));
         }
         if !(current.header.base_lsn..=current.header.limit_lsn()).contains(&next.header.base_lsn)
             || current.clean_end_lsn.is_some_and(|end| end != next.header.base_lsn)

@@ -53,14 +53,14 @@ impl<'a> SegmentReader<'a> {
 
     /// Looks at the group that should begin at `lsn`, which is not before the segment's base.
     pub fn group_at(&mut self, lsn: Lsn) -> Result<Found<'_>> {
-        let (seal, number) = (self.seal, self.header.number);
-        let offset = self.header.offset_of(lsn);
+        let (seal, segment) = (self.seal, self.header);
+        let offset = segment.offset_of(lsn);
         let bad = |reason, length| Ok(Found::Bad { reason, length });
         let room = self.header.size.saturating_sub(offset);
         if room < HEADER {
             return bad("the segment ends here", None);
         }
-        let header = match seal.open_header(self.bytes(offset, HEADER)?, number, lsn) {
+        let header = match seal.open_header(self.bytes(offset, HEADER)?, &segment, lsn) {
             Ok(header) => header,
             Err(reason) => return bad(reason, None),
         };
@@ -78,13 +78,13 @@ impl<'a> SegmentReader<'a> {
     /// Searches everything behind `lsn`, where no group begins, for groups of this segment and
     /// for bytes that were written.
     pub fn remainder(&mut self, lsn: Lsn) -> Result<Remainder> {
-        let (seal, number, size) = (self.seal, self.header.number, self.header.size);
+        let (seal, segment, size) = (self.seal, self.header, self.header.size);
         let fresh = !self.header.is_recycled();
         let begin = self.header.offset_of(lsn);
         let mut found = Remainder::default();
         // End of the written bytes, as a file offset.
         let mut written_end = begin;
-        if size.saturating_sub(begin) >= HEADER && resembles_group(self.bytes(begin, HEADER)?, number, lsn) {
+        if size.saturating_sub(begin) >= HEADER && resembles_group(self.bytes(begin, HEADER)?, &segment, lsn) {
             written_end = begin + HEADER;
             if let Found::Bad { length: Some(length), .. } = self.group_at(lsn)? {
                 written_end = begin + length;
@@ -103,7 +103,7 @@ impl<'a> SegmentReader<'a> {
                 if bytes[..4] != GROUP_MAGIC.to_le_bytes() || candidate_lsn == lsn {
                     continue;
                 }
-                if let Ok(header) = seal.open_header(bytes, number, candidate_lsn) {
+                if let Ok(header) = seal.open_header(bytes, &segment, candidate_lsn) {
                     found.proven_lsn = found.proven_lsn.max(Some(header.durable_lsn));
                     written_end = written_end.max(begin + (header.end_lsn() - lsn).min(size - begin));
                 }

@@ -6,7 +6,7 @@ use terrane_storage::{File, LockKind, OpenMode, Storage, StorageError};
 
 use super::Lsn;
 use super::layout::{
-    CLOSE_MARKS_LENGTH, CLOSE_MARKS_OFFSET, DIRECTORY, GroupSeal, HEADER_AREA, HeaderState, SEGMENT_HEADER_LENGTH,
+    DIRECTORY, GroupSeal, HEADER_AREA, HeaderState, MARKS_LENGTH, MarkKind, Previous, SEGMENT_HEADER_LENGTH,
     SegmentHeader, segment_name, unfinished_name,
 };
 use crate::{Error, Result};
@@ -34,6 +34,8 @@ pub(super) struct Segment {
     pub header: SegmentHeader,
     /// Where the log ended when it was closed in this segment.
     pub clean_end_lsn: Option<Lsn>,
+    /// Session of the segment that may follow, where that is another than this one's.
+    pub successor: Option<u64>,
 }
 
 impl SegmentFile {
@@ -90,17 +92,20 @@ impl SegmentFile {
 
 impl Segment {
     /// A segment that will begin at `base_lsn`. Nothing is written.
-    pub fn new(file: SegmentFile, store_id: [u8; 16], base_lsn: Lsn, previous_number: u64) -> Self {
-        let header = SegmentHeader::new(store_id, file.number, base_lsn, previous_number, file.size, file.recycled);
-        Self { file, header, clean_end_lsn: None }
+    pub fn new(file: SegmentFile, store_id: [u8; 16], session: u64, base_lsn: Lsn, previous: Previous) -> Self {
+        let header = SegmentHeader::new(store_id, session, &file, base_lsn, previous);
+        Self { file, header, clean_end_lsn: None, successor: None }
     }
 
     /// A segment that has begun, as its file says.
     pub fn existing(file: SegmentFile, header: SegmentHeader, seal: GroupSeal) -> Result<Self> {
-        let mut marks = [0; CLOSE_MARKS_LENGTH];
-        file.file.read_exact_at(&mut marks, CLOSE_MARKS_OFFSET)?;
-        let clean_end_lsn = seal.clean_end_lsn(&marks, &header);
-        Ok(Self { file, header, clean_end_lsn })
+        let mut marks = [0; MARKS_LENGTH];
+        file.file.read_exact_at(&mut marks, MarkKind::Close.offset())?;
+        let inside = header.base_lsn..=header.limit_lsn();
+        let clean_end_lsn = seal.marked(MarkKind::Close, &marks, &header).find(|end_lsn| inside.contains(end_lsn));
+        file.file.read_exact_at(&mut marks, MarkKind::Successor.offset())?;
+        let successor = seal.marked(MarkKind::Successor, &marks, &header).next();
+        Ok(Self { file, header, clean_end_lsn, successor })
     }
 
     /// Writes the header and makes it durable; only then may readers lock the file and groups
@@ -117,9 +122,18 @@ impl Segment {
     /// Adds the mark of a clean close and makes it durable. A crash leaves both copies, one or
     /// none; what they say is true already.
     pub fn mark_clean_close(&self, seal: GroupSeal, end_lsn: Lsn) -> Result<()> {
-        self.file.file.write_all_at(&seal.close_marks(self.header.number, end_lsn), CLOSE_MARKS_OFFSET)?;
-        self.file.file.sync_data()?;
-        Ok(())
+        self.write_mark(seal, MarkKind::Close, end_lsn)
+    }
+
+    /// Notes which session goes on behind this segment, and makes that durable. The segment's header is durable
+    /// before, as anything behind a lost one is damage.
+    pub fn note_successor(&self, seal: GroupSeal, session: u64) -> Result<()> {
+        self.write_mark(seal, MarkKind::Successor, session)
+    }
+
+    fn write_mark(&self, seal: GroupSeal, kind: MarkKind, value: u64) -> Result<()> {
+        self.file.file.write_all_at(&seal.marks(kind, &self.header, value), kind.offset())?;
+        Ok(self.file.file.sync_data()?)
     }
 
     /// The file once the segment is no longer part of the log.

@@ -42,7 +42,8 @@ impl SegmentTable {
     /// Position of an LSN in the newest segment that can hold it; `None` before the first.
     pub fn position_of(&self, lsn: Lsn) -> Option<LogPosition> {
         let index = self.begun.partition_point(|segment| segment.header.base_lsn <= lsn).checked_sub(1)?;
-        Some(LogPosition { segment: self.begun[index].file.number, lsn })
+        let header = &self.begun[index].header;
+        Some(LogPosition { segment: header.number, session: header.session, lsn })
     }
 
     /// Removes the segments before `number` that nobody holds.

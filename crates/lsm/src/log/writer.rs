@@ -6,12 +6,14 @@ use terrane_storage::Storage;
 
 use super::commit::CommitKernel;
 use super::layout::{
-    DIRECTORY, ENTRY_LENGTH_MAX, GROUP_HEADER_LENGTH, GroupSeal, HEADER_AREA, SIZE_UNIT, entry_space, unfinished_name,
+    DIRECTORY, ENTRY_LENGTH_MAX, GROUP_HEADER_LENGTH, GroupSeal, HEADER_AREA, Previous, SIZE_UNIT, entry_space,
+    unfinished_name,
 };
 use super::recovery::{Directory, OnEntry, Replay, replay};
 use super::segment::{Segment, SegmentFile, sync_names};
 use super::table::{HoldGuard, SegmentTable};
 use super::{Appended, LogOptions, LogPosition, Lsn, RecoveryReport};
+use crate::stamp::draw_stamp;
 use crate::{Error, Result};
 use terrane_storage::sync::Mutex;
 
@@ -62,13 +64,16 @@ impl Log {
     ) -> Result<(Self, RecoveryReport)> {
         options.check()?;
         let directory = Directory::open(storage.as_ref(), store_id, from)?;
-        let replayed = replay(&directory.begun, GroupSeal::new(store_id), from, on_entry)?;
+        let seal = GroupSeal::new(store_id);
+        let replayed = replay(&directory.begun, seal, from, on_entry)?;
 
-        // From here on files change, in an order that leaves the same log after a crash (I3, I6, I8).
+        // From here on files change, in an order that leaves the same log after a crash (I3, I6, I8, I9).
+        let session = draw_stamp(storage.as_ref());
         storage.create_directory(DIRECTORY)?;
         storage.sync_directory("")?;
         if let Some(last) = directory.begun.last() {
             secure_tail(last, &replayed)?;
+            last.note_successor(seal, session)?;
         }
         for number in directory.unfinished {
             storage.remove(&unfinished_name(number))?;
@@ -93,8 +98,8 @@ impl Log {
             file => file?,
         };
         sync_names(storage.as_ref())?;
-        let previous_number = directory.begun.last().map_or(0, |segment| segment.file.number);
-        let segment = Arc::new(Segment::new(file, store_id, replayed.end_lsn, previous_number));
+        let previous = directory.begun.last().map_or(Previous::default(), |segment| segment.header.as_previous());
+        let segment = Arc::new(Segment::new(file, store_id, session, replayed.end_lsn, previous));
         segment.begin()?;
 
         let table = Arc::new(Mutex::new(SegmentTable::new(directory.begun, segment.clone())));

@@ -128,3 +128,8 @@ pub fn restore(contents: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
 pub fn base_lsn(segment: &[u8]) -> Lsn {
     Lsn::from_le_bytes(segment[40..48].try_into().expect("a segment begins with its header"))
 }
+
+/// The session that a segment's header holds.
+pub fn session(segment: &[u8]) -> u64 {
+    u64::from_le_bytes(segment[72..80].try_into().expect("a segment begins with its header"))
+}
