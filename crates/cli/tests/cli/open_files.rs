@@ -70,13 +70,18 @@ fn readers_leave_the_store_as_it_is_where_too_many_files_are_open() {
         names
     };
     let before = components();
+    let temporary = sandbox.path("temporary");
+    std::fs::create_dir(&temporary).expect("a directory");
     let mut answered = 0;
-    let limits = 20..60;
+    let limits = 12..60;
     for limit in limits.clone() {
         for command in ["query", "info", "check"] {
             let arguments: &[&str] = if command == "query" { &["d0", "--count"] } else { &[] };
             let arguments = [arguments, &["--memory-limit", "8MiB"]].concat();
-            let answer = run_under(&sandbox, &format!("ulimit -n {limit}"), command, &arguments);
+            let place = format!("export TMPDIR='{}' && ulimit -n {limit}", temporary.display());
+            let answer = run_under(&sandbox, &place, command, &arguments);
+            let left = std::fs::read_dir(&temporary).expect("a readable directory").count();
+            assert_eq!(left, 0, "after {command} with {limit} files");
             assert_eq!(components(), before, "after {command} with {limit} files");
             match (answer.code, command) {
                 (Some(0), "query") => answered += usize::from(answer.number() == 3002),

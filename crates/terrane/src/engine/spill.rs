@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use terrane_storage::{Operation, StorageError};
 
@@ -14,6 +15,9 @@ const PREFIX: &str = "terrane-reader-";
 
 /// Locked by a reader as long as it lives.
 const LOCK: &str = "LOCK";
+
+/// The lock before it is locked.
+const UNNAMED_LOCK: &str = "LOCK.new";
 
 /// A directory of its own among the system's temporary ones, made when it is first needed and
 /// removed with this. What a reader that was killed has left, the next one removes that needs such a place.
@@ -59,8 +63,7 @@ impl SpillDirectory {
                 std::fs::create_dir(self.path.join("components"))?;
                 Ok(lock)
             });
-            // Nobody would take a directory without a lock for one that was left.
-            let lock = lock.inspect_err(|_| drop(std::fs::remove_dir_all(&self.path))).map_err(failed)?;
+            let lock = lock.inspect_err(|_| remove_unlocked(&self.path)).map_err(failed)?;
             let _ = self.created.set(lock);
             self.sweep();
         }
@@ -73,22 +76,44 @@ impl SpillDirectory {
         for sibling in std::fs::read_dir(parent).into_iter().flatten().flatten() {
             let is_ours = sibling.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))
                 && sibling.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own.uid());
+            if !is_ours {
+                continue;
+            }
             let lock = sibling.path().join(LOCK);
+            let found = std::fs::symlink_metadata(&lock);
             // A pipe of this name would not let itself be opened.
-            if is_ours
-                && std::fs::symlink_metadata(&lock).is_ok_and(|metadata| metadata.is_file())
+            if found.as_ref().is_ok_and(std::fs::Metadata::is_file)
                 && let Ok(lock) = File::open(&lock)
                 && lock.try_lock().is_ok()
             {
                 let _ = std::fs::remove_dir_all(sibling.path());
+            } else if found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && is_old(&sibling.path()) {
+                remove_unlocked(&sibling.path());
             }
         }
     }
 }
 
+/// Whether nothing has happened in a directory for far longer than a reader takes to make its lock there.
+fn is_old(directory: &Path) -> bool {
+    const STARTING_MAX: Duration = Duration::from_secs(3600);
+    let modified = std::fs::metadata(directory).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > STARTING_MAX))
+}
+
+/// Removes the directory of a reader that came no further than to its lock. It takes no descriptor, for want of which
+/// that may have been.
+fn remove_unlocked(directory: &Path) {
+    // What cannot be removed is left to whoever clears that place.
+    for name in [UNNAMED_LOCK, LOCK] {
+        let _ = std::fs::remove_file(directory.join(name));
+    }
+    let _ = std::fs::remove_dir(directory);
+}
+
 /// Makes the lock in a directory. It has its name only once it is locked, so nobody takes the directory for one that was left.
 fn lock(directory: &Path) -> io::Result<File> {
-    let unnamed = directory.join("LOCK.new");
+    let unnamed = directory.join(UNNAMED_LOCK);
     let file = File::create_new(&unnamed)?;
     file.try_lock()?;
     std::fs::rename(&unnamed, directory.join(LOCK))?;
@@ -135,16 +160,26 @@ mod tests {
         std::fs::rename(killed.path(), &left).unwrap();
         drop(killed);
         let starting = parent.path().join(format!("{PREFIX}starting"));
+        let never_started = parent.path().join(format!("{PREFIX}never_started"));
+        let not_empty = parent.path().join(format!("{PREFIX}not_empty"));
         let foreign = parent.path().join("foreign");
-        for path in [&starting, &foreign] {
+        for path in [&starting, &foreign, &never_started, &not_empty] {
             std::fs::create_dir(path).unwrap();
+        }
+        std::fs::write(never_started.join(UNNAMED_LOCK), "").unwrap();
+        std::fs::write(not_empty.join("notes.md"), "mine").unwrap();
+        for path in [&foreign, &never_started, &not_empty] {
+            let yesterday = std::time::SystemTime::now() - Duration::from_secs(86_400);
+            File::open(path).unwrap().set_modified(yesterday).unwrap();
         }
         assert!(left.join("components").is_dir());
 
         let next = SpillDirectory::below(parent.path());
         next.create().unwrap();
         assert!(!left.exists(), "nobody holds its lock");
+        assert!(!never_started.exists(), "it was killed before it had a lock");
         assert!([&starting, &foreign].into_iter().all(|path| path.is_dir()));
+        assert!(not_empty.join("notes.md").is_file());
         assert!(alive.path().join("components").is_dir() && next.path().join("components").is_dir());
     }
 
