@@ -1,12 +1,13 @@
 //! Errors: exit codes, and messages that say what to do.
 
 use std::io;
+use std::sync::Arc;
 
 use terrane::key::Key;
 use terrane::record::{RecordView, RowError};
 use terrane::schema::{GeometryColumn, KeyColumn, KeyType, Schema, SchemaError, SchemaHistory};
-use terrane::{CoordinateSystem, Error};
-use terrane_storage::{Operation, StorageError};
+use terrane::{CoordinateSystem, Error, Options, Record, Store};
+use terrane_storage::{MemoryStorage, Operation, StorageError};
 
 fn storage(kind: io::ErrorKind) -> StorageError {
     StorageError::new(Operation::Write, "log/1.log", Some(4096), io::Error::from(kind))
@@ -55,7 +56,7 @@ fn damage_keeps_its_file_and_offset() {
 
 #[test]
 fn damage_of_a_record_names_what_is_known_and_no_file() {
-    let history = SchemaHistory::new(points()).unwrap();
+    let history = SchemaHistory::new(points(CoordinateSystem::Planar)).unwrap();
     let error = Error::from(RecordView::parse(&[9, 0, 0, 0], &history).unwrap_err());
     assert!(error.is_damage() && error.exit_code() == Error::CORRUPTION);
     let advice = "; run `terrane check`, and restore a backup if it confirms this";
@@ -74,10 +75,10 @@ fn damage_of_a_record_names_what_is_known_and_no_file() {
     assert_eq!(page.clone().of_record("rides", None).to_string(), page.to_string());
 }
 
-fn points() -> Schema {
+fn points(system: CoordinateSystem) -> Schema {
     let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
     let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
-    Schema::new(key, geometry, CoordinateSystem::Planar, Vec::new()).unwrap()
+    Schema::new(key, geometry, system, Vec::new()).unwrap()
 }
 
 #[test]
@@ -87,6 +88,16 @@ fn refusals_name_row_column_and_reason() {
     assert_eq!(error.to_string(), "row 12: column \"speed\": it is null");
     assert_eq!(error.clone().at_row(13).to_string(), error.to_string(), "the first row stays");
     assert!(error.is_refusal());
+}
+
+#[test]
+fn the_coordinate_that_is_wrong_is_named() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).unwrap();
+    let dataset = store.create_dataset("d", points(CoordinateSystem::LonLat)).unwrap();
+    for (x, y, column) in [(1.0, 91.0, "y"), (181.0, 1.0, "x"), (f64::NAN, 1.0, "x"), (1.0, f64::INFINITY, "y")] {
+        let message = dataset.insert(&Record::at(1, x, y, vec![])).unwrap_err().to_string();
+        assert!(message.contains(&format!("column \"{column}\"")), "{message}");
+    }
 }
 
 #[test]

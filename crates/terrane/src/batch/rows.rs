@@ -1,7 +1,7 @@
 //! Rows of an input batch as keys and stored records.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use terrane_space::{CoordinateSystem, Point};
+use terrane_space::Point;
 
 use super::column::{ColumnValues, type_error};
 use super::{BatchError, RowError, RowGeometry};
@@ -135,7 +135,7 @@ impl GeometryValues {
                     (None, None) => Ok((RowGeometry::None, None)),
                     (Some(x), Some(y)) => {
                         let point = Point::new(x, y);
-                        let indexed = check_point(point, schema.system, faulty_axis(point, schema, x_name, y_name))?;
+                        let indexed = check_point(point, schema)?;
                         Ok((indexed, Some(GeometryRef::Point(point))))
                     }
                     (None, Some(_)) => Err(RowError::new(x_name, format_args!("it is null, but {y_name:?} is not"))),
@@ -154,15 +154,6 @@ impl GeometryValues {
             _ => Ok((RowGeometry::None, None)),
         }
     }
-}
-
-/// The coordinate column that a refusal names.
-fn faulty_axis<'n>(point: Point, schema: &Schema, x_name: &'n str, y_name: &'n str) -> &'n str {
-    let x_fits = match schema.system {
-        CoordinateSystem::LonLat => (-180.0..=180.0).contains(&point.x),
-        CoordinateSystem::Planar => point.x.is_finite(),
-    };
-    if x_fits { y_name } else { x_name }
 }
 
 fn encode_key(key: &ColumnValues, row: usize, out: &mut Vec<u8>) -> Result<(), String> {

@@ -22,9 +22,7 @@ impl Record {
         let (mut normal, column) = (Vec::new(), geometry_column(schema));
         let (row, geometry) = match &self.geometry {
             None => (RowGeometry::None, None),
-            Some(Geometry::Point(point)) => {
-                (check_point(*point, schema.system, column)?, Some(GeometryRef::Point(*point)))
-            }
+            Some(Geometry::Point(point)) => (check_point(*point, schema)?, Some(GeometryRef::Point(*point))),
             Some(Geometry::Wkb(wkb)) => {
                 let row = check_wkb(wkb, schema.system, &mut normal).map_err(|reason| RowError::new(column, reason))?;
                 let geometry = compact(&normal, row);

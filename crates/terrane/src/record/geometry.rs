@@ -4,6 +4,7 @@ use terrane_space::geometry::{as_point, parse_wkb, point_wkb, summarise};
 use terrane_space::{CoordinateSystem, Point, Rect, check_coordinates};
 
 use super::RowError;
+use crate::schema::{GeometryColumn, Schema};
 
 /// SRID of WGS 84 longitude and latitude, the one that a `lonlat` dataset takes.
 const SRID_WGS84: u32 = 4326;
@@ -79,12 +80,19 @@ impl RowGeometry {
     }
 }
 
-/// Refuses a point outside of the coordinate system.
-pub(crate) fn check_point(point: Point, system: CoordinateSystem, column: &str) -> Result<RowGeometry, RowError> {
-    match check_coordinates(system, point.x, point.y) {
-        Ok(()) => Ok(RowGeometry::Point(point)),
-        Err(error) => Err(RowError::new(column, error)),
-    }
+/// Refuses a point outside of the schema's coordinate system, with the column that is wrong.
+pub(crate) fn check_point(point: Point, schema: &Schema) -> Result<RowGeometry, RowError> {
+    let Err(error) = check_coordinates(schema.system, point.x, point.y) else { return Ok(RowGeometry::Point(point)) };
+    let x_fits = match schema.system {
+        CoordinateSystem::LonLat => (-180.0..=180.0).contains(&point.x),
+        CoordinateSystem::Planar => point.x.is_finite(),
+    };
+    let column = match &schema.geometry {
+        GeometryColumn::Point { y, .. } if x_fits => y,
+        GeometryColumn::Point { x, .. } => x,
+        GeometryColumn::Geometry { name } => name,
+    };
+    Err(RowError::new(column, error))
 }
 
 /// Validates WKB from outside and puts its normal form into `normal`; the reason on failure.
