@@ -21,9 +21,14 @@ fn options(common: &Common) -> Options {
     }
 }
 
-/// Bytes that reading a file on its way into a store may take.
+/// Bytes that a command may take beside what the store does.
 pub fn working_memory(common: &Common) -> usize {
     options(common).working_memory()
+}
+
+/// Bytes that what a file has to have decoded at once may take, on its way into a store.
+pub fn decoding_memory(common: &Common) -> usize {
+    options(common).decoding_memory()
 }
 
 /// Opens a store for a query, while another process may write. What is sound is read beside what is not.

@@ -116,10 +116,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bytes of the memory limit that an import or a query under way may take, and that a caller
-    /// should keep to when it decodes what it imports.
+    /// Bytes of the memory limit that an import or a query under way may take.
     pub fn working_memory(&self) -> usize {
         work_share(self.memory_limit)
+    }
+
+    /// Bytes that a caller should keep to when it decodes what it imports: as much as memory components have, if nothing else
+    /// is said, since what is imported takes no place in them.
+    pub fn decoding_memory(&self) -> usize {
+        self.memory_limit / 8 * 3
     }
 
     /// Most threads that work on the partitions of a dataset.
@@ -217,6 +222,8 @@ mod tests {
     fn memory_is_divided_as_asked_within_the_limit() {
         const MIB: usize = 1 << 20;
         assert_eq!(shares(64 * MIB, None).unwrap(), (24 * MIB, 24 * MIB, 16 * MIB));
+        let options = Options { memory_limit: 64 * MIB, ..Options::default() };
+        assert_eq!((options.working_memory(), options.decoding_memory()), (16 * MIB, 24 * MIB));
         for components in [3, 7, 24, 45] {
             let wanted = (components * MIB, (48 - components) * MIB, 16 * MIB);
             assert_eq!(shares(64 * MIB, Some(components * MIB)).unwrap(), wanted);

@@ -8,7 +8,7 @@ use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Head
 
 use crate::args::{Common, ImportArguments};
 use crate::failure::Failure;
-use crate::place::working_memory;
+use crate::place::decoding_memory;
 
 /// Opens a file, so that it fits `schema` where the dataset is known.
 pub fn open(
@@ -18,7 +18,7 @@ pub fn open(
     schema: Option<&Schema>,
 ) -> Result<Source, Failure> {
     let mut options = read_options(arguments, schema);
-    options.decoded_bytes_max = Some(working_memory(common) as u64);
+    options.decoded_bytes_max = Some(decoding_memory(common) as u64);
     Ok(terrane_formats::open(path, &options)?)
 }
 
