@@ -40,6 +40,7 @@ const BATCH_LINES_MAX: usize = 1000;
 const BACKLOG_SHARE: usize = 8;
 
 pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
+    terrane::check_dataset_name(&arguments.dataset)?;
     let place = StorePlace::examine(&arguments.store)?;
     let source = Source::new(arguments)?;
     let keeps_position = source.is_some();
@@ -53,7 +54,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
         place.undo(store);
         return Err(failure);
     }
-    place::close(store, messages)?;
+    place.close(store, messages)?;
     messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
     if repeated > 0 {
         messages.info(format_args!("passed {} that had been read before", counted(repeated, "record", "records")));

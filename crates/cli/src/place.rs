@@ -33,6 +33,7 @@ pub fn decoding_memory(common: &Common) -> usize {
 
 /// Opens a store for a query, while another process may write. What is sound is read beside what is not.
 pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
+    check_directory(path)?;
     let options = Options { lenient: true, ..options(common) };
     let store = Store::open_read_only(path, options)?;
     for Finding { dataset, partition, index, reason, .. } in store.damage() {
@@ -44,11 +45,13 @@ pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Resul
 
 /// Opens a store for reading, while another process may write.
 pub fn open_to_read(path: &Path, common: &Common) -> Result<Store, Failure> {
+    check_directory(path)?;
     Ok(Store::open_read_only(path, options(common))?)
 }
 
 /// Opens a store that exists for writing.
 pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
+    check_directory(path)?;
     let store = Store::open(path, options(common))?;
     warn_of_torn_tail(&store, messages)?;
     Ok(store)
@@ -75,11 +78,24 @@ fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> 
 
 /// Opens a store for a check, also where components cannot be opened.
 pub fn open_to_check(path: &Path, common: &Common, repair: bool) -> Result<Store, Failure> {
+    check_directory(path)?;
     let options = Options { lenient: true, ..options(common) };
     Ok(match repair {
         true => Store::open(path, options)?,
         false => Store::open_read_only(path, options)?,
     })
+}
+
+/// Refuses a path of something else than a directory. Where there is nothing, opening says so.
+fn check_directory(path: &Path) -> Result<(), Failure> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_dir() => Err(is_a_file(path)),
+        _ => Ok(()),
+    }
+}
+
+fn is_a_file(path: &Path) -> Failure {
+    Failure::usage(format!("{} is a file; a store is a directory", path.display()))
 }
 
 /// Where a store is, or will be created.
@@ -98,9 +114,7 @@ impl StorePlace {
         let is_vacant = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_none(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                return Err(Failure::usage(format!("{} is a file; a store is a directory", path.display())));
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(is_a_file(path)),
             Err(error) => return Err(failed(error)),
         };
         let mut missing = Vec::new();
@@ -132,6 +146,15 @@ impl StorePlace {
         let store = Store::open(&self.path, options)?;
         warn_of_torn_tail(&store, messages)?;
         Ok(store)
+    }
+
+    /// Closes a store that was opened to be written; one that was created and got nothing is taken away.
+    pub fn close(&self, store: Store, messages: &Messages) -> Result<(), Failure> {
+        if self.is_vacant && store.dataset_names().is_empty() {
+            self.undo(store);
+            return Ok(());
+        }
+        close(store, messages)
     }
 
     /// Takes a store away that was created for data that were refused. The store is still

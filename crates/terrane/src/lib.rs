@@ -65,7 +65,7 @@ pub use backup::{BackupPoint, BackupReport, RestoreReport};
 pub use check::{CheckReport, Finding};
 pub use condition::{Condition, ConditionError};
 pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};
-pub use engine::{DiskReserve, MaintenanceCounters};
+pub use engine::{DiskReserve, MaintenanceCounters, check_dataset_name};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedInfo};
 pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};

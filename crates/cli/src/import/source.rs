@@ -22,6 +22,16 @@ pub fn open(
     Ok(terrane_formats::open(path, &options)?)
 }
 
+/// Refuses flags that no file fits.
+pub fn check_coordinate_flags(arguments: &ImportArguments) -> Result<(), Failure> {
+    match (&arguments.lon, &arguments.lat) {
+        (Some(lon), Some(lat)) if lon == lat => Err(Failure::usage(format!(
+            "--lon and --lat both name {lon:?}; the longitude and the latitude are two columns"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOptions {
     let mut options = ReadOptions {
         geometry: arguments.geometry.clone(),

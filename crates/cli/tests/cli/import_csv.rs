@@ -150,7 +150,7 @@ fn a_header_alone_makes_an_empty_dataset() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("a.csv", "id,lon,lat\n");
     let answer = import(&sandbox.store(), "d", &file, &["--lon", "lon", "--lat", "lat"]).exits(0);
-    answer.says("imported 0 records");
+    answer.says("imported 0 records").says("there are no rows to tell the types of columns by");
     assert_eq!(count(&sandbox.store(), "d"), 0);
     assert!(fs::read_dir(sandbox.store()).expect("a store").next().is_some());
 }

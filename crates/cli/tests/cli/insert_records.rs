@@ -153,7 +153,7 @@ fn a_dataset_appears_with_its_first_valid_record() {
         insert(&store, "d", "{\"id\":1,\"lon\":1,\"lat\":95}\n{\"id\":2}\n{\"id\":null,\"lon\":1,\"lat\":1}\n", &[])
             .exits(5);
     answer.says("line 1: ").says("line 2: the first record").says("line 3: ");
-    terrane("query", &store, &["d"]).exits(2).says("the store has none");
+    terrane("query", &store, &["d"]).exits(2).says("there is no store");
     insert(&store, "d", "{\"id\":\"x\",\"name\":1,\"x\":1e6,\"y\":2}\n", &["--planar"]).exits(0);
     assert_eq!(rows(&store, "d", "id"), [json!({"id": "x", "x": 1e6, "y": 2.0, "name": 1})]);
     insert(&store, "e", "", &[]).exits(0).says("inserted 0 records");

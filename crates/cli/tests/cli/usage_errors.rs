@@ -38,6 +38,7 @@ fn wrong_command_lines_exit_with_2() {
         ("import", &["d", "a.csv", "--index", "dhb"], "rtree"),
         ("import", &["d", "a.csv", "--on-invalid", "ignore"], "skip"),
         ("import", &["d", "a.csv", "--lon", "x"], "--lat"),
+        ("import", &["d", "a.csv", "--lon", "name", "--lat", "name"], "both name \"name\""),
         ("frobnicate", &[], "frobnicate"),
     ];
     for (name, arguments, part) in cases {
@@ -55,6 +56,18 @@ fn a_name_for_a_dataset_is_refused_before_anything_is_told_of_it() {
     let record = "{\"id\":1,\"lon\":0,\"lat\":0}\n";
     let answer = insert(&sandbox.store(), "red\x1b[31m", record, &[]).exits(2);
     assert!(answer.stderr.starts_with("error: \"red\\u{1b}[31m\" is no name for a dataset"), "{}", answer.stderr);
+    assert!(!sandbox.store().exists());
+    for name in ["", "a/b"] {
+        insert(&sandbox.store(), name, "", &[]).exits(2).says("is no name for a dataset");
+    }
+    assert!(!sandbox.store().exists());
+}
+
+#[test]
+fn an_insert_of_nothing_makes_no_store() {
+    let sandbox = Sandbox::new();
+    insert(&sandbox.store(), "d", "", &[]).exits(0).says("inserted 0 records");
+    insert(&sandbox.store(), "d", "{\"id\":1}\n", &[]).exits(5).says("1 record was refused");
     assert!(!sandbox.store().exists());
 }
 
@@ -96,6 +109,17 @@ fn a_store_that_is_not_there_is_not_made_by_reading() {
     {
         terrane(name, &sandbox.store(), arguments).exits(2).says("there is no store");
         assert!(!sandbox.store().exists(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_is_no_store() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("file", "x");
+    for (name, arguments) in
+        [("query", &["d"][..]), ("info", &[]), ("check", &[]), ("check", &["--repair"]), ("compact", &[])]
+    {
+        terrane(name, &file, arguments).exits(2).says("is a file; a store is a directory");
     }
 }
 

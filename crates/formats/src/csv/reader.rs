@@ -39,6 +39,10 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     let mut layout = Layout::new(&input.path, &seen, options, false)?;
     layout.settle_integers(options);
     warnings.extend(layout.warnings);
+    if row_count == 0 {
+        warnings
+            .push("there are no rows to tell the types of columns by; a new dataset takes them for text".to_string());
+    }
     if dialect.decimal_comma {
         warnings.push("numbers are read with a decimal comma".to_string());
     }

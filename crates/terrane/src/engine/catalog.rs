@@ -194,7 +194,7 @@ impl DatasetHandle {
 impl Engine {
     /// Describes a dataset that does not exist yet.
     pub fn new_dataset(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<DatasetState> {
-        check_name("a dataset", name)?;
+        check_dataset_name(name)?;
         if self.datasets.load().contains_key(name) {
             return Err(Error::usage(format!("dataset {name:?} exists already")));
         }
@@ -290,6 +290,14 @@ impl Engine {
             Ok(())
         })
     }
+}
+
+/// Refuses what is no name for a dataset.
+///
+/// # Errors
+/// [`Error::Usage`], which says what names are.
+pub fn check_dataset_name(name: &str) -> Result<()> {
+    check_name("a dataset", name)
 }
 
 /// Names are shown in messages and written on command lines: no control characters, no slash.

@@ -34,6 +34,7 @@ use terrane_lsm::partition::Workshop;
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
+pub use catalog::check_dataset_name;
 pub(crate) use catalog::{DatasetHandle, Unopened, check_name};
 pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
