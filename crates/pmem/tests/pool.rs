@@ -71,11 +71,51 @@ fn an_open_pool_is_opened_by_nobody_else_and_a_name_is_taken_once() {
 
 #[test]
 fn a_pool_is_given_up_with_its_name_and_with_nothing_beside_it() {
+    let killed = MemoryStorage::new();
+    drop(create(&killed));
+    let whole = bytes_of(&killed, "pool");
+    let torn = [&whole[..64], &[0; 8192 - 64]].concat();
+    for left in [&[][..], &[0; 4096], &whole[..600], &torn, &whole] {
+        let storage = MemoryStorage::new();
+        put(&storage, "pool.new", left);
+        create(&storage).close().unwrap();
+        assert_eq!(storage.list("").unwrap(), ["pool"]);
+        open(&storage).unwrap();
+    }
+}
+
+#[test]
+fn a_file_under_the_name_in_which_pools_are_made_is_left_as_it_is() {
+    let other = MemoryStorage::new();
+    create(&other).close().unwrap();
+    let closed = bytes_of(&other, "pool");
+    drop(open(&other).unwrap());
+    let killed = bytes_of(&other, "pool");
+    let longer = [&closed[..], &[0; 4096]].concat();
+    for foreign in [b"somebody's notes".as_slice(), &[b'x'; 8192], &closed, &killed, &longer, &[0; 8193]] {
+        let storage = MemoryStorage::new();
+        put(&storage, "pool.new", foreign);
+        let error = Pool::<Traced>::create(&storage, "pool", &options()).unwrap_err();
+        assert!(matches!(&error, Error::Unsuitable { .. }) && error.to_string().contains("pool.new"), "{error}");
+        assert_eq!(bytes_of(&storage, "pool.new"), foreign);
+    }
+    // Nor is a draft looked at where there is a pool already.
     let storage = MemoryStorage::new();
-    storage.open("pool.new", OpenMode::CreateNew).unwrap().write_all_at(b"left by a kill", 0).unwrap();
     create(&storage).close().unwrap();
-    assert_eq!(storage.list("").unwrap(), ["pool"]);
-    open(&storage).unwrap();
+    put(&storage, "pool.new", &[]);
+    assert!(Pool::<Traced>::create(&storage, "pool", &options()).is_err());
+    assert_eq!(storage.list("").unwrap().len(), 2);
+}
+
+fn put(storage: &dyn Storage, name: &str, bytes: &[u8]) {
+    storage.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+}
+
+fn bytes_of(storage: &dyn Storage, name: &str) -> Vec<u8> {
+    let file = storage.open(name, OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
 }
 
 #[test]

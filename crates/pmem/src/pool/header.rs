@@ -195,6 +195,32 @@ impl Header {
     }
 }
 
+/// Whether a file is what a creation that came to no end can have left: nothing, or zeros and of the first header any words, in
+/// any order. A pool that was ever closed or opened again is none.
+pub(super) fn is_unfinished(file: &dyn File) -> Result<bool> {
+    let length = file.len()?;
+    if length > METADATA_LENGTH {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    bytes.resize(METADATA_LENGTH as usize, 0);
+    for copy in COPIES.map(|copy| copy as usize) {
+        let (words, _) = bytes[copy..copy + COPY_LENGTH as usize].as_chunks();
+        let words: [u64; WORDS] = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
+        let open = State::ALL.iter().position(|state| *state == State::Open).unwrap_or(0) as u64;
+        // Length, number of openings, and state with medium have one value in the first header, or a few.
+        let fits = [(0, MAGIC), (1, VERSION), (3, METADATA_LENGTH), (6, 1)];
+        let is_first = fits.iter().all(|(index, value)| words[*index] == 0 || words[*index] == *value)
+            && (words[7] == 0 || words[7] & 0xff == open);
+        if !is_first {
+            return Ok(false);
+        }
+        bytes[copy..copy + COPY_LENGTH as usize].fill(0);
+    }
+    Ok(bytes.iter().all(|byte| *byte == 0))
+}
+
 /// Whether chunks can have this length.
 pub(super) fn is_chunk_length(length: u64) -> bool {
     length.is_multiple_of(PAGE_LENGTH) && (PAGE_LENGTH..=CHUNK_LENGTH_MAX).contains(&length)

@@ -127,6 +127,7 @@ impl<B: Backend> Pool<B> {
             );
             return Err(Error::Unsuitable { pool, reason });
         }
+        check_free(storage, name)?;
         let draft = format!("{name}.new");
         let file = create_draft(storage, &draft)?;
         let created = Self::initialise(storage, file.clone(), name, &draft, pool, options);
@@ -146,10 +147,8 @@ impl<B: Backend> Pool<B> {
         pool: String,
         options: &Options,
     ) -> Result<Self> {
-        if storage.exists(name)? {
-            let taken = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-            return Err(StorageError::new(Operation::Create, pool, None, taken).into());
-        }
+        // Another creation may have ended meanwhile.
+        check_free(storage, name)?;
         file.allocate(METADATA_LENGTH)?;
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(METADATA_LENGTH)?;
@@ -367,7 +366,16 @@ fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
     }
 }
 
-/// A new, locked file for a pool to be made in; what a creation that was killed has left is removed.
+/// Refuses a name that something has.
+fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
+    if !storage.exists(name)? {
+        return Ok(());
+    }
+    let taken = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+    Err(StorageError::new(Operation::Create, place(storage, name), None, taken).into())
+}
+
+/// A new, locked file for a pool to be made in; what a creation that was killed has left is removed, and nothing else.
 ///
 /// Between opening a file and locking it, another creation may have removed the name or given it to a file of its own. So
 /// whoever has a lock looks whether the name still leads to the file, and does nothing to the name if it does not; who
@@ -376,6 +384,11 @@ fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
     let locked = || Error::Locked { pool: place(storage, draft) };
     match storage.open(draft, OpenMode::Write) {
         Ok(left) if !left.try_lock(LockKind::Exclusive)? || !left.has_name()? => return Err(locked()),
+        Ok(left) if !header::is_unfinished(&*left)? => {
+            let reason =
+                "a pool is made under this name first, and what is there is not left by that; move it elsewhere";
+            return Err(Error::Unsuitable { pool: place(storage, draft), reason: reason.to_owned() });
+        }
         Ok(_) => storage.remove(draft)?,
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
