@@ -61,6 +61,21 @@ fn trees_behind_the_trait_give_the_same_answers() {
 }
 
 #[test]
+fn neighbours_of_a_point_that_is_none_are_refused() {
+    fn refuses<T: PersistentRTree<2>>() {
+        let tree = T::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
+        tree.insert(&Rect::point([1.0, 1.0]).unwrap(), 1).unwrap();
+        for point in [[f64::NAN, 0.0], [0.0, f64::INFINITY], [f64::NEG_INFINITY, 0.0]] {
+            let refused = tree.nearest(&point, 3, SearchMode::Validated);
+            assert!(matches!(refused, Err(Error::InvalidRect { .. })), "{point:?}: {refused:?}");
+        }
+        assert_eq!(tree.nearest(&[f64::MAX, f64::MIN], 3, SearchMode::Validated).unwrap().len(), 1);
+    }
+    refuses::<FbrTree<2, Traced>>();
+    refuses::<LoggedTree<2, Traced>>();
+}
+
+#[test]
 fn pools_of_other_trees_are_refused_and_left_as_they_are() {
     let storage = MemoryStorage::new();
     FbrTree::<2, Traced>::create(&storage, "fbr", &small(4)).unwrap().close().unwrap();

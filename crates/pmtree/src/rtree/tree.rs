@@ -41,7 +41,8 @@ pub trait PersistentRTree<const D: usize>: Debug + Send + Sync {
     /// in a way that promises more.
     fn window(&self, window: &Rect<D>, mode: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()>;
 
-    /// The entries closest to a point, no more than `count`: square of the distance, box and payload, the closest first.
+    /// The entries closest to a point, no more than `count`: square of the distance, box and payload, the closest first. Squares
+    /// are `f64`: distances beyond some 1e154 are one, as are those below some 1e-162. A point that is not finite is refused.
     fn nearest(&self, point: &[f64; D], count: usize, mode: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>>;
 
     /// Checks every invariant of the structure, and tells what the tree is made of. Reads all of it.

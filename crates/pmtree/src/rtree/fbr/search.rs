@@ -41,7 +41,8 @@ pub enum SearchMode {
     /// above).
     #[default]
     Validated,
-    /// Without locks and checks: may miss or repeat what moves meanwhile, and find what a crash then takes away.
+    /// Without locks and checks: may miss or repeat what moves meanwhile, find what a crash then takes away, and give the box of
+    /// one entry with the payload of another that took its place while it was read.
     ReadUncommitted,
     /// With shared locks on the nodes from the root down: what the other modes are compared with.
     SharedLock,

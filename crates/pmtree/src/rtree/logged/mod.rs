@@ -108,6 +108,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
     }
 
     fn nearest(&self, point: &[f64; D], count: usize, _: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>> {
+        Rect::point(*point)?;
         let _lock = self.lock.read();
         self.search_nearest(point, count)
     }

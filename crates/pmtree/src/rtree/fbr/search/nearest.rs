@@ -35,10 +35,15 @@ struct Opened<'a, const D: usize, B: Backend + 'a> {
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// The `count` entries whose boxes lie closest to a point, with the squares of their distances, the closest first.
-    /// Of entries at one distance some may be left out.
+    /// Of entries at one distance some may be left out. Squares are `f64`: distances beyond some 1e154 are one, as are those
+    /// below some 1e-162.
     ///
     /// With [`SearchMode::SharedLock`] they are read as with [`SearchMode::Validated`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidRect`](crate::Error::InvalidRect) for a point whose coordinates are not finite; damage.
     pub fn nearest(&self, point: &[f64; D], count: usize, mode: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>> {
+        Rect::point(*point)?;
         let _pinned = self.pool.pin();
         loop {
             if let Some(found) = self.search_nearest(point, count, mode)? {
