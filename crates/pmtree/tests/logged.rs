@@ -14,7 +14,7 @@ fn small(fan_out: usize) -> Options {
 
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
     let modes = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
-    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, &modes, false, operations);
+    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, &modes, operations);
 }
 
 #[test]

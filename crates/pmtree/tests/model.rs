@@ -2,7 +2,7 @@
 
 use crate::support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::MemoryStorage;
 
 const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
@@ -10,9 +10,7 @@ const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitt
 fn compare<const D: usize>(seed: u64, fan_out: usize, leaves: LeafForm, operations: usize) {
     for rebalancing in BOTH {
         let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
-        // Copies of the smallest nodes cannot all be half full.
-        let may_be_underfull = fan_out == 4 && rebalancing == Rebalancing::CopyOnWrite;
-        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, &MODES, may_be_underfull, operations);
+        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, &MODES, operations);
     }
 }
 
@@ -32,6 +30,27 @@ fn nodes_of_several_bitmap_words_hold_what_a_list_holds() {
     for leaves in FORMS {
         for fan_out in [55, 56, 183, 503] {
             compare::<2>(4, fan_out, leaves, 4000);
+        }
+    }
+}
+
+/// As many entries as there were, of which the oldest makes room for each that comes.
+#[test]
+fn a_tree_through_which_entries_pass_stays_as_small_as_they_are_few() {
+    for (fan_out, leaves) in [4, 5, 6].into_iter().flat_map(|fan_out| FORMS.map(|leaves| (fan_out, leaves))) {
+        for rebalancing in BOTH {
+            let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
+            let mut tree: FbrTree<2, Traced> = FbrTree::create(&MemoryStorage::new(), "tree", &options).unwrap();
+            let place = |number: u64| Rect::point([(number * 7_919 % 2_000) as f64, 0.0]).unwrap();
+            for number in 0..2_000 {
+                tree.insert(&place(number), number).unwrap();
+                if let Some(oldest) = number.checked_sub(50) {
+                    assert!(tree.delete(&place(oldest), oldest).unwrap());
+                }
+            }
+            let census = tree.check().unwrap();
+            let nodes = census.leaves + census.inner_nodes;
+            assert!(census.underfull == 0 && census.height <= 6 && nodes <= 50, "{options:?}: {census:?}");
         }
     }
 }

@@ -86,7 +86,6 @@ pub fn grow_and_shrink<const D: usize, T: PersistentRTree<D>>(
     seed: u64,
     options: &Options,
     modes: &[SearchMode],
-    may_be_underfull: bool,
     operations: usize,
 ) {
     let what = format!("seed {seed}, {D} dimensions, {options:?}");
@@ -119,7 +118,7 @@ pub fn grow_and_shrink<const D: usize, T: PersistentRTree<D>>(
         if operation % 64 == 0 {
             let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(census.entries, model.0.len() as u64, "{what}");
-            assert!(census.underfull == 0 || may_be_underfull, "{what}: {census:?}");
+            assert_eq!(census.underfull, 0, "{what}: {census:?}");
         }
         if operation % 500 == 250 {
             Box::new(tree).close().unwrap();

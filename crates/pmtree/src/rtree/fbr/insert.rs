@@ -108,11 +108,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Whether a node has to be split before something can be added below it. An inner node keeps as many entries
-    /// free as a split of its child needs.
+    /// free as a split of its child needs: two for copies, but in nodes so small that two halves of the others would
+    /// have too few, where a child is split in place if there is room for one only.
     fn is_full(&self, node: &Node<'_, D, B>) -> Result<bool> {
         self.check_settled(node)?;
         let needed = match self.rebalancing {
-            Rebalancing::CopyOnWrite if node.level() > 0 => 2,
+            Rebalancing::CopyOnWrite if node.level() > 0 && self.layout.fan_out > 2 * self.layout.fill_min() => 2,
             Rebalancing::CopyOnWrite | Rebalancing::InPlace => 1,
         };
         Ok(self.locked_metadata(node)?.count() + needed > self.layout.fan_out)

@@ -22,9 +22,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Gives the two halves.
     pub(super) fn split(&self, parent: Option<&Node<'_, D, B>>, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         match (self.rebalancing, parent) {
-            (Rebalancing::InPlace, _) => self.split_in_place(parent, node),
-            (Rebalancing::CopyOnWrite, Some(parent)) => self.split_by_copies(parent, node),
+            (Rebalancing::CopyOnWrite, Some(parent))
+                if self.locked_metadata(parent)?.count() + 2 <= self.layout.fan_out =>
+            {
+                self.split_by_copies(parent, node)
+            }
             (Rebalancing::CopyOnWrite, None) => self.split_root_by_copies(node),
+            _ => self.split_in_place(parent, node),
         }
     }
 
@@ -32,8 +36,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn divide(&self, node: &Node<'_, D, B>, metadata: &Metadata) -> [Metadata; 2] {
         let slots: Vec<usize> = metadata.slots().collect();
         let rects: Vec<Rect<D>> = slots.iter().map(|&slot| node.rect(slot)).collect();
-        // Where copies need room in the parent, the smallest nodes are split before they have two full halves.
-        let is_second = self.split.divide(&rects, self.layout.fill_min().min(rects.len() / 2));
+        let is_second = self.split.divide(&rects, self.layout.fill_min());
         let mut halves = [Metadata::empty(metadata.is_leaf(), self.layout.words); 2];
         for (&slot, is_second) in slots.iter().zip(is_second) {
             halves[usize::from(is_second)].set(slot, true);

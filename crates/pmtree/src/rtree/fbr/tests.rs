@@ -93,17 +93,22 @@ fn nodes_that_a_commitment_links_are_locked_until_it_is_durable_and_complete() {
         // Splits of the root, of leaves and of inner nodes; then merges.
         let mut reached = [0; 2];
         for count in 3..24 {
+            let is_thinned = |number: &u64| number % 3 == 1;
             let controller = Controller::new();
             let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
             (0..count).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+            let grown = controller.process_kill(controller.events());
+            for (rect, payload) in (0..count).filter(is_thinned).map(entry) {
+                assert!(tree.delete(&rect, payload).unwrap());
+            }
             drop(tree);
-            let image = controller.process_kill(controller.events());
-            reached[0] += stop_everywhere(&image, &options, move |tree| {
+            let thinned = controller.process_kill(controller.events());
+            reached[0] += stop_everywhere(&grown, &options, move |tree| {
                 let (rect, payload) = entry(count);
                 tree.insert(&rect, payload).unwrap();
             });
-            for deleted in (0..count).filter(|deleted| (count + deleted).is_multiple_of(7)) {
-                reached[1] += stop_everywhere(&image, &options, move |tree| {
+            for deleted in (0..count).filter(|number| !is_thinned(number) && (count + number).is_multiple_of(7)) {
+                reached[1] += stop_everywhere(&thinned, &options, move |tree| {
                     let (rect, payload) = entry(deleted);
                     assert!(tree.delete(&rect, payload).unwrap());
                 });
