@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use terrane_lsm::curve::CurveOptions;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::disk::rtree::RTreeBuilder;
-use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache};
+use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, ReadGuard};
 use terrane_lsm::index::{CurveIndex, Index, RTreeIndex, SpatialIndex};
 use terrane_lsm::search::{OwnedSource, WindowScan};
 use terrane_space::{CoordinateSystem, Point, Rect, hilbert};
@@ -208,7 +208,7 @@ fn best(mut run: impl FnMut() -> Outcome<usize>) -> Outcome<f64> {
 fn search(source: &OwnedSource, window: &Rect) -> Outcome<(usize, u64)> {
     let mut scan = WindowScan::new([source.clone()], *window, u64::MAX);
     let mut found = 0;
-    while scan.advance(&mut |hit| {
+    while scan.advance(&ReadGuard::enter(), &mut |hit| {
         black_box(&hit.key());
         found += 1;
         ControlFlow::Continue(())

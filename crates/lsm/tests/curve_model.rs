@@ -11,7 +11,7 @@ use crate::disk_support::seeded;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_lsm::curve::CurveOptions;
-use terrane_lsm::disk::PageCache;
+use terrane_lsm::disk::{PageCache, ReadGuard};
 use terrane_lsm::index::{Cancellation, CurveIndex, Index, RTreeIndex, encode_rect};
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
@@ -139,7 +139,7 @@ fn found(versions: &[Arc<Version>], snapshot: u64, window: &Rect) -> Vec<(Vec<u8
     let mut found = Vec::new();
     let mut scan = WindowScan::new(spatial_sources(versions, PLACE).unwrap(), *window, snapshot);
     while scan
-        .advance(&mut |hit| {
+        .advance(&ReadGuard::enter(), &mut |hit| {
             found.push((hit.key().to_vec(), stored(&hit.rect())));
             ControlFlow::Continue(())
         })

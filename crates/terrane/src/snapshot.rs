@@ -82,12 +82,18 @@ impl<'a> KeyRef<'a> {
     /// Reads an encoded key.
     #[inline]
     pub(crate) fn decode(key_type: KeyType, encoded: &'a [u8]) -> Result<Self> {
-        let damaged = || KeyError::Damaged { bytes: encoded.len(), wanted: key_type };
-        let number = || <[u8; 8]>::try_from(encoded).map(u64::from_be_bytes).map_err(|_| damaged());
-        Ok(match key_type {
+        let damaged = || KeyError::Damaged { bytes: encoded.len(), wanted: key_type }.into();
+        Self::read(key_type, encoded).ok_or_else(damaged)
+    }
+
+    /// As [`Self::decode`]; none where the bytes are no key of the type.
+    #[inline]
+    fn read(key_type: KeyType, encoded: &'a [u8]) -> Option<Self> {
+        let number = || encoded.try_into().ok().map(u64::from_be_bytes);
+        Some(match key_type {
             KeyType::Int64 => Self::Int((number()? ^ (1 << 63)) as i64),
             KeyType::UInt64 => Self::UInt(number()?),
-            KeyType::Utf8 => Self::Utf8(std::str::from_utf8(encoded).map_err(|_| damaged())?),
+            KeyType::Utf8 => Self::Utf8(std::str::from_utf8(encoded).ok()?),
             KeyType::Binary => Self::Binary(encoded),
         })
     }
@@ -401,15 +407,16 @@ impl Snapshot {
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;
             let mut scan = WindowScan::new(sources.iter().copied(), *window, self.sequence());
-            while scan.advance(&mut |hit| {
+            while scan.advance(&guard, &mut |hit| {
                 // What meets both halves of a window is met in the first.
                 if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&hit.rect())) {
                     return ControlFlow::Continue(());
                 }
-                let flow = match KeyRef::decode(key_type, &hit.key()) {
-                    Ok(key) => visit(key),
-                    Err(error) => {
-                        failed = Some(self.name_record(error, &hit.key()));
+                let flow = match KeyRef::read(key_type, &hit.key()) {
+                    Some(key) => visit(key),
+                    None => {
+                        let error = KeyRef::decode(key_type, &hit.key()).err();
+                        failed = error.map(|error| self.name_record(error, &hit.key()));
                         ControlFlow::Break(())
                     }
                 };

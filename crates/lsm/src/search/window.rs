@@ -343,12 +343,12 @@ impl<S: HoldsSource> WindowScan<S> {
     }
 
     /// Visits the next entries that are not hidden. False when there are no more, or when the
-    /// visitor broke off.
+    /// visitor broke off. Pages are lent under the caller's guard, as entering once a step is felt
+    /// where a step is a leaf.
     #[inline]
-    pub fn advance(&mut self, visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>) -> Result<bool> {
-        let guard = ReadGuard::enter();
+    pub fn advance(&mut self, guard: &ReadGuard, visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>) -> Result<bool> {
         if !self.begun {
-            self.begin(&guard)?;
+            self.begin(guard)?;
         }
         if !self.is_past_memory()? {
             let holder = self.sources[self.current].take();
@@ -371,13 +371,13 @@ impl<S: HoldsSource> WindowScan<S> {
         };
         let mut noted = Noted { hidden: &mut self.hidden, entries: &mut self.entries, number, note };
         let flow = match component {
-            DiskSource::RTree(component) => self.search.step(component, &guard, |leaf, index| {
+            DiskSource::RTree(component) => self.search.step(component, guard, |leaf, index| {
                 if noted.is_live(leaf, index) { visit(&Hit::Disk(leaf, index)) } else { ControlFlow::Continue(()) }
             })?,
             DiskSource::Curve(component) => {
                 // A closure of its own, as the visitor's would be called through its address everywhere.
                 let mut visit = |hit: &Hit<'_>| visit(hit);
-                step_on_curve(&mut self.search, component, &guard, &mut noted, &mut visit)?
+                step_on_curve(&mut self.search, component, guard, &mut noted, &mut visit)?
             }
         };
         Ok(flow.is_continue())

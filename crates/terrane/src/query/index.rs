@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use terrane_lsm::disk::ReadGuard;
 use terrane_lsm::partition::Version;
 use terrane_lsm::search::{
     HIDDEN_ENTRY_BYTES, Hit, OwnedSource, SpatialSource, WindowScan, owned_spatial_sources, spatial_sources,
@@ -48,7 +49,7 @@ impl IndexScan {
         let Some((number, scan)) = self.scans.get_mut(next) else { return Ok(false) };
         let earlier = &self.windows[..*number];
         let mut failed = None;
-        let more = scan.advance(&mut |hit| {
+        let more = scan.advance(&ReadGuard::enter(), &mut |hit| {
             if !earlier.is_empty() && earlier.iter().any(|window| window.intersects(&hit.rect())) {
                 return ControlFlow::Continue(());
             }

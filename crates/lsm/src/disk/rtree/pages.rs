@@ -1,6 +1,7 @@
 //! Reading the pages of an R-tree.
 
 use terrane_space::{Point, Rect, RectF32, from_ordered_bits, ordered_bits};
+use wide::u8x16;
 
 use super::kernels;
 use crate::disk::btree::words_if;
@@ -63,11 +64,11 @@ impl Hits {
     /// One bit for every one of the first `count` entries.
     #[inline]
     pub fn bits(&self, count: usize) -> HitBits {
-        // Multiplied by this, the lowest bits of eight bytes meet in the highest byte, in their order.
-        const GATHER: u64 = 0x0102_0408_1020_4080;
-        let mut bits = [0; POINTS_MAX / 64];
-        for (index, word) in self.0[..count.div_ceil(8)].iter().enumerate() {
-            bits[index / 8] |= (u64::from_le(*word).wrapping_mul(GATHER) >> 56) << (8 * (index % 8));
+        let bytes: &[[u8; 16]; POINTS_MAX / 16] = bytemuck::cast_ref(&self.0);
+        let mut bits = 0;
+        for (index, flags) in bytes[..count.div_ceil(16)].iter().enumerate() {
+            // A flag of 1 becomes 255, of which the highest bit is taken.
+            bits |= u128::from((u8x16::ZERO - u8x16::new(*flags)).to_bitmask()) << (16 * index);
         }
         HitBits(bits)
     }
@@ -81,20 +82,20 @@ impl Hits {
 
 /// One bit for every entry of a page, 1 for a hit.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HitBits([u64; POINTS_MAX / 64]);
+pub struct HitBits(u128);
 
 impl HitBits {
     /// Whether there is no hit.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; POINTS_MAX / 64]
+        self.0 == 0
     }
 
     /// Indexes of the hits among the first `count`, ascending. One loop without a look at where
     /// the hits are, which nobody could foresee.
     #[inline]
     pub fn iter(self, count: usize) -> impl Iterator<Item = usize> {
-        let mut bits = u128::from(self.0[0]) | u128::from(self.0[1]) << 64;
+        let mut bits = self.0;
         std::iter::from_fn(move || {
             let index = bits.trailing_zeros() as usize;
             bits &= bits.wrapping_sub(1);
