@@ -1,5 +1,6 @@
 //! Creating, opening and closing pools, and files that are not to be opened.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use terrane_pmem::{Backend, Error, Found, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
@@ -319,4 +320,38 @@ fn after_a_failed_sync_a_pool_is_not_trusted() {
         let error = Pool::<Traced>::open(&faulty, "pool", &options()).unwrap_err();
         assert!(matches!(error, Error::Untrusted { .. }), "sync {at}: {error}");
     }
+}
+
+#[test]
+fn a_pool_that_was_copied_with_holes_has_its_space_when_it_is_opened() {
+    let directory = crate::support::directory();
+    let storage = RealStorage::new(directory.path());
+    Pool::<Native>::create(&storage, "pool", &options()).unwrap().close().unwrap();
+    let bytes = contents(&storage);
+    let copy = storage.open("copy", OpenMode::CreateNew).unwrap();
+    copy.set_len(bytes.len() as u64).unwrap();
+    for (page, offset) in bytes.chunks(4096).zip((0..).step_by(4096)) {
+        if page.iter().any(|&byte| byte != 0) {
+            copy.write_all_at(page, offset).unwrap();
+        }
+    }
+    drop(copy);
+    let taken = || std::fs::metadata(directory.path().join("copy")).unwrap().blocks() * 512;
+    assert!(taken() < bytes.len() as u64, "the copy has no hole");
+    let pool = Pool::<Native>::open(&storage, "copy", &options()).unwrap();
+    assert!(taken() >= bytes.len() as u64, "{} of {} bytes", taken(), bytes.len());
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_pool_that_gets_no_space_is_not_opened_and_left_as_it_is() {
+    let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let faulty = FaultyStorage::new(memory);
+    create(&faulty).close().unwrap();
+    let before = contents(&faulty);
+    faulty.arm(FaultPlan { at: 1, fault: Fault::StorageFull, persistent: false });
+    let error = open(&faulty).unwrap_err();
+    assert!(matches!(&error, Error::Storage(cause) if cause.is_storage_full()), "{error}");
+    assert_eq!((contents(&faulty), faulty.faults()), (before, 1));
+    assert_eq!(open(&faulty).unwrap().open_counter(), 2);
 }

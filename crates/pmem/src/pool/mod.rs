@@ -194,8 +194,9 @@ impl<B: Backend> Pool<B> {
         Self::find(storage, name, options)?.take()
     }
 
-    /// The first half of opening a pool, which changes nothing: a structure looks whether what it finds there is its own and
-    /// sound, and takes the pool or refuses it. Until then a pool that was closed stays so.
+    /// The first half of opening a pool, which changes nothing that is in it: a structure looks whether what it finds there is
+    /// its own and sound, and takes the pool or refuses it. Until then a pool that was closed stays so. Where the file has holes
+    /// they get space.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
@@ -210,6 +211,8 @@ impl<B: Backend> Pool<B> {
         if let Some(reason) = distrust(&header, boot_id) {
             return Err(Error::Untrusted { pool, reason });
         }
+        // Copying may have made holes of zeros, where a store on a full disk would end in a signal.
+        file.allocate(header.length)?;
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(header.length)?;
         let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
