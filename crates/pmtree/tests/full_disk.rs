@@ -6,9 +6,9 @@ use crate::support::{BOTH, FORMS, options, random};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, Rect};
-use terrane_storage::OpenMode;
+use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rebalancing, Rect};
 use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 type Tree = FbrTree<2, Dropping<Traced>>;
 type Entry = (Rect<2>, u64);
@@ -133,4 +133,30 @@ fn everything_can_be_deleted_where_nothing_can_be_written_down_any_more() {
             assert_eq!(tree.check().unwrap().entries, 0, "{image:?}");
         }
     }
+}
+
+/// Creates a tree with room for so many bytes, and gives whether there was enough: if not, nothing is left.
+fn created_or_nothing<T: PersistentRTree<2>>(capacity: u64, options: &Options) -> bool {
+    let storage = MemoryStorage::new();
+    storage.set_capacity(capacity);
+    let Err(error) = T::create(&storage, "tree", options) else { return true };
+    assert!(matches!(error, Error::Pool(_)), "{error}");
+    assert_eq!(storage.list("").unwrap(), [""; 0], "{capacity} bytes: {error}");
+    false
+}
+
+#[test]
+fn a_tree_that_cannot_be_created_leaves_nothing_under_its_name() {
+    fn find_ways<T: PersistentRTree<2>>() {
+        let mut options = options(PersistenceDomain::Adr, 55, Rebalancing::InPlace);
+        options.pool.chunk_length = 8192;
+        let enough = (0..40).map(|pages| created_or_nothing::<T>(pages * 4096, &options)).collect::<Vec<_>>();
+        assert!(enough.is_sorted() && !enough[2] && enough[39], "{enough:?}");
+        // No block of the allocator is longer than a chunk.
+        options.pool.chunk_length = 4096;
+        options.fan_out = 503;
+        assert!(!created_or_nothing::<T>(1 << 20, &options));
+    }
+    find_ways::<Tree>();
+    find_ways::<LoggedTree<2, Traced>>();
 }

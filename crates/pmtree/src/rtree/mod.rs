@@ -3,6 +3,7 @@
 mod blocks;
 mod choose;
 mod closest;
+mod creation;
 pub mod fbr;
 mod limits;
 pub mod logged;

@@ -51,7 +51,7 @@ use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
 use self::log::Log;
 use self::look::Look;
-use super::limits;
+use super::{creation, limits};
 use crate::{Error, Result, Split};
 pub use check::Census;
 pub use search::SearchMode;
@@ -174,8 +174,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Creates a tree in a new pool under a name that is free.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let layout = Self::layout(options)?;
-        let pool = Pool::create(storage, name, &options.for_pool())?;
-        Self::initialise(pool, layout, options)
+        let (pool, block) = creation::create(storage, name, &options.for_pool(), |pool| Self::plant(pool, &layout))?;
+        Ok(Self::new(pool, layout, options, block))
     }
 
     /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
@@ -187,7 +187,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let Some(Look { block, layout, is_changing }) = look::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            return Self::initialise(found.take()?, layout, options);
+            let pool = found.take()?;
+            let block = Self::plant(&pool, &layout)?;
+            return Ok(Self::new(pool, layout, options, block));
         };
         if is_changing {
             FbrTree::<D, _>::new(found.rehearse()?, layout, options, block).recover()?;
@@ -221,10 +223,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Self { pool, layout, rebalancing, split, block, session, locks, log: Log::new(), marks: AtomicU64::new(0) }
     }
 
-    /// An empty leaf as the root. The tree is there when the pool's root word is.
-    fn initialise(pool: Pool<B>, layout: Layout<D>, options: &Options) -> Result<Self> {
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
+    /// Gives the offset of its block.
+    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
         let mut intent = pool.intent();
-        let length = LOG_START + Log::length(&layout);
+        let length = LOG_START + Log::length(layout);
         let block = intent.acquire(length, ROOT)?;
         let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
         let backend = pool.backend();
@@ -236,17 +239,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         backend.store(block + LEAVES, layout.leaves.code());
         backend.store(block + ROOT_WORD, root);
         backend.flush(block..block + length, CREATE);
-        node::write_header(backend, &layout, root, 0, &Metadata::empty(true, layout.words));
+        node::write_header(backend, layout, root, 0, &Metadata::empty(true, layout.words));
         if layout.leaves == LeafForm::SelfValidating {
             let session = pool.open_counter();
-            tags::write_header(backend, &layout, root, marks_before(session), session);
+            tags::write_header(backend, layout, root, marks_before(session), session);
         }
         backend.flush(root..root + layout.header_length(), CREATE_ROOT);
         backend.fence(CREATE);
         backend.store(ROOT, block);
         backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
         intent.finish();
-        Ok(Self::new(pool, layout, options, block))
+        Ok(block)
     }
 
     fn backend(&self) -> &B {

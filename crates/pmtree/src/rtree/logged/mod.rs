@@ -27,8 +27,8 @@ use terrane_storage::sync::RwLock;
 use self::log::BLOCK_LENGTH;
 use self::node::{Image, Layout, Node};
 use super::fbr::{Census, LeafForm, Options, Rebalancing, SearchMode};
-use super::limits;
 use super::tree::PersistentRTree;
+use super::{creation, limits};
 use crate::{Error, Rect, Result, Split};
 
 /// Names the layout of pools that hold such a tree.
@@ -66,8 +66,8 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
     fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::check_options(options)?;
         let layout = Self::layout(options)?;
-        let pool = Pool::create(storage, name, &pool_options(options))?;
-        Self::initialise(pool, layout, options.split)
+        let (pool, block) = creation::create(storage, name, &pool_options(options), |pool| Self::plant(pool, &layout))?;
+        Ok(Self { pool, layout, split: options.split, block, lock: RwLock::new(()) })
     }
 
     /// Takes a time that does not depend on the tree's size.
@@ -77,7 +77,9 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
         let Some((block, layout)) = Self::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            return Self::initialise(found.take()?, layout, options.split);
+            let pool = found.take()?;
+            let block = Self::plant(&pool, &layout)?;
+            return Ok(Self { pool, layout, split: options.split, block, lock: RwLock::new(()) });
         };
         let tree = Self { pool: found.take()?, layout, split: options.split, block, lock: RwLock::new(()) };
         tree.recover()?;
@@ -169,8 +171,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(Some((block, layout)))
     }
 
-    /// An empty leaf as the root. The tree is there when the pool's root word is.
-    fn initialise(pool: Pool<B>, layout: Layout<D>, split: Split) -> Result<Self> {
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
+    /// Gives the offset of its block.
+    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
         let mut intent = pool.intent();
         let block = intent.acquire(BLOCK_LENGTH, ROOT)?;
         let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
@@ -182,7 +185,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         backend.store(block + FAN_OUT, layout.fan_out as u64);
         backend.store(block + ROOT_WORD, root);
         backend.flush(block..block + BLOCK_LENGTH, CREATE);
-        for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(Image::new(&layout, root, 0).used_words()) {
+        for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(Image::new(layout, root, 0).used_words()) {
             backend.store(offset, word);
         }
         backend.flush(root..root + LINE_LENGTH, CREATE_ROOT);
@@ -190,7 +193,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         backend.store(ROOT, block);
         backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
         intent.finish();
-        Ok(Self { pool, layout, split, block, lock: RwLock::new(()) })
+        Ok(block)
     }
 
     fn backend(&self) -> &B {

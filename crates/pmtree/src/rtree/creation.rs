@@ -1,0 +1,27 @@
+//! Making a tree's file.
+
+use terrane_pmem::{Backend, Pool};
+use terrane_storage::Storage;
+
+use crate::Result;
+
+/// Creates a pool and what `plant` puts into it, and gives both. Where that fails, as on a full disk or with chunks too short
+/// for a block of the tree, the name is free again.
+///
+/// A crash in between leaves a pool without a tree, which opening fills.
+pub(super) fn create<B: Backend, T>(
+    storage: &dyn Storage,
+    name: &str,
+    options: &terrane_pmem::Options,
+    plant: impl FnOnce(&Pool<B>) -> Result<T>,
+) -> Result<(Pool<B>, T)> {
+    let pool = Pool::create(storage, name, options)?;
+    match plant(&pool) {
+        Ok(planted) => Ok((pool, planted)),
+        Err(error) => {
+            // The pool is locked until it is dropped: nobody has it open. What cannot be removed is as after a crash.
+            let _ = storage.remove(name);
+            Err(error)
+        }
+    }
+}
