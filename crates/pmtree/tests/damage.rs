@@ -8,10 +8,14 @@ use terrane_storage::crash::{Controller, Event, PoolEvent};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 fn filled(options: &Options) -> MemoryStorage {
+    with_entries(60, options)
+}
+
+fn with_entries(count: u64, options: &Options) -> MemoryStorage {
     let storage = MemoryStorage::new();
     let tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", options).unwrap();
     let mut random = random(1);
-    for payload in 0..60 {
+    for payload in 0..count {
         tree.insert(&rect(&mut random, 30), payload).unwrap();
     }
     tree.close().unwrap();
@@ -78,6 +82,37 @@ fn any_word_may_be_damaged() {
         }
     }
     assert!(caught > 50, "{caught}");
+}
+
+/// A link into the node that has it, which an insertion has locked. What has no number of a level looks like a leaf.
+#[test]
+fn nothing_waits_for_itself_in_a_node_that_links_its_inside() {
+    let word = |bytes: &[u8], at: u64| u64::from_le_bytes(bytes[at as usize..][..8].try_into().unwrap());
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
+        let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, rebalancing) };
+        let sound = bytes(&with_entries(7, &options));
+        let root = word(&sound, word(&sound, ROOT) + 64);
+        let node = root..root + 5 * 64;
+        let leads_to_a_line = |at: &u64| (8192..sound.len() as u64).contains(&word(&sound, *at));
+        let links: Vec<u64> = node.clone().skip(64).step_by(8).filter(leads_to_a_line).collect();
+        assert!(links.len() > 1, "{links:?}");
+        let mut refused = 0;
+        for (link, inside) in links.iter().flat_map(|link| node.clone().step_by(8).map(move |inside| (*link, inside))) {
+            let mut damaged = sound.clone();
+            damaged[link as usize..][..8].copy_from_slice(&inside.to_le_bytes());
+            let _ = use_all(&with(&damaged), &options);
+            let storage = with(&damaged);
+            let Ok(tree) = FbrTree::<2, Traced>::open(&storage, "tree", &options) else { continue };
+            let mut random = random(3);
+            let outcomes = (0..20).map(|payload| tree.insert(&rect(&mut random, 30), payload));
+            refused += outcomes.filter(|outcome| is_no_block(outcome, inside)).count();
+        }
+        assert!(refused > 0, "{options:?}");
+    }
+}
+
+fn is_no_block(outcome: &Result<(), Error>, place: u64) -> bool {
+    matches!(outcome, Err(Error::Pool(terrane_pmem::Error::Damaged { offset, .. })) if *offset == place)
 }
 
 /// Words of the tree's block: dimensions, fan-out, form of leaves; then the log.

@@ -151,9 +151,9 @@ impl<B: Backend> Pool<B> {
         })
     }
 
-    /// Checks that a block begins at an offset which the pool says to be one.
-    pub fn check_block(&self, block: u64) -> Result<()> {
-        self.locate(block).map(drop)
+    /// Checks that a block begins at an offset which the pool says to be one, and gives its length.
+    pub fn check_block(&self, block: u64) -> Result<u64> {
+        Ok(self.locate(block)?.0.block_length)
     }
 
     /// The chunk and place of the block in which an offset lies, if it lies in one.

@@ -26,7 +26,7 @@ impl<B: Backend> Pool<B> {
                 return Err(Error::Damaged { pool: self.name().to_owned(), offset: descriptor, reason });
             }
         }
-        self.blocks_to_free(descriptor).into_iter().try_for_each(|block| self.check_block(block))
+        self.blocks_to_free(descriptor).into_iter().try_for_each(|block| self.check_block(block).map(drop))
     }
 
     pub(crate) fn is_free(&self, descriptor: u64) -> bool {

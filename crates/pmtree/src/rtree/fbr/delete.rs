@@ -35,15 +35,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let leaf = self.node(*leaf)?;
         let Some(&parent) = above.last() else {
             let _root_lock = self.locks.root.write();
-            let _lock = self.locks.of(leaf.offset).write();
+            let _lock = self.lock(&leaf)?;
             return Ok(self.root()?.offset == leaf.offset && self.delete_from_leaf(&leaf, rect, payload)?);
         };
         let parent = self.node(parent)?;
-        let parent_lock = self.locks.of(parent.offset).write();
+        let parent_lock = self.lock(&parent)?;
         if !self.links(&parent, leaf.offset)? {
             return Ok(false);
         }
-        let lock = self.locks.of(leaf.offset).write();
+        let lock = self.lock(&leaf)?;
         if !self.delete_from_leaf(&leaf, rect, payload)? {
             return Ok(false);
         }
@@ -92,11 +92,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn tidy_above(&self, above: &[u64]) -> Result<()> {
         for pair in above.windows(2).rev() {
             let (parent, node) = (self.node(pair[0])?, self.node(pair[1])?);
-            let _parent_lock = self.locks.of(parent.offset).write();
+            let _parent_lock = self.lock(&parent)?;
             if !self.links(&parent, node.offset)? {
                 return Ok(());
             }
-            let _lock = self.locks.of(node.offset).write();
+            let _lock = self.lock(&node)?;
             if !self.tidy(&parent, &node)? {
                 return Ok(());
             }
@@ -109,7 +109,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let _root_lock = self.locks.root.write();
         loop {
             let root = self.root()?;
-            let _lock = self.locks.of(root.offset).write();
+            let _lock = self.lock(&root)?;
             let metadata = self.locked_metadata(&root)?;
             let (true, Some(slot)) = (root.level() > 0 && metadata.count() == 1, metadata.slots().next()) else {
                 return Ok(());

@@ -67,7 +67,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Err(self.damaged(node.offset, "an inner node has no children"));
             };
             let child = self.child(level, node.target(slot))?;
-            let child_lock = self.locks.of(child.offset).write();
+            let child_lock = self.lock(&child)?;
             if self.is_full(&child)? {
                 halves = Some(self.split(Some(&node), &child)?);
                 continue;
@@ -90,7 +90,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             // Shared, so that many writers queue for one lock, and not for one behind the other.
             let _root_lock = self.locks.root.read();
             let node = self.root()?;
-            let lock = self.locks.of(node.offset).write();
+            let lock = self.lock(&node)?;
             if !self.is_full(&node)? {
                 return Ok((node, lock));
             }
@@ -98,7 +98,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let _root_lock = self.locks.root.write();
         loop {
             let node = self.root()?;
-            let lock = self.locks.of(node.offset).write();
+            let lock = self.lock(&node)?;
             if !self.is_full(&node)? {
                 return Ok((node, lock));
             }

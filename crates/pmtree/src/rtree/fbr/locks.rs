@@ -2,10 +2,11 @@
 
 use std::sync::OnceLock;
 
-use terrane_pmem::Backend;
-use terrane_storage::sync::RwLock;
+use terrane_pmem::{Backend, LINE_LENGTH};
+use terrane_storage::sync::{RwLock, RwLockWriteGuard};
 
 use super::FbrTree;
+use super::node::Node;
 use crate::Result;
 
 /// Locks of the first segment; each further one has as many as all before it.
@@ -26,7 +27,7 @@ impl Locks {
         Self { node_length, segments: [const { OnceLock::new() }; SEGMENTS], root: RwLock::new(()) }
     }
 
-    /// The lock of a node. Blocks that do not overlap have different ones.
+    /// The lock of a node. Blocks of nodes have different ones.
     pub(super) fn of(&self, node: u64) -> &RwLock<()> {
         // Two blocks begin at least a node's length apart.
         let (segment, place) = segment(node / self.node_length);
@@ -37,6 +38,28 @@ impl Locks {
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Locks a node for who changes it.
+    #[inline]
+    pub(super) fn lock(&self, node: &Node<'_, D, B>) -> Result<RwLockWriteGuard<'_, ()>> {
+        Ok(self.lock_of(node)?.write())
+    }
+
+    /// Locks a node for who reads it.
+    #[inline]
+    pub(super) fn lock_shared(&self, node: &Node<'_, D, B>) -> Result<impl Sized + use<'_, D, B>> {
+        Ok(self.lock_of(node)?.read())
+    }
+
+    /// What a damaged link leads to may overlap a node and have its lock, and who holds that would wait for itself.
+    #[inline]
+    fn lock_of(&self, node: &Node<'_, D, B>) -> Result<&RwLock<()>> {
+        let length = self.pool.check_block(node.offset)?;
+        if length != self.layout.node_length().next_multiple_of(LINE_LENGTH) {
+            return Err(self.damaged(node.offset, format!("a node is said to be in a block of {length} bytes")));
+        }
+        Ok(self.locks.of(node.offset))
+    }
+
     /// The lock of a node that was just acquired and nobody knows; it is not waited for, so in no order with others (F7).
     pub(super) fn lock_new(&self, node: u64) -> Result<impl Sized + '_> {
         // Only where the pool gives out what is in use.

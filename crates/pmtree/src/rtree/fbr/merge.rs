@@ -41,7 +41,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if sibling.offset == node.offset {
             return Err(self.damaged(parent.link(slot), format!("it links its child at {} twice", node.offset)));
         }
-        let _lock = self.locks.of(sibling.offset).write();
+        let _lock = self.lock(&sibling)?;
         self.check_settled(&sibling)?;
         let few = Child { node, metadata: self.locked_metadata(node)?, slot: own };
         let more = Child { node: &sibling, metadata: self.locked_metadata(&sibling)?, slot };

@@ -224,7 +224,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             SearchMode::SharedLock => {
                 let root_lock = self.locks.root.read();
                 let root = self.root()?;
-                let _lock = self.locks.of(root.offset).read();
+                let _lock = self.lock_shared(&root)?;
                 drop(root_lock);
                 self.search_unvalidated(&root, true, target, &mut path)
             }
@@ -380,7 +380,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 continue;
             }
             let child = self.child(node.level(), node.target(slot))?;
-            let _lock = is_locked.then(|| self.locks.of(child.offset).read());
+            let _lock = is_locked.then(|| self.lock_shared(&child)).transpose()?;
             self.search_unvalidated(&child, is_locked, target, path)?;
         }
         Ok(())
