@@ -126,7 +126,23 @@ impl<'s, S: Subject> Explorer<'s, S> {
         first.try_for_each(|image| self.inside(history, &image, None, breadth))
     }
 
-    /// The same, but of each recovery only soon after something that is left out of it; nothing, where it would not have it anyway.
+    /// The same at every cut of a history from a step on. Crashes that leave the same as one that was tried are passed over:
+    /// so many lead to so few recoveries.
+    pub fn inside_all_recoveries(
+        &mut self,
+        history: &History<'_, S>,
+        from_step: usize,
+        breadth: &Breadth,
+        tried: &mut BTreeSet<u64>,
+    ) -> Search<S> {
+        history.power_cuts_from(from_step).into_iter().try_for_each(|cut| {
+            let mut first =
+                self.first_crashes(history, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
+            first.try_for_each(|image| self.inside(history, &image, None, breadth))
+        })
+    }
+
+    /// The same as [`Explorer::inside_recovery`], but of each recovery only soon after something that is left out of it; nothing, where it would not have it anyway.
     /// Crashes that leave the same as one that was tried are passed over.
     pub(super) fn inside_recovery_near(
         &mut self,

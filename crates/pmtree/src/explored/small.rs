@@ -7,7 +7,8 @@
 //! at every tree and after every first operation; so the crashes of a history with a look-up are those of the history
 //! without it.
 //!
-//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart.
+//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. Then power
+//! is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that keep nothing and everything.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -84,6 +85,11 @@ pub fn small_trees(subject: &Explored, stride: usize) -> Result<SmallTrees, Box<
 fn explore_tree(subject: &Explored, tree: &[Step], found: &mut SmallTrees) -> Result<(), Box<Failure<Step>>> {
     // Images of one tree's histories are often the same.
     let mut explorer = Explorer::new(subject);
+    let mut recovered = BTreeSet::new();
+    let mut lose_power = |history: &History<'_, Explored>, from_step: usize| {
+        explorer.all_power_losses(history, from_step, &BREADTH)?;
+        explorer.inside_all_recoveries(history, from_step, &BREADTH, &mut recovered)
+    };
     let tree = &[tree, &[Step::Sync]].concat();
     let record = |operations: &[Step]| History::record(subject, [tree, operations].concat(), None);
     look_ups_change_nothing(&record(&look_ups())?, tree.len())?;
@@ -92,9 +98,9 @@ fn explore_tree(subject: &Explored, tree: &[Step], found: &mut SmallTrees) -> Re
         let after_first = [tree, std::slice::from_ref(first)].concat();
         let looking = record(&[&[*first], look_ups().as_slice()].concat())?;
         look_ups_change_nothing(&looking, after_first.len())?;
-        explorer.all_power_losses(&record(&[*first])?, tree.len(), &BREADTH)?;
+        lose_power(&record(&[*first])?, tree.len())?;
         for second in operations(&after_first) {
-            explorer.all_power_losses(&record(&[*first, second])?, after_first.len(), &BREADTH)?;
+            lose_power(&record(&[*first, second])?, after_first.len())?;
         }
         found.histories += (operations(&after_first).len() + RECTS.len()) as u64;
     }
