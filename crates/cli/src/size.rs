@@ -49,9 +49,13 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
         None => (number, ""),
     };
     // Exact: a fraction is so many tenths, hundredths, … of the unit.
-    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| refuse())?;
-    let bytes = digits.checked_mul(factor.into()).ok_or_else(refuse)? / 10_u128.pow(fraction.len() as u32);
-    usize::try_from(bytes).map_err(|_| refuse())
+    let too_large = || format!("{text:?} is too large, as it takes more than 64 bits");
+    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => too_large(),
+        _ => refuse(),
+    })?;
+    let bytes = digits.checked_mul(factor.into()).ok_or_else(too_large)? / 10_u128.pow(fraction.len() as u32);
+    usize::try_from(bytes).map_err(|_| too_large())
 }
 
 /// Reads how many of something are wanted.
@@ -118,10 +122,12 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in
-            ["", "MiB", "-1", "1.5", "1.5b", ".", ".GiB", "1.GiB", "1.2.3k", "12 parsecs", "99999999999TiB", "1e9", "٣"]
-        {
-            assert!(parse_size(text).is_err(), "{text}");
+        for text in ["", "MiB", "-1", "1.5", "1.5b", ".", ".GiB", "1.GiB", "1.2.3k", "12 parsecs", "1e9", "٣"] {
+            assert!(parse_size(text).unwrap_err().contains("is not a size"), "{text}");
+        }
+        let digits = "9".repeat(50);
+        for text in ["18446744073709551616", "99999999999TiB", &digits, &format!("{digits}TiB")] {
+            assert!(parse_size(text).unwrap_err().contains("too large"), "{text}");
         }
     }
 
