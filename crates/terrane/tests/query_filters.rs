@@ -129,6 +129,21 @@ fn shapes_too_large_for_exact_predicates_are_refused_everywhere() {
 }
 
 #[test]
+fn columns_that_do_not_exist_are_refused_also_where_rows_are_counted() {
+    let (_store, dataset) = polygons(&["POLYGON((0 0,1 0,1 1,0 0))"]);
+    let snapshot = dataset.snapshot();
+    for query in [Query::new(), Query::new().circle(0.0, 0.0, 1.0)] {
+        assert_eq!(snapshot.count(&query.clone().columns(["id"])).unwrap(), 1);
+        for columns in [vec!["nothing"], vec!["id", "id"]] {
+            let query = query.clone().columns(columns.clone());
+            let errors = [snapshot.query(&query).unwrap_err(), snapshot.count(&query).unwrap_err()];
+            let [rows, count] = errors.map(|error| (error.exit_code(), error.to_string()));
+            assert!(rows == count && rows.0 == terrane::Error::USAGE && rows.1.contains(columns[0]), "{rows:?}");
+        }
+    }
+}
+
+#[test]
 fn shapes_too_large_for_exact_predicates_are_refused_by_imports() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let schema = schema(KeyType::Int64, false, CoordinateSystem::Planar);

@@ -17,6 +17,7 @@ use super::Query;
 use super::execute::Execution;
 use super::explain::{Explanation, PLANNING};
 use super::plan::Path;
+use crate::batch::BatchBuilder;
 use crate::engine::Engine;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
@@ -68,6 +69,8 @@ fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
 
 /// The number of rows of an answer.
 pub(crate) fn count(snapshot: Snapshot, query: &Query) -> Result<u64> {
+    // The columns are not wanted, but have to be some that there are.
+    BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?;
     let key = snapshot.schema().key.name.clone();
     let query = query.clone().columns([key]);
     let (parts, path, mut whole) = match begin(snapshot, &query)? {
