@@ -243,7 +243,7 @@ fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
 /// More of them in a long search, and all by `terrane-lab crash fbr --exhaustive`, which takes hours.
 #[test]
 fn two_operations_on_any_small_tree_survive_any_power_loss() {
-    let stride = if is_soak() { 16 } else { 257 };
+    let stride = if is_soak() { 48 } else { 797 };
     let is_meant = |subject: &Explored| {
         let is_tried = subject.kind() == Kind::Fbr || is_soak();
         is_tried && has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr

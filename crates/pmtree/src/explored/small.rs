@@ -1,11 +1,11 @@
 //! Every small history: two operations on each tree of a few entries.
 //!
-//! The domain are [`RECTS`], each with its number as payload. The trees are those that come from inserting any up to
-//! [`ENTRIES_MAX`] of them in any order; of trees that differ only in the places of entries within nodes, one
-//! counts, with the first order that makes it. Before the operations, all of it is durable. The operations are the insertion of each of the eight (a second time, if
-//! it is there), the deletion of each that is there, and the look-up of each. Look-ups change nothing, which is seen
-//! at every tree and after every first operation; so the crashes of a history with a look-up are those of the history
-//! without it.
+//! The domain are [`RECTS`], each with its number as payload. The trees are all of up to [`ENTRIES_MAX`] entries, none of
+//! them twice, that insertions and deletions can make, also by way of larger trees; of those that differ only in the places of
+//! entries within nodes, one counts. Before the operations, all of it is durable. The operations are the insertion of each
+//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each. Look-ups change
+//! nothing, which is seen at every tree and after every first operation; so the crashes of a history with a look-up are those
+//! of the history without it.
 //!
 //! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. Then power
 //! is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that keep nothing and everything.
@@ -129,44 +129,65 @@ fn insertion(number: usize) -> Step {
     Step::Insert(rect(number), number as u64)
 }
 
+fn deletion(number: usize) -> Step {
+    Step::Delete(rect(number), number as u64)
+}
+
 fn look_ups() -> Vec<Step> {
     (0..RECTS.len()).map(|number| Step::LookUp(rect(number), number as u64)).collect()
 }
 
 /// What can be done to a tree that these steps make, but for look-ups.
 fn operations(steps: &[Step]) -> Vec<Step> {
-    let count = |number: usize| {
-        let payload = number as u64;
-        let inserted = steps.iter().filter(|step| matches!(step, Step::Insert(_, inserted) if *inserted == payload));
-        let deleted = steps.iter().filter(|step| matches!(step, Step::Delete(_, deleted) if *deleted == payload));
-        inserted.count() - deleted.count()
-    };
-    let present = (0..RECTS.len()).filter(|&number| count(number) > 0);
-    let deletions = present.map(|number| Step::Delete(rect(number), number as u64));
-    (0..RECTS.len()).map(insertion).chain(deletions).collect()
+    let entries = entries(steps);
+    let is_there = |number: usize| entries.contains(&number);
+    (0..RECTS.len()).map(insertion).chain((0..RECTS.len()).filter(|&number| is_there(number)).map(deletion)).collect()
 }
 
-/// Of each tree, the first order of insertions that makes it; small trees first.
+/// The numbers of the boxes in a tree that these steps make, one that is there twice named twice.
+fn entries(steps: &[Step]) -> Vec<usize> {
+    let mut entries = Vec::new();
+    for step in steps {
+        match step {
+            Step::Insert(_, payload) => entries.push(*payload as usize),
+            Step::Delete(_, payload) => {
+                if let Some(place) = entries.iter().position(|number| *number as u64 == *payload) {
+                    entries.swap_remove(place);
+                }
+            }
+            _ => {}
+        }
+    }
+    entries
+}
+
+/// A tree's steps and one that puts in a box that is not there, or takes one away.
+fn next(steps: &[Step]) -> Vec<Vec<Step>> {
+    let entries = entries(steps);
+    let toggle = |number: usize| if entries.contains(&number) { deletion(number) } else { insertion(number) };
+    (0..RECTS.len()).map(|number| [steps, &[toggle(number)]].concat()).collect()
+}
+
+/// Of each tree, the first of the shortest ways to make it; those of few entries first.
+///
+/// A tree of no more than [`ENTRIES_MAX`] may only be reached through one of more.
 fn trees(subject: &Explored) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
     let mut seen = BTreeSet::new();
     let mut trees = Vec::new();
-    let mut orders: Vec<Vec<usize>> = vec![Vec::new()];
-    for count in 0..=ENTRIES_MAX {
-        for order in &orders {
-            let steps: Vec<Step> = order.iter().copied().map(insertion).collect();
+    let mut latest = vec![Vec::new()];
+    while !latest.is_empty() {
+        let mut new = Vec::new();
+        for steps in latest {
             let shape = shape(subject, &steps).map_err(|what| Failure::without_crash(subject, steps.clone(), what))?;
             if seen.insert(shape) {
-                trees.push(steps);
+                new.push(steps);
             }
         }
-        if count < ENTRIES_MAX {
-            let longer = |order: &Vec<usize>| {
-                let rest = (0..RECTS.len()).filter(|number| !order.contains(number));
-                rest.map(|number| [order.as_slice(), &[number]].concat()).collect::<Vec<_>>()
-            };
-            orders = orders.iter().flat_map(longer).collect();
-        }
+        latest = new.iter().flat_map(|steps| next(steps)).collect();
+        trees.append(&mut new);
     }
+    trees.retain(|steps| entries(steps).len() <= ENTRIES_MAX);
+    trees.sort_by_key(|steps| entries(steps).len());
     Ok(trees)
 }
 
@@ -174,8 +195,11 @@ fn trees(subject: &Explored) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
 fn shape(subject: &Explored, steps: &[Step]) -> Checked<String> {
     let tree = subject.kind.create(&MemoryStorage::new(), "tree", &subject.options)?;
     for step in steps {
-        let Step::Insert(rect, payload) = step else { return Err(format!("{step} makes no tree")) };
-        tree.insert(rect, *payload)?;
+        match step {
+            Step::Insert(rect, payload) => tree.insert(rect, *payload)?,
+            Step::Delete(rect, payload) => assert!(tree.delete(rect, *payload)?),
+            step => return Err(format!("{step} makes no tree")),
+        }
     }
     tree.shape()
 }
@@ -197,5 +221,16 @@ mod tests {
             [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 0, 2, 7, 6]].iter().map(|order| shape(order)).collect();
         assert!(orders.len() > 1, "{orders:?}");
         assert_eq!(operations(&[insertion(2)]).len(), 9);
+    }
+
+    #[test]
+    fn trees_are_among_them_that_only_deletions_leave() {
+        let subject = &Explored::configurations()[0];
+        let trees = trees(subject).unwrap();
+        let nodes = |steps: &[Step]| shape(subject, steps).unwrap().matches('(').count();
+        let of_six = |steps: &&Vec<Step>| entries(steps).len() == ENTRIES_MAX;
+        // Insertions make three leaves only of seven entries.
+        assert!(trees.iter().filter(of_six).any(|steps| nodes(steps) == 4), "no three leaves of two entries each");
+        assert!(trees.iter().all(|steps| entries(steps).len() <= ENTRIES_MAX));
     }
 }
