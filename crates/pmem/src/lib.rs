@@ -31,5 +31,5 @@ pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_B
 pub use epoch::Guard;
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;
-pub use pool::{Found, Options, Pool, ROOT};
+pub use pool::{Found, OPENINGS_MAX, Options, Pool, ROOT};
 pub use terrane_storage::crash::{LINE_LENGTH, PersistenceDomain};

@@ -1,7 +1,5 @@
 //! What operations cost, counted: deterministic, since one thread does them.
 
-use std::collections::BTreeMap;
-
 use crate::support::{FORMS, options, random};
 use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
@@ -52,40 +50,6 @@ fn an_insertion_that_validates_itself_takes_one_flush_and_one_fence() {
     assert_eq!((flushes_and_fences(again), again.lines_flushed), ((1, 1), 1));
     let search = counted(&small, |tree| tree.window(&rects[7], SearchMode::Validated, |_, _| {}).unwrap());
     assert_eq!((flushes_and_fences(search), search.stores), ((0, 0), 0));
-}
-
-/// Of insertions that split nothing: two flushes, one for each box that grows, and two fences.
-fn insertion_costs<const D: usize>(leaves: LeafForm, rebalancing: Rebalancing) {
-    let tree = tree_of::<D>(leaves, 8, rebalancing);
-    // Of the leaf, without what grows.
-    let least = if leaves == LeafForm::SelfValidating { 1 } else { 2 };
-    let mut random = random(1);
-    let mut costs = BTreeMap::new();
-    for payload in 0..2000 {
-        let position: [f64; D] = std::array::from_fn(|_| random.random_range(0.0..1.0));
-        let rect = Rect::point(position).unwrap();
-        let cost = counted(&tree, |tree| tree.insert(&rect, payload).unwrap());
-        // A split acquires a block.
-        let has_grown = u64::from(cost.flushes > least);
-        let fences = if leaves == LeafForm::SelfValidating { 1 + has_grown } else { 2 };
-        if cost.fences == fences {
-            *costs.entry(cost.flushes).or_insert(0) += 1;
-            assert_eq!(cost.flushes, cost.lines_flushed, "no line is flushed twice");
-        } else {
-            assert!(cost.fences > 4, "{cost:?}");
-        }
-    }
-    let levels = 5;
-    assert!(costs.keys().all(|flushes| (least..=least + levels).contains(flushes)), "{costs:?}");
-    assert!(costs[&least] > 100 && costs[&(least + 1)] > 100, "{costs:?}");
-}
-
-#[test]
-fn each_box_that_grows_takes_one_more_flush() {
-    for leaves in FORMS {
-        insertion_costs::<2>(leaves, Rebalancing::InPlace);
-        insertion_costs::<3>(leaves, Rebalancing::CopyOnWrite);
-    }
 }
 
 #[test]

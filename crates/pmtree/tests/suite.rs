@@ -9,6 +9,7 @@ mod damage;
 mod full_disk;
 mod interleavings;
 mod logged;
+mod marks;
 mod model;
 mod support;
 mod threads;

@@ -28,6 +28,10 @@ use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Rehearsed, Result};
 /// has its line to itself.
 pub const ROOT: u64 = 1024;
 
+/// A pool that has been opened so often is not opened again: what carries the number of an opening has 31 bits for it. Of these
+/// numbers, 65,536 are left for [`Pool::skip_openings`] in the last opening.
+pub const OPENINGS_MAX: u64 = (1 << 31) - (1 << 16);
+
 /// Byte offset of the word that leads to further pages of intents; it has its line to itself.
 pub(crate) const SLOT_PAGES: u64 = ROOT + LINE_LENGTH;
 
@@ -216,6 +220,7 @@ impl<B: Backend> Pool<B> {
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(header.length)?;
         let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
+        found.pool.check_openings(header.open_counter)?;
         found.pool.check_intents()?;
         Ok(found)
     }
@@ -334,10 +339,28 @@ impl<B: Backend> Pool<B> {
         &self.allocator
     }
 
-    /// How often the pool has been opened, its creation included. Volatile state that lies in the pool,
+    /// How often the pool has been opened, its creation and openings that were skipped included. Volatile state that lies in the pool,
     /// such as locks, is of this session if it carries this number.
     pub fn open_counter(&self) -> u64 {
         self.header.lock().open_counter
+    }
+
+    /// Makes the number of openings, durably, at least this one: a structure that numbers things by the opening has the
+    /// numbers of openings that never were.
+    pub fn skip_openings(&self, to: u64) {
+        let mut header = self.header.lock();
+        if header.open_counter < to {
+            header.open_counter = to;
+            header.write(&self.backend);
+        }
+    }
+
+    /// Whether a pool that has been opened so often can be opened again: less than [`OPENINGS_MAX`] times.
+    pub fn check_openings(&self, openings: u64) -> Result<()> {
+        match openings < OPENINGS_MAX {
+            true => Ok(()),
+            false => Err(Error::Untrusted { pool: self.name.clone(), reason: OPENED_TOO_OFTEN }),
+        }
     }
 
     /// Checks that words which the pool says to be somewhere lie within it.
@@ -350,6 +373,7 @@ impl<B: Backend> Pool<B> {
     }
 }
 
+const OPENED_TOO_OFTEN: &str = "it has been opened so often that its openings can no longer be told apart";
 const SYNC_FAILED: &str = "a sync of it failed, so that the system may have dropped stores to it";
 
 /// Why the contents cannot be trusted, if they cannot.

@@ -4,7 +4,7 @@ use terrane_pmem::{Backend, Pool, ROOT};
 
 use super::layout::Layout;
 use super::log::{self, Change, ENTRIES, Kind, Log, Progress, Role};
-use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm};
+use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm, SHORT_MARKS};
 use crate::{Error, Result};
 
 /// What was found of a tree.
@@ -14,6 +14,8 @@ pub(super) struct Look<const D: usize> {
     pub(super) block: u64,
     /// Of its nodes.
     pub(super) layout: Layout<D>,
+    /// Whether its marks are numbered as those of trees that are made now.
+    pub(super) has_short_marks: bool,
     /// Whether a crash has left something to complete or to undo.
     pub(super) is_changing: bool,
 }
@@ -32,7 +34,8 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
         return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
     }
     let damaged = |word: u64, reason: String| damaged(pool, block + word, reason);
-    let form = [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves);
+    let form =
+        [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves & !SHORT_MARKS);
     let form = form.filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
     let form = form.ok_or_else(|| damaged(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
@@ -42,7 +45,7 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
     for index in 0..ENTRIES {
         is_changing |= check_change(pool, &layout, block, index)?;
     }
-    Ok(Some(Look { block, layout, is_changing }))
+    Ok(Some(Look { block, layout, has_short_marks: leaves & SHORT_MARKS != 0, is_changing }))
 }
 
 /// Checks that what a log entry says can be completed or undone, as far as the entry tells; whether it says something.

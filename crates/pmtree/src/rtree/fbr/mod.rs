@@ -62,6 +62,7 @@ const LAYOUT_ID: u64 = u64::from_le_bytes(*b"FBRTREE1");
 const CREATE: Site = Site::new("fbr.create");
 const CREATE_ROOT: Site = Site::new("fbr.create.root");
 const CREATE_LINK: Site = Site::new("fbr.create.link");
+const SHORTEN: Site = Site::new("fbr.shorten");
 
 /// How a tree changes nodes that are full or nearly empty (section 3.4 and 3.5 of the thesis).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,10 +164,13 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     marks: AtomicU64,
 }
 
-/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves. The root word has the second line.
+/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with [`SHORT_MARKS`]. The root word has the
+/// second line.
 const DIMENSIONS: u64 = 0;
 const FAN_OUT: u64 = WORD_LENGTH;
 const LEAVES: u64 = 2 * WORD_LENGTH;
+/// Beside the form of the leaves: marks are numbered with [`MARK_SHIFT`].
+const SHORT_MARKS: u64 = 2;
 const ROOT_WORD: u64 = LINE_LENGTH;
 const LOG_START: u64 = 2 * LINE_LENGTH;
 
@@ -184,7 +188,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// this holds for damage that only recovery meets, in a node that a crash has left half changed, recovery is rehearsed before.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let found = Pool::find(storage, name, &options.for_pool())?;
-        let Some(Look { block, layout, is_changing }) = look::look(found.pool())? else {
+        let Some(Look { block, layout, has_short_marks, is_changing }) = look::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
             let pool = found.take()?;
@@ -194,7 +198,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if is_changing {
             FbrTree::<D, _>::new(found.rehearse()?, layout, options, block).recover()?;
         }
-        let tree = Self::new(found.take()?, layout, options, block);
+        if !has_short_marks {
+            let session = found.pool().open_counter() + 1;
+            found.pool().check_openings(openings_with_short_marks(session))?;
+        }
+        let pool = found.take()?;
+        if !has_short_marks {
+            Self::shorten_marks(&pool, &layout, block);
+        }
+        let tree = Self::new(pool, layout, options, block);
         tree.recover()?;
         Ok(tree)
     }
@@ -236,7 +248,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         backend.store(block + DIMENSIONS, D as u64);
         backend.store(block + FAN_OUT, layout.fan_out as u64);
-        backend.store(block + LEAVES, layout.leaves.code());
+        backend.store(block + LEAVES, layout.leaves.code() | SHORT_MARKS);
         backend.store(block + ROOT_WORD, root);
         backend.flush(block..block + length, CREATE);
         node::write_header(backend, layout, root, 0, &Metadata::empty(true, layout.words));
@@ -267,17 +279,38 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// A mark that no other operation has, in this use of the pool or another one.
     fn new_mark(&self) -> u64 {
-        marks_before(self.session) + self.marks.fetch_add(1, Ordering::Relaxed) + 1
+        let number = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
+        // The marks run on into those of the next opening, which is made a later one while there are many left.
+        if number % (1 << MARK_SHIFT) == 1 << (MARK_SHIFT - 1) {
+            self.pool.skip_openings(self.session + (number >> MARK_SHIFT) + 1);
+        }
+        marks_before(self.session) + number
     }
 
     /// Whether a mark is one of this use of the pool: what an earlier one has left marked is as durable as it ever will be.
     fn is_of_now(&self, mark: u64) -> bool {
-        mark >> MARK_SHIFT == self.session
+        mark >> MARK_SHIFT >= self.session
+    }
+
+    /// Lets new marks be above all those of [`LONG_MARK_SHIFT`] that the tree has.
+    fn shorten_marks(pool: &Pool<B>, layout: &Layout<D>, block: u64) {
+        pool.skip_openings(openings_with_short_marks(pool.open_counter()));
+        pool.backend().store(block + LEAVES, layout.leaves.code() | SHORT_MARKS);
+        // Until the next fence, a power loss leads to it once more, which does no harm.
+        pool.backend().flush(block + LEAVES..block + LEAVES + WORD_LENGTH, SHORTEN);
     }
 }
 
-/// Low bits of a mark; the session lies above.
-const MARK_SHIFT: u32 = 40;
+/// Low bits of a mark, which number those of a session; the session lies above, in so few bits that the highest is free.
+const MARK_SHIFT: u32 = 32;
+
+/// Low bits of the marks in trees that do not say [`SHORT_MARKS`].
+const LONG_MARK_SHIFT: u32 = 40;
+
+/// The number of an opening whose marks are above those of [`LONG_MARK_SHIFT`] that a session and all before can have.
+fn openings_with_short_marks(session: u64) -> u64 {
+    (session + 1) << (LONG_MARK_SHIFT - MARK_SHIFT)
+}
 
 /// A number right before the marks of a session, which none of them is.
 fn marks_before(session: u64) -> u64 {

@@ -1,13 +1,15 @@
-//! What is locked while an operation is under way.
+//! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes grow.
 
 #[path = "../../../tests/support/interrupting.rs"]
 mod interrupting;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interrupting::{At, Interrupting, Stopped};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use terrane_pmem::{Counted, Traced};
 use terrane_storage::crash::{Controller, Image};
 
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
@@ -195,4 +197,80 @@ fn a_child_that_is_linked_twice_is_damage_and_nothing_to_wait_for() {
     tree.backend().store(root.link(second), root.target(first));
     let outcomes: Vec<_> = (0..5).map(entry).map(|(rect, payload)| tree.delete(&rect, payload)).collect();
     assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(Error::Damaged { .. }))), "{outcomes:?}");
+}
+
+/// Marks are 32 bits of a number and the session's above.
+#[test]
+fn marks_run_on_into_those_of_openings_that_never_were() {
+    const MARKS: u64 = 1 << MARK_SHIFT;
+    for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+        let (controller, options) = (Controller::new(), options(Rebalancing::InPlace, leaves));
+        let storage = controller.storage();
+        let tree = Tree::create(&*storage, "tree", &options).unwrap();
+        let mut last = 0;
+        for (number, session) in [(0, 1), (MARKS / 2, 2), (MARKS, 2), (MARKS * 3 / 2, 3), (MARKS * 2, 3)] {
+            tree.marks.store(number - number.min(6), Ordering::Relaxed);
+            let before = tree.new_mark();
+            (0..12).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+            assert!(before > last && tree.is_of_now(before), "{before}");
+            last = tree.new_mark();
+            assert_eq!(tree.pool().open_counter(), session, "{number}");
+            assert!(tree.is_of_now(last) && last >> MARK_SHIFT <= session, "{last}");
+        }
+        drop(tree);
+        let image = controller.process_kill(controller.events());
+        let mut tree = Tree::open(&*image.storage(), "tree", &options).unwrap();
+        assert!(tree.new_mark() > last && !tree.is_of_now(last), "{last}");
+        assert_eq!(tree.check().unwrap().entries, 60);
+    }
+}
+
+/// The boxes of all children, by where they are.
+fn boxes_of_children<const D: usize, B: Backend>(tree: &FbrTree<D, B>) -> BTreeMap<(u64, usize), Rect<D>> {
+    let mut boxes = BTreeMap::new();
+    let mut nodes = vec![tree.root().unwrap()];
+    while let Some(node) = nodes.pop() {
+        for slot in node.bitmap().slots().filter(|_| node.level() > 0) {
+            boxes.insert((node.offset, slot), node.rect(slot));
+            nodes.push(tree.child(node.level(), node.target(slot)).unwrap());
+        }
+    }
+    boxes
+}
+
+/// Of insertions that split nothing: each of them takes a flush for each box that grows and `least` more, and so many fences.
+fn insertion_costs<const D: usize>(leaves: LeafForm, rebalancing: Rebalancing) {
+    let options = Options { fan_out: 8, ..options(rebalancing, leaves) };
+    let storage = Controller::new().storage();
+    let tree = FbrTree::<D, Counted<Traced>>::create(&*storage, "tree", &options).unwrap();
+    let mut random = SmallRng::seed_from_u64(1);
+    let mut met = BTreeMap::new();
+    let mut before = boxes_of_children(&tree);
+    for payload in 0..1500 {
+        let rect = Rect::point(std::array::from_fn(|_| random.random_range(0.0..1.0))).unwrap();
+        tree.backend().take();
+        tree.insert(&rect, payload).unwrap();
+        let cost = tree.backend().take();
+        let after = boxes_of_children(&tree);
+        if before.keys().eq(after.keys()) {
+            let grown = before.iter().filter(|(place, rect)| after[place] != **rect).count() as u64;
+            let expected = match leaves {
+                LeafForm::Bitmap => (2 + grown, 2),
+                LeafForm::SelfValidating => (1 + grown, if grown > 0 { 2 } else { 1 }),
+            };
+            assert_eq!((cost.flushes, cost.fences), expected, "{payload}: {grown} boxes grow, {options:?}");
+            assert_eq!(cost.flushes, cost.lines_flushed, "{payload}: a line is flushed twice");
+            *met.entry(grown).or_insert(0) += 1;
+        }
+        before = after;
+    }
+    assert!((0..=3).all(|grown| met[&grown] >= 5) && met.values().sum::<u64>() > 1000, "{met:?}");
+}
+
+#[test]
+fn an_insertion_takes_exactly_one_more_flush_for_each_box_that_grows() {
+    for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+        insertion_costs::<2>(leaves, Rebalancing::InPlace);
+        insertion_costs::<3>(leaves, Rebalancing::CopyOnWrite);
+    }
 }
