@@ -190,6 +190,7 @@ fn a_full_disk_is_an_error_that_loses_nothing() {
         }
     };
     assert!(matches!(&error, Error::Storage(error) if error.is_storage_full()), "{error}");
+    assert!(error.to_string().contains(&format!("{}:", pool.name())), "the name is the draft's: {error}");
     assert_eq!((count, blocks(&pool).len()), (21, 21));
     pop(&pool);
     push(&pool, 512).unwrap();

@@ -129,11 +129,11 @@ fn files_that_are_no_pool_are_refused() {
 
 #[test]
 fn truncated_files_are_refused_wherever_they_end() {
-    for length in [1, 100, 127] {
+    for length in [1, 7] {
         let error = open_changed(|file| file.set_len(length).unwrap());
         assert!(matches!(error, Error::NotAPool { .. }), "{length}: {error}");
     }
-    for length in [128, 600, 4096, 8191] {
+    for length in [8, 100, 127, 128, 600, 4096, 8191] {
         let error = open_changed(|file| file.set_len(length).unwrap());
         assert!(matches!(error, Error::Truncated { expected: 8192, .. }), "{length}: {error}");
     }

@@ -1,5 +1,6 @@
 //! A tree on an ordinary file that survives SIGKILL: the program starts itself, kills itself in the middle of
-//! insertions, and proves that nothing acknowledged is missing.
+//! insertions, and proves that nothing acknowledged is missing. The file lies in TMPDIR, or in /dev/shm where that is on a file system
+//! that cannot keep it, as in many containers.
 //!
 //! ```console
 //! cargo run --release -p terrane-pmtree --example survives_kill
@@ -30,9 +31,14 @@ fn rect(number: u64) -> Result<Rect<2>, terrane_pmtree::Error> {
     Rect::point([(scattered >> 40) as f64, (scattered >> 16 & 0xff_ffff) as f64])
 }
 
+fn create(directory: &Path) -> Result<(), terrane_pmtree::Error> {
+    let options = Options::new(PersistenceDomain::PageCache);
+    FbrTree::<2>::create(&RealStorage::new(directory), "tree", &options).map(drop)
+}
+
 fn insert_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
     let options = Options::new(PersistenceDomain::PageCache);
-    let tree: FbrTree<2> = FbrTree::create(&RealStorage::new(directory), "tree", &options)?;
+    let tree: FbrTree<2> = FbrTree::open(&RealStorage::new(directory), "tree", &options)?;
     let mut out = std::io::stdout().lock();
     for number in 0.. {
         tree.insert(&rect(number)?, number)?;
@@ -43,7 +49,14 @@ fn insert_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 fn kill_and_prove() -> Result<(), Box<dyn Error>> {
-    let directory = tempfile::tempdir()?;
+    let mut directory = tempfile::tempdir()?;
+    match create(directory.path()) {
+        Err(terrane_pmtree::Error::Pool(terrane_pmem::Error::Unsuitable { .. })) => {
+            directory = tempfile::tempdir_in("/dev/shm")?;
+            create(directory.path())?;
+        }
+        created => created?,
+    }
     let mut child = Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
     let mut acknowledged = 0;
     for line in BufReader::new(child.stdout.take().ok_or("the process has no output")?).lines() {

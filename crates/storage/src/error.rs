@@ -143,6 +143,13 @@ impl StorageError {
         self
     }
 
+    /// Says that the file is at another place now than under the name that it was opened by.
+    pub fn moved_to(mut self, place: &str) -> Self {
+        self.0.root = None;
+        self.0.name = place.to_owned();
+        self
+    }
+
     /// Where it failed, in words: the file or directory, and the byte where there is one.
     pub fn place(&self) -> String {
         self.0.place()

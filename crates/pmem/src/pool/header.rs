@@ -134,11 +134,7 @@ impl Header {
         let mut later: Option<(bool, u64)> = None;
         let mut is_pool = false;
         for (index, copy) in COPIES.into_iter().enumerate() {
-            let words = match read_words(file, copy) {
-                Ok(words) => words,
-                Err(error) if error.is_unexpected_end() => continue,
-                Err(error) => return Err(error.into()),
-            };
+            let words = read_words(file, copy, found)?;
             if words[0] != MAGIC {
                 continue;
             }
@@ -230,9 +226,11 @@ fn range(copy: u64) -> Range<u64> {
     copy..copy + COPY_LENGTH
 }
 
-fn read_words(file: &dyn File, copy: u64) -> std::result::Result<[u64; WORDS], StorageError> {
+/// A copy, with zeros from the end of the file on.
+fn read_words(file: &dyn File, copy: u64, length: u64) -> std::result::Result<[u64; WORDS], StorageError> {
     let mut bytes = [0; COPY_LENGTH as usize];
-    file.read_exact_at(&mut bytes, copy)?;
+    let there = length.saturating_sub(copy).min(COPY_LENGTH) as usize;
+    file.read_exact_at(&mut bytes[..there], copy)?;
     let (words, _) = bytes.as_chunks();
     Ok(std::array::from_fn(|index| u64::from_le_bytes(words[index])))
 }

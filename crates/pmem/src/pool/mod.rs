@@ -291,7 +291,7 @@ impl<B: Backend> Pool<B> {
         self.file.sync_data().map_err(|error| {
             header.state = State::SyncFailed;
             header.write(&self.backend);
-            error.into()
+            error.moved_to(&self.name).into()
         })
     }
 
@@ -303,7 +303,7 @@ impl<B: Backend> Pool<B> {
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let length = header.length + self.chunk_length;
-        self.file.allocate(length)?;
+        self.file.allocate(length).map_err(|error| error.moved_to(&self.name))?;
         // Where stores survive a power loss, the length has to do so first.
         if self.backend.domain() != PersistenceDomain::PageCache {
             self.sync(&mut header)?;
