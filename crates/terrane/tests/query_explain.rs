@@ -59,11 +59,8 @@ fn stages_are_named_by_what_was_done() {
 #[test]
 fn no_record_is_looked_up_twice() {
     let store = Store::open_on(squares(), small_options()).unwrap();
-    for (query, lookups) in [
-        (Query::new().window(100.5, 0.5, 9999.5, 0.75), 9900),
-        (Query::new().window(100.5, 0.5, 9999.5, 0.75).limit(70), 70),
-        (Query::new().window(100.5, 0.5, 9999.5, 0.75).limit(5), 5),
-    ] {
+    let window = Query::new().window(100.5, 0.5, 9999.5, 0.75).using_index("geometry");
+    for (query, lookups) in [(window.clone(), 9900), (window.clone().limit(70), 70), (window.limit(5), 5)] {
         let explanation = explained(&store, &query);
         assert_eq!((explanation.lookups, explanation.matches), (lookups, lookups), "{query:?}");
     }
@@ -83,4 +80,37 @@ fn pages_that_others_read_between_two_batches_are_not_counted() {
     rows.by_ref().for_each(|batch| drop(batch.unwrap()));
     let pages = rows.explanation().pages_read;
     assert!(alone.pages_read > 0 && pages <= alone.pages_read, "{pages} pages, alone {}", alone.pages_read);
+}
+
+#[test]
+fn windows_that_most_records_meet_are_answered_from_all_records() {
+    let store = Store::open_on(squares(), small_options()).unwrap();
+    let of_width = |width: f64| Query::new().window(0.5, 0.25, 0.5 + width, 0.75);
+    // A quarter of the records is met at 5000.
+    for (width, plan) in [(100.0, "spatial index"), (4000.0, "spatial index"), (6000.0, "primary scan")] {
+        let query = of_width(width);
+        let explanation = explained(&store, &query);
+        assert_eq!(explanation.plan, plan, "{width}");
+        let [considered] = &explanation.considered[..] else { panic!("{:?}", explanation.considered) };
+        assert_eq!(considered.is_used, plan == "spatial index", "{considered:?}");
+        if !considered.is_used {
+            assert!(considered.reason.contains("all records, about 20000"), "{considered:?}");
+            let entries = considered.entries.unwrap();
+            assert!((width as u64..=RECORDS as u64).contains(&entries), "{entries}");
+        }
+        let through_index = explained(&store, &query.clone().using_index("geometry"));
+        assert_eq!((through_index.plan, through_index.matches), ("spatial index", width as u64 + 1));
+        assert_eq!(explanation.matches, through_index.matches);
+    }
+    // What the entries decide needs no record, however many there are.
+    let points = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let point_schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
+    let dataset = points.create_dataset("d", point_schema).unwrap();
+    for key in 0..RECORDS {
+        dataset.insert(&Record::at(key, key as f64, 0.5, vec![Value::Utf8(String::new()), Value::Null])).unwrap();
+    }
+    dataset.flush().unwrap();
+    let all = of_width(1e6);
+    assert_eq!(explained(&points, &all).plan, "primary scan");
+    assert_eq!(explained(&points, &all.columns(["id"])).plan, "spatial index only");
 }

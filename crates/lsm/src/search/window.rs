@@ -171,10 +171,13 @@ fn visit_tree<T: SpatialTree>(
 }
 
 /// About how many entries of all components meet a window, by the leaves that do; counts those of memory one by one up to
-/// `counted_max`, and takes the rest for as many. Reads no leaf, and few pages in all.
-pub fn estimate_window(sources: &[SpatialSource<'_>], window: &Rect, counted_max: u64) -> Result<u64> {
-    /// Inner pages of a component that are looked at.
-    const PAGES_MAX: usize = 32;
+/// `counted_max`, and takes the rest for as many. Reads no leaf, and no more than `pages_max` inner pages of a component.
+pub fn estimate_window(
+    sources: &[SpatialSource<'_>],
+    window: &Rect,
+    counted_max: u64,
+    pages_max: usize,
+) -> Result<u64> {
     let mut count = 0;
     for source in sources {
         match *source {
@@ -188,7 +191,7 @@ pub fn estimate_window(sources: &[SpatialSource<'_>], window: &Rect, counted_max
             }
             SpatialSource::Disk(component) => {
                 let entries = component.file().meta().statistics.entries as f64;
-                count += (component.part_meeting(window, PAGES_MAX)? * entries).round() as u64;
+                count += (component.part_meeting(window, pages_max)? * entries).round() as u64;
             }
         }
     }

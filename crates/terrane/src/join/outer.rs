@@ -107,7 +107,7 @@ impl PointRows {
         let mut explanation = Explanation { plan: "spatial index only", ..Explanation::default() };
         // What has no place is in no pair, so the index has all that is wanted also where no place is asked for.
         let (place, windows): (usize, &[Rect]) = match filters.windows() {
-            Some(windows) => match choose_path(snapshot, &filters, query.index.as_deref(), true)? {
+            Some(windows) => match choose_path(snapshot, &filters, query.index.as_deref(), false)? {
                 (Path::Windows(place), considered) => {
                     explanation.considered = considered;
                     (place, windows)

@@ -5,7 +5,7 @@
 //!
 //! All spatial indexes give the same candidates for windows. So how many these are is estimated by the R-tree that
 //! every dataset has, whose entries are objects, and it comes first; others are used where it cannot be, or where
-//! they are asked for.
+//! they are asked for. Windows that most records meet are answered from all records too.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use super::attributes::{Serves, serves};
 use super::entries::EntryFilter;
 use super::explain::Considered;
 use super::filter::Filters;
+use super::holds_points;
 use super::index::antimatter_fits;
 use super::spans::{KeySpan, of_keys};
 use crate::condition::Implied;
@@ -27,8 +28,12 @@ use crate::{Error, Result};
 
 /// Records that are read in order in the time of one look-up, about.
 const LOOKUP_RECORDS: u64 = 4;
+/// Records up to which the windows are looked for without an estimate, as it would take longer than it can spare.
+const UNESTIMATED_MAX: u64 = 16 << 10;
 /// Entries of memory components that are counted for an estimate.
 const COUNTED_MAX: usize = 10_000;
+/// Inner pages of a component that are looked at for an estimate of windows.
+const ESTIMATE_PAGES: usize = 32;
 
 const ASKED_FOR: &str = "it was asked for";
 const CHEAPER: &str = "another way is cheaper";
@@ -88,7 +93,9 @@ pub(super) fn expected_entries(snapshot: &Snapshot, filters: &Filters, path: &Pa
         Path::Nothing => Ok(0),
         Path::Records => records_of(&versions),
         Path::Keys(spans) => estimate_spans(&versions, PRIMARY as usize, spans),
-        Path::Windows(place) => estimate_windows(&versions, *place, filters.windows().unwrap_or_default()),
+        Path::Windows(place) => {
+            estimate_windows(&versions, *place, filters.windows().unwrap_or_default(), ESTIMATE_PAGES)
+        }
         Path::Attributes { place, spans, .. } => estimate_spans(&versions, *place, spans),
     }
 }
@@ -120,8 +127,39 @@ pub(crate) fn choose_path(
     let fits = |place: usize, _: &DatasetIndex| {
         Ok((!antimatter_fits(snapshot, &snapshot.versions(), place, windows)?).then_some(UNFIT))
     };
-    let place = choose_spatial(snapshot, &fits, &mut considered)?;
-    Ok((place.map_or(Path::Records, Path::Windows), considered))
+    let Some(place) = choose_spatial(snapshot, &fits, &mut considered)? else { return Ok((Path::Records, considered)) };
+    // Points that nothing else decides on are answered by their entries.
+    let is_decided = holds_points(snapshot.history.newest()) && !filters.needs_record();
+    if (reads_records || !is_decided)
+        && let Some((entries, records)) = most_records_meet(snapshot, place, windows)?
+        && let Some(chosen) = considered.iter_mut().find(|considered| considered.is_used)
+    {
+        (chosen.is_used, chosen.entries) = (false, Some(entries));
+        chosen.reason = cheaper_to_read_all(records);
+        return Ok((Path::Records, considered));
+    }
+    Ok((Path::Windows(place), considered))
+}
+
+fn cheaper_to_read_all(records: u64) -> String {
+    format!("to read all records, about {records}, is cheaper")
+}
+
+/// About how many entries of a spatial index meet the windows, and how many records there are, where a look-up for each
+/// of the former costs more than to read the latter.
+fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Result<Option<(u64, u64)>> {
+    let versions = snapshot.versions_full();
+    let records = records_of(&versions)?;
+    if records <= UNESTIMATED_MAX {
+        return Ok(None);
+    }
+    let is_cheaper = |entries: u64| entries.saturating_mul(LOOKUP_RECORDS) > records;
+    // One page tells small windows, which are not to wait for more.
+    if !is_cheaper(estimate_windows(&versions, place, windows, 1)?) {
+        return Ok(None);
+    }
+    let entries = estimate_windows(&versions, place, windows, ESTIMATE_PAGES)?;
+    Ok(is_cheaper(entries).then_some((entries, records)))
 }
 
 /// The spatial index in which the nearest are sought, if that is not done in the records; and what was thought of each.
@@ -304,7 +342,7 @@ fn choose_keyed(
     if let Some(windows) = filters.windows()
         && unusable(&versions, SPATIAL as usize).is_none()
     {
-        let met = estimate_windows(&versions, SPATIAL as usize, windows)?;
+        let met = estimate_windows(&versions, SPATIAL as usize, windows, ESTIMATE_PAGES)?;
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
             chosen.reason = format!("the windows give fewer candidates, about {met}");
             return Ok((None, considered));
@@ -312,7 +350,7 @@ fn choose_keyed(
     }
     let records = records_of(&versions)?;
     if cost > records {
-        chosen.reason = format!("to read all records, about {records}, is cheaper");
+        chosen.reason = cheaper_to_read_all(records);
         return Ok((None, considered));
     }
     chosen.is_used = true;
@@ -397,13 +435,13 @@ fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
     Ok(records)
 }
 
-/// About how many entries of the spatial index at a place meet the windows.
-fn estimate_windows(versions: &[Arc<Version>], place: usize, windows: &[Rect]) -> Result<u64> {
+/// About how many entries of the spatial index at a place meet the windows; looks at so many pages of each component.
+fn estimate_windows(versions: &[Arc<Version>], place: usize, windows: &[Rect], pages_max: usize) -> Result<u64> {
     let sources = spatial_sources(versions, place)?;
     let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);
     let mut met = 0;
     for window in windows {
-        met += estimate_window(&sources, window, counted_max as u64)?;
+        met += estimate_window(&sources, window, counted_max as u64, pages_max)?;
     }
     Ok(met)
 }
