@@ -141,7 +141,7 @@ impl Bench {
             keys.push(attribute);
         }
         keys.sort_unstable();
-        let mut builder = BTreeBuilder::new(self.writer()?, false);
+        let mut builder = BTreeBuilder::new(self.writer()?, false).with_filters();
         for key in &keys {
             builder.push(key, false, 0, &[])?;
         }

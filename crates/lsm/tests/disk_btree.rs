@@ -11,7 +11,10 @@ use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 type Versions = BTreeMap<Vec<u8>, Vec<(u64, Option<Vec<u8>>)>>;
 
 fn build(bench: &mut Bench, entries: &Versions, has_sequences: bool) -> ComponentMeta {
-    let mut builder = BTreeBuilder::new(bench.writer(), has_sequences);
+    fill(BTreeBuilder::new(bench.writer(), has_sequences).with_filters(), entries)
+}
+
+fn fill(mut builder: BTreeBuilder, entries: &Versions) -> ComponentMeta {
     for (key, versions) in entries {
         for (begin, value) in versions {
             builder.push(key, value.is_none(), *begin, value.as_deref().unwrap_or(&[])).unwrap();
@@ -99,6 +102,31 @@ proptest! {
             }
         }
     }
+}
+
+/// What finds nothing reads a leaf only where no filter tells so before.
+#[test]
+fn without_filters_the_same_is_found_by_other_pages() {
+    let mut bench = Bench::new();
+    let entries: Versions =
+        (0..20_000u32).map(|key| ((key * 2).to_be_bytes().to_vec(), vec![(0, Some(vec![1; 30]))])).collect();
+    let with = build(&mut bench, &entries, false);
+    let without = fill(BTreeBuilder::new(bench.writer(), false), &entries);
+    assert!(without.pages < with.pages, "{without:?}, {with:?}");
+    let mut pages_read = Vec::new();
+    for meta in [&with, &without] {
+        let component = open(&bench, meta);
+        component.check().unwrap();
+        let before = bench.cache.counters().pages_read;
+        for key in (1..40_000u32).step_by(200) {
+            assert!(component.get(&key.to_be_bytes(), u64::MAX).unwrap().is_none());
+        }
+        pages_read.push(bench.cache.counters().pages_read - before);
+        for key in (0..40_000u32).step_by(2) {
+            assert!(component.get(&key.to_be_bytes(), u64::MAX).unwrap().is_some());
+        }
+    }
+    assert!(pages_read[0] * 4 < pages_read[1], "{pages_read:?}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use terrane_space::{CoordinateSystem, Rect, hilbert};
 const RECORDS: u64 = 600;
 
 fn btree(bench: &mut Bench) -> ComponentMeta {
-    let mut builder = BTreeBuilder::new(bench.writer(), false);
+    let mut builder = BTreeBuilder::new(bench.writer(), false).with_filters();
     for key in 0..RECORDS {
         builder.push(&key.to_be_bytes(), false, 0, format!("value {key} {}", "x".repeat(40)).as_bytes()).unwrap();
     }

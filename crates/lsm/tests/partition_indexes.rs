@@ -116,7 +116,7 @@ impl Bench {
         let state = manifest.datasets[0].partitions[0].clone();
         let second = Arc::new(HookedIndex::default());
         let numbered = |index: &IndexState| match index.id {
-            FIRST => NumberedIndex { id: FIRST, index: Arc::new(BTreeIndex) },
+            FIRST => NumberedIndex { id: FIRST, index: Arc::new(BTreeIndex { is_sought: true }) },
             id => NumberedIndex { id, index: second.clone() },
         };
         let numbered: Vec<NumberedIndex> = state.indexes.iter().map(numbered).collect();
@@ -164,7 +164,7 @@ impl Bench {
 
     /// A component of some keys.
     fn component(&self, entries: &BTreeMap<u64, u64>) -> ComponentMeta {
-        let mut builder = BTreeBuilder::new(self.workshop.writer().unwrap(), false);
+        let mut builder = BTreeBuilder::new(self.workshop.writer().unwrap(), false).with_filters();
         for (key, value) in entries {
             builder.push(&key.to_be_bytes(), false, 0, &value.to_be_bytes()).unwrap();
         }

@@ -167,7 +167,7 @@ impl<'a> KeyedLoader<'a> {
     fn finish(mut self, cancellation: &Cancellation) -> Result<ComponentMeta> {
         self.spill()?;
         let Self { workshop, budget, runs, files, .. } = self;
-        merge_to_one(workshop, &BTreeIndex, runs, files, budget, cancellation)
+        merge_to_one(workshop, &BTreeIndex::default(), runs, files, budget, cancellation)
     }
 }
 

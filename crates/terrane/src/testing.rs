@@ -88,7 +88,7 @@ pub(crate) fn replace_primary(dataset: &Dataset, records: &[(Key, &[u8])]) {
 /// As [`replace_primary`], of a partition.
 pub(crate) fn replace_primary_of(dataset: &Dataset, partition: usize, records: &[(Key, &[u8])]) {
     let engine = &dataset.engine;
-    let mut builder = BTreeBuilder::new(engine.workshop.writer().unwrap(), false);
+    let mut builder = BTreeBuilder::new(engine.workshop.writer().unwrap(), false).with_filters();
     for (key, stored) in records {
         builder.push(&key.to_encoded().unwrap(), false, 0, stored).unwrap();
     }

@@ -17,8 +17,18 @@ use crate::memory::{ErasedMemory, Kind, MemoryBTree, MemoryComponent};
 use crate::operation::Operation;
 
 /// A B-tree index: operations carry the entry's key and value.
-#[derive(Debug, Default)]
-pub struct BTreeIndex;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BTreeIndex {
+    /// Whether single keys are sought in it, for which its components have Bloom filters.
+    pub is_sought: bool,
+}
+
+impl BTreeIndex {
+    fn builder(self, writer: ComponentWriter, has_sequences: bool) -> BTreeBuilder {
+        let builder = BTreeBuilder::new(writer, has_sequences);
+        if self.is_sought { builder.with_filters() } else { builder }
+    }
+}
 
 impl DiskPart for BTreeComponent {
     fn file(&self) -> &Arc<ComponentFile> {
@@ -74,7 +84,7 @@ impl Index for BTreeIndex {
 
     fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta> {
         let memory: &MemoryBTree = downcast_memory(memory)?;
-        let mut builder = BTreeBuilder::new(writer, !plan.snapshots.is_empty());
+        let mut builder = self.builder(writer, !plan.snapshots.is_empty());
         let mut last_key: Option<Vec<u8>> = None;
         let mut versions = Versions { plan, newer: u64::MAX };
         memory.drain(&mut |version| {
@@ -105,7 +115,7 @@ impl Index for BTreeIndex {
             cursors.push(Keyed::new(BTreeCursor::seek(downcast::<BTreeComponent>(part)?, &[])?));
         }
         let mut order = Order::new(&cursors);
-        let mut builder = BTreeBuilder::new(writer, false);
+        let mut builder = self.builder(writer, false);
         let mut last_key: Option<Vec<u8>> = None;
         let mut steps = 0;
         // Newest component first: of equal keys, the first entry is the newest.

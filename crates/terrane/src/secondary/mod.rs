@@ -85,7 +85,7 @@ impl DatasetIndex {
     pub fn numbered(&self) -> NumberedIndex {
         let index: Arc<dyn Index> = match &self.spatial {
             Some(index) => index.clone(),
-            None => Arc::new(BTreeIndex),
+            None => Arc::new(BTreeIndex { is_sought: matches!(self.content, Content::Records) }),
         };
         NumberedIndex { id: self.definition.id, index }
     }
@@ -194,3 +194,7 @@ impl Indexes {
         Error::usage(format!("dataset {dataset:?} has no index {name:?}; it has {}", names.join(", ")))
     }
 }
+
+#[cfg(test)]
+#[path = "filters_tests.rs"]
+mod filters_tests;

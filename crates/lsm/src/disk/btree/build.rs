@@ -24,6 +24,7 @@ struct LeafBuilder {
     has_antimatter: bool,
     begins: Vec<u64>,
     values: Vec<u8>,
+    /// Of its keys, where there are filters.
     hashes: Vec<u64>,
 }
 
@@ -41,6 +42,7 @@ struct InnerBuilder {
 pub struct BTreeBuilder {
     writer: ComponentWriter,
     has_sequences: bool,
+    has_filters: bool,
     leaf: LeafBuilder,
     levels: Vec<InnerBuilder>,
     first_key: Option<Vec<u8>>,
@@ -51,11 +53,14 @@ pub struct BTreeBuilder {
 
 impl BTreeBuilder {
     /// Starts a component; with `has_sequences`, entries keep their begin numbers and a key may
-    /// have several versions, newest first.
+    /// have several versions, newest first. There are no Bloom filters, of which only [`BTreeComponent::get`] makes use.
+    ///
+    /// [`BTreeComponent::get`]: super::BTreeComponent::get
     pub fn new(writer: ComponentWriter, has_sequences: bool) -> Self {
         Self {
             writer,
             has_sequences,
+            has_filters: false,
             leaf: LeafBuilder::default(),
             levels: Vec::new(),
             first_key: None,
@@ -63,6 +68,11 @@ impl BTreeBuilder {
             statistics: Statistics::default(),
             payload: Vec::new(),
         }
+    }
+
+    /// The same with Bloom filters, for what single keys are sought in.
+    pub fn with_filters(self) -> Self {
+        Self { has_filters: true, ..self }
     }
 
     /// Adds the next entry.
@@ -108,7 +118,9 @@ impl BTreeBuilder {
         if self.has_sequences {
             leaf.begins.push(begin);
         }
-        leaf.hashes.push(bloom::hash(key));
+        if self.has_filters {
+            leaf.hashes.push(bloom::hash(key));
+        }
         Ok(())
     }
 
@@ -171,7 +183,7 @@ impl BTreeBuilder {
 
     fn write_inner(&mut self, level: usize) -> Result<PagePointer> {
         let mut bloom = PagePointer::default();
-        if level == 0 {
+        if level == 0 && self.has_filters {
             let hashes = &mut self.levels[0].hashes;
             let words = bloom::build(hashes);
             hashes.clear();

@@ -12,6 +12,8 @@ struct Walk {
     found: ComponentCheck,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, Option<u64>)>,
+    /// Whether the parents of leaves have Bloom filters; none before the first.
+    has_filters: Option<bool>,
     /// Hashes of the keys below the open parent of leaves.
     hashes: Vec<u64>,
 }
@@ -82,18 +84,22 @@ impl BTreeComponent {
             }
             self.walk(*child, level - 1, Some(&inner.keys.get(index)), walk)?;
         }
-        if (inner.bloom.length > 0) != (level == 1) {
-            return fail("parents of leaves have a Bloom filter, others have none");
+        let has_filter = inner.bloom.length > 0;
+        if has_filter && level > 1 {
+            return fail("only parents of leaves have a Bloom filter");
         }
-        if level == 1 {
+        if level == 1 && *walk.has_filters.get_or_insert(has_filter) != has_filter {
+            return fail("the parents of leaves have Bloom filters either all or none");
+        }
+        if has_filter {
             let filter = self.file().load(inner.bloom, validate)?;
             walk.found.pages += 1;
             let words: &[u32] = bytemuck::try_cast_slice(filter.payload()).unwrap_or(&[]);
             if filter.kind() != PageKind::Bloom || !walk.hashes.iter().all(|hash| bloom::may_contain(words, *hash)) {
                 return fail("the Bloom filter denies a key below this page");
             }
-            walk.hashes.clear();
         }
+        walk.hashes.clear();
         Ok(())
     }
 }

@@ -184,7 +184,7 @@ impl Importer {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let first = self.ascending.is_none() && self.ascending_run.is_none();
         if first {
-            self.ascending = Some(BTreeBuilder::new(self.engine.workshop.writer()?, false));
+            self.ascending = Some(BTreeBuilder::new(self.engine.workshop.writer()?, false).with_filters());
         }
         if let Some(builder) = &mut self.ascending {
             let fits = self.ascending_rows.memory_used() < self.engine.shares.work / 8;
@@ -329,7 +329,7 @@ impl Importer {
         on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
     ) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        let builder = |_| Ok(BTreeBuilder::new(engine.workshop.writer()?, false));
+        let builder = |_| Ok(BTreeBuilder::new(engine.workshop.writer()?, false).with_filters());
         let mut builders = group.clone().map(builder).collect::<Result<Vec<_>>>()?;
         let mut versions = self.handle.partitions.versions();
         let mut key: Option<Vec<u8>> = None;
