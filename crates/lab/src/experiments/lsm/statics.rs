@@ -123,7 +123,7 @@ fn run(
     let params = json!({"count": count, "objects": source.name(), "seed": setup.options.seed});
     let loaded = Loaded { objects, store, kinds, experiment, params, seeds: seeds as i64, _folder: folder };
     emit(loaded.create_indexes(source)?)?;
-    let queries = setup.options.queries.unwrap_or(100);
+    let queries = setup.options.queries.unwrap_or(1000);
     for index_only in [true, false] {
         // The boxes of rectangles do not decide, so their records are always read.
         if index_only && source != Source::Points {
