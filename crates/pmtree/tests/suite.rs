@@ -9,6 +9,7 @@ mod damage;
 mod full_disk;
 mod interleavings;
 mod logged;
+mod look_ups;
 mod marks;
 mod model;
 mod support;

@@ -171,6 +171,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.claim_flag(leaf);
         metadata.set(slot, is_valid);
         metadata.set_dirty(true);
+        if !is_valid {
+            // Before the bit, for who looks twice for what is not there; after it, for who reads what takes its place.
+            self.bump(leaf);
+        }
         // Where the bit is in another word, the flag has to be seen before it.
         let offsets = [0, word].map(|word| leaf.word(self.layout.bitmap_word(word)));
         backend.store(offsets[0], metadata.words()[0]);

@@ -159,8 +159,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let child = self.node(child)?;
         let bounds = child.bounds(&self.locked_metadata(&child)?);
         // Only boxes around nothing can have nothing in common with that of the child.
-        let common = bounds.and_then(|bounds| parent.rect(slot).intersection(&bounds));
-        Ok(common.is_some_and(|common| self.store_rect(parent, slot, &common)))
+        let before = parent.rect(slot);
+        let common = bounds.and_then(|bounds| before.intersection(&bounds)).filter(|common| *common != before);
+        let Some(common) = common else { return Ok(false) };
+        // Before it, for who looks twice for what is not there.
+        self.bump(parent);
+        Ok(self.store_rect(parent, slot, &common))
     }
 
     /// Ends a change that is complete: frees what it has unlinked, once no reader can be there, and the log entry.

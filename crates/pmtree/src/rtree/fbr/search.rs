@@ -3,7 +3,8 @@
 //! What is promised of [`SearchMode::Validated`]: each leaf is read as it was at one instant; an entry that was there
 //! during the whole search is found exactly once; one that was not there at any time of it is not found; what is
 //! found stays found after a crash. It is not promised that leaves are seen at the same instant: of two entries
-//! inserted one after the other, the second one alone may be found.
+//! inserted one after the other, the second one alone may be found. Exact look-ups are linearizable: that there is no such
+//! entry is said only if there was none at one instant ([`FbrTree::find`]).
 //!
 //! How: a node is read between two looks at its sequence number, at its log word and at the log entry that changes it, and again if
 //! one of them differs. What is below a node counts if that node has not changed when all its children have been read, and if
@@ -74,6 +75,31 @@ struct Changed;
 /// What came of reading below a node.
 type Outcome = Result<std::result::Result<(), Changed>>;
 
+/// A node as it was read with all that lies below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Visit {
+    node: u64,
+    sequence: u64,
+    log_word: u64,
+    is_committed: bool,
+}
+
+impl Visit {
+    fn of<const D: usize, B: Backend>(reading: &Reading<'_, D, B>) -> Self {
+        let engagement = reading.engagement.as_ref();
+        let is_committed = engagement.is_some_and(|engagement| engagement.progress == Progress::Committed);
+        let Reading { sequence, log_word, .. } = *reading;
+        Self { node: reading.node.offset, sequence, log_word, is_committed }
+    }
+}
+
+/// How much a target has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    found: usize,
+    visited: usize,
+}
+
 /// What is looked for, and where it goes.
 trait Target<const D: usize> {
     /// Whether a child can hold some.
@@ -85,11 +111,14 @@ trait Target<const D: usize> {
     /// Takes an entry whose box meets, if it is one.
     fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
 
-    /// Number of those found.
-    fn count(&self) -> usize;
+    /// Takes note of a node that was read, after those below it.
+    fn visited(&mut self, _: impl FnOnce() -> Visit) {}
 
-    /// Forgets all but the first.
-    fn truncate(&mut self, count: usize);
+    /// What there is.
+    fn extent(&self) -> Extent;
+
+    /// Forgets all that has come since.
+    fn truncate(&mut self, extent: Extent);
 }
 
 /// Entries that overlap a window.
@@ -113,12 +142,12 @@ impl<const D: usize> Target<D> for Window<'_, D> {
         self.hits.push((rect, payload));
     }
 
-    fn count(&self) -> usize {
-        self.hits.len()
+    fn extent(&self) -> Extent {
+        Extent { found: self.hits.len(), visited: 0 }
     }
 
-    fn truncate(&mut self, count: usize) {
-        self.hits.truncate(count);
+    fn truncate(&mut self, extent: Extent) {
+        self.hits.truncate(extent.found);
     }
 }
 
@@ -127,6 +156,7 @@ struct Exact<'q, const D: usize> {
     rect: &'q Rect<D>,
     payload: u64,
     paths: Vec<Path>,
+    visits: SmallVec<[Visit; 16]>,
 }
 
 impl<const D: usize> Target<D> for Exact<'_, D> {
@@ -144,12 +174,17 @@ impl<const D: usize> Target<D> for Exact<'_, D> {
         }
     }
 
-    fn count(&self) -> usize {
-        self.paths.len()
+    fn visited(&mut self, visit: impl FnOnce() -> Visit) {
+        self.visits.push(visit());
     }
 
-    fn truncate(&mut self, count: usize) {
-        self.paths.truncate(count);
+    fn extent(&self) -> Extent {
+        Extent { found: self.paths.len(), visited: self.visits.len() }
+    }
+
+    fn truncate(&mut self, extent: Extent) {
+        self.paths.truncate(extent.found);
+        self.visits.truncate(extent.visited);
     }
 }
 
@@ -209,10 +244,28 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// The nodes on the way to an entry with exactly this box and payload.
+    ///
+    /// Leaves are not read at one instant: of two such entries, one may come into a leaf that was read before, and then the
+    /// other one go from a leaf that is read after. So what was not found is sought once more, until the same nodes
+    /// were read twice with the same numbers. Between the two times there was no such entry: none in a leaf that was read, as
+    /// the number changes before a deletion clears a bit, and what came and stayed is found the second time; and none elsewhere, as
+    /// a box has grown before an entry counts, and the parent's number changes before it shrinks. Each new attempt means that
+    /// another operation has come further.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64) -> Result<Option<Path>> {
-        let mut target = Exact { rect, payload, paths: Vec::new() };
-        self.search(&mut target, SearchMode::Validated)?;
-        Ok(target.paths.pop())
+        let _pinned = self.pool.pin();
+        let mut before = None;
+        loop {
+            let mut target = Exact { rect, payload, paths: Vec::new(), visits: SmallVec::new() };
+            self.search(&mut target, SearchMode::Validated)?;
+            let Exact { mut paths, visits, .. } = target;
+            if let Some(path) = paths.pop() {
+                return Ok(Some(path));
+            }
+            if before.as_ref() == Some(&visits) {
+                return Ok(None);
+            }
+            before = Some(visits);
+        }
     }
 
     fn search(&self, target: &mut impl Target<D>, mode: SearchMode) -> Result<()> {
@@ -240,7 +293,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if outcome.is_ok() && self.backend().load(self.root_word()) == root {
                 return Ok(());
             }
-            target.truncate(0);
+            target.truncate(Extent::default());
         }
     }
 
@@ -274,7 +327,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         target: &mut impl Target<D>,
         path: &mut Path,
     ) -> Result<Reading<'t, D, B>> {
-        let count = target.count();
+        let extent = target.extent();
         loop {
             let reading = self.read(node)?;
             let is_whole = if node.level() == 0 {
@@ -295,9 +348,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                     && self.is_current(&reading)
             };
             if is_whole {
+                target.visited(|| Visit::of(&reading));
                 return Ok(reading);
             }
-            target.truncate(count);
+            target.truncate(extent);
         }
     }
 

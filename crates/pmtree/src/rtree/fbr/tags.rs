@@ -142,6 +142,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     pub(super) fn delete_tagged(&self, leaf: &Node<'_, D, B>, mut metadata: Metadata, slot: usize) {
         let (word, bit) = Metadata::place(slot);
         let offset = leaf.word(self.layout.generation_word(word));
+        // As where entries have bits alone.
+        self.bump(leaf);
         self.backend().store(offset, self.backend().load(offset) ^ bit);
         self.backend().persist(offset..offset + WORD_LENGTH, GENERATION);
         metadata.set(slot, false);

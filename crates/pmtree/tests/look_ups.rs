@@ -1,0 +1,106 @@
+//! Exact look-ups are linearizable, also of entries that there are several of.
+
+#[path = "support/interrupting.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod interrupting;
+
+use std::sync::Arc;
+
+use crate::support::{options, random};
+use interrupting::{At, Interrupting, interrupt};
+use rand::Rng;
+use terrane_pmem::PersistenceDomain;
+use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
+use terrane_storage::crash::Controller;
+
+type Tree = FbrTree<2, Interrupting>;
+
+const PAYLOAD: u64 = 7;
+
+fn place() -> Rect<2> {
+    Rect::point([6.0, 6.0]).unwrap()
+}
+
+/// Overlapping boxes, and among them the entry that is looked for.
+fn tree(seed: u64, options: &Options) -> Tree {
+    let controller = Controller::new();
+    let tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
+    let mut random = random(seed);
+    let count = random.random_range(5..14_u64);
+    let at = random.random_range(0..count);
+    for number in 0..count {
+        if number == at {
+            tree.insert(&place(), PAYLOAD).unwrap();
+        }
+        let min = [f64::from(random.random_range(0..12)), f64::from(random.random_range(0..12))];
+        let max = min.map(|min| min + f64::from(random.random_range(0..6)));
+        tree.insert(&Rect::new(min, max).unwrap(), 100 + number).unwrap();
+    }
+    tree
+}
+
+/// Entries that a search meets before it meets the one that is looked for.
+fn met_before(tree: &Tree) -> usize {
+    let (mut before, mut is_met) = (0, false);
+    let everywhere = Rect::new([-1.0; 2], [99.0; 2]).unwrap();
+    tree.window(&everywhere, SearchMode::Validated, |_, payload| {
+        is_met |= payload == PAYLOAD;
+        before += usize::from(!is_met);
+    })
+    .unwrap();
+    assert!(is_met);
+    before
+}
+
+/// A second one comes to a leaf that a look-up has passed, before the first one goes.
+fn passes_a_look_up(tree: &Tree) {
+    tree.insert(&place(), PAYLOAD).unwrap();
+    assert!(tree.delete(&place(), PAYLOAD).unwrap());
+}
+
+#[test]
+fn an_entry_of_which_there_always_is_one_is_never_missed() {
+    for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+        for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
+            let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, rebalancing) };
+            let mut moved = 0;
+            for seed in 0..90 {
+                let shape = tree(seed, &options);
+                let before = met_before(&shape);
+                passes_a_look_up(&shape);
+                if met_before(&shape) >= before {
+                    continue;
+                }
+                moved += 1;
+                for load in 0.. {
+                    let tree = Arc::new(tree(seed, &options));
+                    let other = tree.clone();
+                    let writer = move || passes_a_look_up(&other);
+                    let (is_found, is_interrupted) =
+                        interrupt(At::Load, load, writer, || tree.contains(&place(), PAYLOAD).unwrap());
+                    assert!(is_found, "seed {seed}, load {load}, {leaves:?}, {rebalancing:?}");
+                    if !is_interrupted {
+                        break;
+                    }
+                }
+            }
+            assert!(moved > 3, "in {moved} trees it moves to a leaf that is read before");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
+    let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
+    for load in 0.. {
+        let tree = Arc::new(tree(11, &options));
+        let other = tree.clone();
+        let writer = move || passes_a_look_up(&other);
+        let (is_found, is_interrupted) =
+            interrupt(At::Load, load, writer, || tree.contains(&place(), PAYLOAD + 1).unwrap());
+        assert!(!is_found, "load {load}");
+        if !is_interrupted {
+            break;
+        }
+    }
+}
