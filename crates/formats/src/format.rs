@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::error::{FormatError, Location};
-use crate::input::{Compression, Input};
+use crate::input::{Compression, Input, said_by_name};
 use crate::json::probe::{JsonShape, shape_of};
 use crate::source::DECODED_BYTES_MAX;
 
@@ -127,11 +127,7 @@ pub(crate) fn detect_input(input: &Input) -> Result<Format, FormatError> {
         .iter()
         .find(|(extension, _)| name.ends_with(extension))
     {
-        return Err(FormatError::damaged(
-            &input.path,
-            Location::Byte(0),
-            format!("the name says {format}, but the content does not start as such a file does"),
-        ));
+        return Err(FormatError::damaged(&input.path, Location::Byte(0), said_by_name(format)));
     }
     detect_text(input, &head, name)
 }

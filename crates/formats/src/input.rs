@@ -16,6 +16,14 @@ const BUFFER_BYTES: usize = 1 << 16;
 const WINDOW_LOG_MIN: u32 = 23;
 const WINDOW_LOG_MAX: u32 = 27;
 
+/// How names of packed files end, and by what they are packed then.
+const SUFFIXES: [(&str, &str); 3] = [(".gz", "gzip"), (".zst", "Zstandard"), (".zstd", "Zstandard")];
+
+/// What is wrong with a file whose content is not of the format that its name says.
+pub(crate) fn said_by_name(format: &str) -> String {
+    format!("the name says {format}, but the content does not start as such a file does")
+}
+
 /// How the bytes of a file are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -66,8 +74,12 @@ impl Input {
         let length = read_up_to(&mut file, &mut head).map_err(|e| FormatError::reading(path, e))?;
         let compression = Compression::of(&head[..length]);
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-        let inner_name =
-            [".gz", ".zst", ".zstd"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name).to_string();
+        let inner_name = SUFFIXES.iter().find_map(|(suffix, _)| name.strip_suffix(suffix)).unwrap_or(&name).to_string();
+        if compression == Compression::None
+            && let Some((_, said)) = SUFFIXES.iter().find(|(suffix, _)| name.ends_with(suffix))
+        {
+            return Err(FormatError::damaged(path, Location::Byte(0), said_by_name(said)));
+        }
         let window_log_max = bytes_max.max(1).ilog2().clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
         Ok(Input { path: path.to_path_buf(), compression, window_log_max, inner_name })
     }

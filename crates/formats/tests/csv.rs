@@ -256,6 +256,18 @@ fn compressed_files_read_the_same_and_cut_ones_fail() {
     }
 }
 
+#[test]
+fn files_that_are_named_as_compressed_and_are_not_are_refused() {
+    for (name, said) in
+        [("a.csv.gz", "gzip"), ("a.csv.zst", "Zstandard"), ("A.CSV.GZ", "gzip"), ("a.zstd", "Zstandard")]
+    {
+        for content in ["id,name\n1,a\n", ""] {
+            let error = read_text(name, content).expect_err(name).to_string();
+            assert!(error.contains(&format!("the name says {said}")), "{error}");
+        }
+    }
+}
+
 /// Such frames hold what other programs keep there, and no content.
 #[test]
 fn zstandard_files_may_begin_with_a_frame_that_is_skipped() {
