@@ -12,6 +12,27 @@ fn terrane_under(limit_blocks: u32, arguments: &[&OsStr], stdout: Option<&OsStr>
     Answer::of(command.output().expect("the shell runs"))
 }
 
+/// Nobody takes the limit for a full disk: there is space, and none of it helps.
+#[test]
+fn inserts_under_such_a_limit_say_so_and_keep_what_they_acknowledged() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let records: String = (0..20_000)
+        .map(|key| format!("{{\"key\":{key},\"lon\":1,\"lat\":2,\"text\":\"{}\"}}\n", "a".repeat(60)))
+        .collect();
+    let file = sandbox.path("records.ndjson");
+    std::fs::write(&file, records).expect("the sandbox has space");
+    let mut command = Command::new("sh");
+    let script = "ulimit -f 4000 && exec \"$0\" insert \"$1\" d < \"$2\"";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_terrane")]).args([store.as_os_str(), file.as_os_str()]);
+    let answer =
+        Answer::of(command.output().expect("the shell runs")).exits(1).says("File too large").says("ulimit -f");
+    let acknowledged = answer.stdout.iter().filter(|byte| **byte == b'\n').count() as u64;
+    assert!((1..20_000).contains(&acknowledged), "{acknowledged}");
+    is_clean(&store);
+    assert_eq!(count(&store, "d"), acknowledged);
+}
+
 #[test]
 fn a_file_that_reaches_the_limit_of_the_process_is_an_error_and_changes_nothing() {
     let sandbox = Sandbox::new();

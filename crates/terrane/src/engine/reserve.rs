@@ -120,6 +120,8 @@ pub(crate) struct Reserve {
     releases: AtomicU64,
     /// Bytes that it had when it was given up last.
     given_up: AtomicU64,
+    /// What other than the disk's space stood in the way when its size was to be changed last. Taken with the length held.
+    obstacle: Mutex<Option<Error>>,
 }
 
 impl Reserve {
@@ -153,6 +155,7 @@ impl Reserve {
             unused: Condvar::new(),
             releases: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            obstacle: Mutex::new(None),
         }
     }
 
@@ -222,11 +225,8 @@ impl Reserve {
     /// Makes the reserve what it was before it was given up, if the space is still there.
     fn take_back(&self) {
         let mut length = self.length.lock();
-        if *length == Some(0)
-            && !self.is_used()
-            && let Ok(found) = self.resize(*length, self.given_up.load(Ordering::Relaxed))
+        if *length == Some(0) && !self.is_used() && self.try_resize(&mut length, self.given_up.load(Ordering::Relaxed))
         {
-            *length = found;
             self.is_spent.store(false, Ordering::Release);
         }
     }
@@ -238,10 +238,8 @@ impl Reserve {
         if self.is_used() {
             return false;
         }
-        if self.is_off(*length, needs)
-            && let Ok(found) = self.resize(*length, self.wanted.bytes(needs))
-        {
-            *length = found;
+        if self.is_off(*length, needs) {
+            self.try_resize(&mut length, self.wanted.bytes(needs));
         }
         let is_whole = !self.is_off(*length, needs);
         if is_whole {
@@ -254,10 +252,8 @@ impl Reserve {
     fn shrink(&self, needs: Needs) {
         let mut length = self.length.lock();
         let wanted = self.wanted.bytes(needs);
-        if length.is_some_and(|length| length > wanted)
-            && let Ok(found) = self.resize(*length, wanted)
-        {
-            *length = found;
+        if length.is_some_and(|length| length > wanted) {
+            self.try_resize(&mut length, wanted);
         }
     }
 
@@ -277,10 +273,8 @@ impl Reserve {
         if had_room {
             return length.is_some_and(|length| self.is_enough(length, needs, to_flush));
         }
-        if length.unwrap_or(0) < to_flush
-            && let Ok(found) = self.resize(*length, to_flush)
-        {
-            *length = found;
+        if length.unwrap_or(0) < to_flush {
+            self.try_resize(&mut length, to_flush);
         }
         length.unwrap_or(0) >= to_flush
     }
@@ -304,6 +298,26 @@ impl Reserve {
             DiskReserve::Automatic => self.wanted.kept(needs) / 4 * 3,
         };
         length >= kept.saturating_add(to_flush)
+    }
+
+    /// Whether the file has the wanted length now. What stood in the way is noted, unless it was the want of space.
+    fn try_resize(&self, length: &mut Option<u64>, wanted: u64) -> bool {
+        let (resized, obstacle) = match self.resize(*length, wanted) {
+            Ok(found) => (Some(found), None),
+            Err(Error::Full { .. }) => (None, None),
+            Err(error) => (None, Some(error)),
+        };
+        *self.obstacle.lock() = obstacle;
+        *length = resized.unwrap_or(*length);
+        resized.is_some()
+    }
+
+    /// What is to be said of a failure: where the disk seems full as the reserve could not be made, why it could not be.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Full { .. } => self.obstacle.lock().take().unwrap_or(error),
+            other => other,
+        }
     }
 
     /// The file's length after it was made so long, or as long as it was where there is no space.
@@ -427,7 +441,7 @@ impl Engine {
                 Err(Error::Full { .. }) if !brings => break,
                 // Others may have had the reserve, or have flushed, in between.
                 Err(Error::Full { .. }) if attempt < GROWTH_ATTEMPTS => self.reserve.wait_until_unused(),
-                grown => return grown,
+                grown => return grown.map_err(|error| self.reserve.explain(error)),
             }
         }
         // A small file if possible, as what it brings has no place but what is kept.
