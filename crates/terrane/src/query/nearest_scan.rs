@@ -8,6 +8,7 @@ use super::explain::Explanation;
 use super::filter::Filters;
 use super::keys::Keys;
 use super::nearest::{Exact, Found};
+use super::plan::records_of;
 use crate::record::RecordView;
 use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
@@ -33,6 +34,8 @@ struct Nearest {
     /// What is farther is not among the nearest.
     farthest: f64,
     bytes_max: usize,
+    /// More than so many are not found.
+    records: u64,
 }
 
 impl Nearest {
@@ -54,10 +57,10 @@ impl Nearest {
         // So much has to be left free that choosing again pays.
         if is_full && self.bytes_held() > self.bytes_max / 4 * 3 {
             // As much for each of the rest as for each of those that were met.
-            let bytes_each = self.bytes_held() / self.kept.len().max(1);
+            let bytes_each = self.bytes_held() as u64 / self.kept.len().max(1) as u64;
             return Err(Error::Memory {
                 what: format!("a search for the nearest {} records", self.k),
-                needed_bytes: bytes_each.saturating_mul(self.k) as u64,
+                needed_bytes: bytes_each.saturating_mul(self.records.min(self.k as u64)),
                 available_bytes: self.bytes_max as u64,
             });
         }
@@ -112,7 +115,9 @@ pub(super) fn search(
     explanation.components_searched = components_of(&snapshot.versions(), PRIMARY as usize);
     // Lists that grow take up to twice what they hold.
     let bytes_max = snapshot.work_bytes() / 2;
-    let mut nearest = Nearest { k, kept: Vec::new(), keys: Vec::new(), farthest: f64::INFINITY, bytes_max };
+    let records = records_of(&snapshot.versions())?;
+    let (kept, keys) = (Vec::new(), Vec::new());
+    let mut nearest = Nearest { k, kept, keys, farthest: f64::INFINITY, bytes_max, records };
     snapshot.visit_records(&mut |key, stored| {
         explanation.entries += 1;
         explanation.candidates += 1;

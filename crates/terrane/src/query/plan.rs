@@ -423,7 +423,7 @@ fn estimate_spans(versions: &[Arc<Version>], place: usize, spans: &[KeySpan]) ->
 }
 
 /// About how many records there are.
-fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
+pub(super) fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
     let mut records = 0;
     for version in versions {
         let parts = version.components(PRIMARY as usize).iter();
