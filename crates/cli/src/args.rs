@@ -213,6 +213,9 @@ pub struct InsertArguments {
     /// Replace records whose key is there already.
     #[arg(long)]
     pub upsert: bool,
+    /// Insert all records when the input ends, in one transaction, or none of them.
+    #[arg(long, conflicts_with_all = ["source", "on_overload"])]
+    pub atomic: bool,
     /// Coordinates are in a plane, of any unit, and not longitude and latitude.
     #[arg(long)]
     pub planar: bool,

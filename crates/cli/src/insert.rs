@@ -3,6 +3,7 @@
 //! What has arrived is written as one batch, with one sync, before more is waited for: a lone
 //! producer gets its key at once, and a fast one shares syncs.
 
+mod atomic;
 mod backlog;
 mod batch;
 mod first;
@@ -27,6 +28,7 @@ use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::place::{self, StorePlace};
 
+use atomic::Together;
 use backlog::{Backlog, Excess};
 use follow::Follow;
 use lines::{Arrivals, Line, Lines};
@@ -47,6 +49,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let stop = Stop::listen().map_err(|error| Failure::io("listen for signals", &error))?;
     let store = place.open(arguments.creation.durability, common, messages)?;
     let mut insertion = Insertion::new(arguments, source, &store, messages)?;
+    insertion.together = arguments.atomic.then(|| Together::new(place::decoding_memory(common)));
     let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
     let Insertion { inserted, refused, repeated, discarded, .. } = insertion;
     drop((insertion.dataset, insertion.source));
@@ -90,6 +93,8 @@ struct Insertion<'a> {
     source: Option<Source>,
     /// Rows of the dataset's schema that are not written yet.
     pending: Vec<Row>,
+    /// Those that are to be inserted together, if all are.
+    together: Option<Together>,
     foreign: ForeignMembers,
     /// What was said of how the values of attributes are read.
     noticed: HashSet<(String, &'static str)>,
@@ -135,6 +140,7 @@ impl<'a> Insertion<'a> {
             store,
             dataset,
             pending: Vec::new(),
+            together: None,
             foreign: ForeignMembers::default(),
             noticed: HashSet::new(),
             inserted: 0,
@@ -149,7 +155,8 @@ impl<'a> Insertion<'a> {
     fn run(&mut self, stop: &Stop, backlog_bytes: usize) -> Result<(), Failure> {
         let Some(path) = &self.arguments.follow else {
             let input = Input::new(stop).map_err(|error| self.cannot_read(&error))?;
-            return self.insert_all(Lines::new(input), stop, backlog_bytes);
+            self.insert_all(Lines::new(input), stop, backlog_bytes)?;
+            return self.insert_together(stop);
         };
         while let Some((file, position)) = self.followed() {
             let name = file.path().display();
@@ -240,6 +247,7 @@ impl<'a> Insertion<'a> {
             Err(error) => return Ok(Err(error.to_string())),
         };
         // What is long is kept once.
+        let bytes = text.len();
         drop(text);
         let position = match self.source.as_mut().map(|source| source.place(line.end, &record)) {
             None => 0,
@@ -253,9 +261,10 @@ impl<'a> Insertion<'a> {
         if self.foreign.note(&record.foreign) {
             self.messages.warn(format_args!("{} {}: {}", self.unit(), line.number, self.foreign));
         }
-        let schema = match &self.dataset {
-            Some(dataset) => dataset.schema(),
-            None => match first::schema_of(&mut record, self.arguments.planar) {
+        let schema = match (self.together.as_ref().and_then(Together::schema), &self.dataset) {
+            (Some(schema), _) => Arc::new(schema.clone()),
+            (None, Some(dataset)) => dataset.schema(),
+            (None, None) => match first::schema_of(&mut record, self.arguments.planar) {
                 Ok(schema) => Arc::new(schema),
                 Err(reason) => return Ok(Err(reason)),
             },
@@ -269,6 +278,9 @@ impl<'a> Insertion<'a> {
                 let (name, notice) = notice;
                 self.messages.warn(format_args!("{} {}: column {name:?}: {notice}", self.unit(), line.number));
             }
+        }
+        if let Some(together) = &mut self.together {
+            return together.add(row, &schema, bytes);
         }
         if (self.dataset.is_none() || row.changes_schema())
             && let Err(reason) = self.prepare_for(&row, &schema)?
@@ -288,12 +300,9 @@ impl<'a> Insertion<'a> {
             return Ok(Err(reason));
         }
         let Some(dataset) = &self.dataset else {
-            let name = &self.arguments.dataset;
-            let options = place::dataset_options(self.arguments.creation.partitions);
-            let dataset = self.store.create_dataset_with(name, schema.clone(), &options)?;
+            let dataset = self.create(schema)?;
             self.source.as_mut().map_or(Ok(()), |source| source.open(&dataset))?;
             self.dataset = Some(dataset);
-            self.messages.info(first::description(name, schema));
             return Ok(Ok(()));
         };
         if let Some(key) = row.key.as_ref().filter(|_| !self.arguments.upsert)
@@ -311,17 +320,42 @@ impl<'a> Insertion<'a> {
         }
     }
 
+    fn create(&self, schema: &Schema) -> Result<Dataset, Failure> {
+        let name = &self.arguments.dataset;
+        let options = place::dataset_options(self.arguments.creation.partitions);
+        let dataset = self.store.create_dataset_with(name, schema.clone(), &options)?;
+        self.messages.info(first::description(name, schema));
+        Ok(dataset)
+    }
+
+    /// Inserts the records that waited for this, unless one was refused or the input did not end.
+    fn insert_together(&mut self, stop: &Stop) -> Result<(), Failure> {
+        let Some(together) = self.together.take().filter(|_| stop.signal().is_none()) else { return Ok(()) };
+        if self.refused == 0 {
+            let inserted = together.insert(self.dataset.as_ref(), self.on_conflict(), |schema| self.create(schema))?;
+            match inserted {
+                Ok(keys) => {
+                    self.inserted = keys.len() as u64;
+                    return print_keys(&keys, self.inserted);
+                }
+                Err(refusals) => refusals.into_iter().for_each(|(line, reason)| self.refuse(line, reason)),
+            }
+        }
+        self.messages.warn("nothing is inserted, as --atomic inserts all records or none");
+        Ok(())
+    }
+
+    fn on_conflict(&self) -> OnConflict {
+        if self.arguments.upsert { OnConflict::Replace } else { OnConflict::Refuse }
+    }
+
     /// Writes the pending rows, and prints the keys of those that are durable then.
     fn write(&mut self) -> Result<(), Failure> {
         let mut rows = std::mem::take(&mut self.pending);
         let Some(dataset) = self.dataset.clone() else {
             return Ok(());
         };
-        let on_conflict = match self.arguments.upsert {
-            true => OnConflict::Replace,
-            false => OnConflict::Refuse,
-        };
-        let schema = dataset.schema();
+        let (on_conflict, schema) = (self.on_conflict(), dataset.schema());
         while let Some(first) = rows.first() {
             // A batch brings keys for all of its rows or for none.
             let has_keys = first.key.is_some();

@@ -108,3 +108,76 @@ fn keys_that_a_long_batch_has_acknowledged_are_told_after_a_failure() {
     }
     assert!(told[0] == 0 && told[1] > 0 && told[1] < told[2] && told[2] < LONG_BATCH_ROWS as usize, "{told:?}");
 }
+
+/// Of inserts, upserts and deletions of one key.
+#[test]
+fn inserts_of_a_batch_need_new_keys_or_nothing_happens() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let at = |key: i64, x: f64| Record::at(key, x, 1.0, vec![Value::Null, Value::Int(key)]);
+    dataset.insert(&at(1, 1.0)).unwrap();
+    let all = || {
+        let snapshot = dataset.snapshot();
+        let place = |key: i64| snapshot.get(&Key::Int(key)).unwrap();
+        (snapshot.count(&Query::new()).unwrap(), place(1), place(2))
+    };
+    let before = all();
+
+    let is_duplicate = |outcome: Result<(), Error>, key: i64| match outcome {
+        Err(Error::DuplicateKey { key: Key::Int(found) }) => assert_eq!(found, key),
+        other => panic!("{other:?}"),
+    };
+    let mut taken = dataset.atomic_batch();
+    taken.upsert(&at(7, 7.0)).unwrap();
+    taken.insert(&at(1, 9.0)).unwrap();
+    is_duplicate(taken.commit(), 1);
+    // What comes after an insert does not make it one of a key that may be there.
+    let mut replaced = dataset.atomic_batch();
+    replaced.insert(&at(1, 9.0)).unwrap();
+    replaced.upsert(&at(1, 10.0)).unwrap();
+    is_duplicate(replaced.commit(), 1);
+    let mut deleted = dataset.atomic_batch();
+    deleted.insert(&at(1, 9.0)).unwrap();
+    deleted.delete(&Key::Int(1)).unwrap();
+    is_duplicate(deleted.commit(), 1);
+    let mut twice = dataset.atomic_batch();
+    twice.insert(&at(2, 2.0)).unwrap();
+    is_duplicate(twice.insert(&at(2, 3.0)), 2);
+    drop(twice);
+    assert_eq!(all(), before);
+
+    let mut anew = dataset.atomic_batch();
+    anew.delete(&Key::Int(1)).unwrap();
+    anew.insert(&at(1, 9.0)).unwrap();
+    anew.insert(&at(2, 2.0)).unwrap();
+    anew.insert(&at(3, 3.0)).unwrap();
+    anew.delete(&Key::Int(3)).unwrap();
+    anew.commit().unwrap();
+    assert_eq!(all(), (2, Some(at(1, 9.0)), Some(at(2, 2.0))));
+    assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+#[test]
+fn rows_of_a_record_batch_are_taken_or_named_and_committed_together() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let rows = |keys: &[(i64, f64)]| {
+        let records: Vec<Record> =
+            keys.iter().map(|(key, x)| Record::at(*key, *x, 1.0, vec![Value::Null, Value::Int(*key)])).collect();
+        crate::support::workload::batch(&dataset.schema(), &records)
+    };
+    let mut batch = dataset.atomic_batch();
+    let outcome = batch.push(&rows(&[(4, 1.0), (5, 1.0), (4, 2.0)]), OnConflict::Refuse).unwrap();
+    assert_eq!(outcome.keys, [Key::Int(4), Key::Int(5)]);
+    let [refused] = &outcome.refused[..] else { panic!("{outcome:?}") };
+    assert!(refused.row == 2 && matches!(refused.error, Error::DuplicateKey { .. }), "{refused:?}");
+    let outcome = batch.push(&rows(&[(5, 3.0)]), OnConflict::Replace).unwrap();
+    assert!(outcome.refused.is_empty() && batch.len() == 2);
+    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 0);
+    batch.commit().unwrap();
+    let snapshot = dataset.snapshot();
+    let x = |key: i64| snapshot.get(&Key::Int(key)).unwrap().map(|record| record.geometry);
+    assert_eq!(snapshot.count(&Query::new()).unwrap(), 2);
+    assert_eq!(x(4), Some(Record::at(4, 1.0, 1.0, vec![]).geometry));
+    assert_eq!(x(5), Some(Record::at(5, 3.0, 1.0, vec![]).geometry));
+}

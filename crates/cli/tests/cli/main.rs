@@ -17,6 +17,7 @@ mod import_csv;
 mod import_invalid;
 mod import_rejects;
 mod indexes;
+mod insert_atomic;
 mod insert_records;
 mod insert_schema;
 mod insert_signals;

@@ -1,5 +1,6 @@
 //! Datasets: reading and changing records.
 
+mod atomic;
 mod batch;
 mod columns;
 mod delete;
@@ -10,10 +11,10 @@ mod write;
 
 use std::sync::Arc;
 
+pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
-pub use write::AtomicBatch;
 pub(crate) use write::{Origin, stored_rect};
 
 use crate::Result;

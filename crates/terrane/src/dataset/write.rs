@@ -1,22 +1,19 @@
-//! Single records and atomic batches.
-
-use std::collections::BTreeMap;
+//! Single records.
 
 use terrane_lsm::operation::{EntryHeader, EntryKind, Operation, encode_header, encode_operation};
 use terrane_lsm::search;
 use terrane_space::Rect;
 
 use super::Dataset;
-use crate::engine::{Committed, SEVERAL};
+use crate::engine::Committed;
 use crate::key::{EncodedKey, Key};
 use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
 use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
-use crate::words::counted;
 use crate::{Error, Result};
 
 /// Bytes that an operation takes in a memory component besides those of its log entry, about: its place in a leaf,
 /// which may be half full, and the head of a version or a box.
-const OPERATION_BYTES: usize = 112;
+pub(super) const OPERATION_BYTES: usize = 112;
 
 /// What a write does when the key is there already, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +81,6 @@ impl Dataset {
         }
     }
 
-    /// Starts a batch of which all changes happen, or none.
-    pub fn atomic_batch(&self) -> AtomicBatch<'_> {
-        AtomicBatch { dataset: self, changes: BTreeMap::new(), widenings: self.handle.history.load().widenings() }
-    }
-
     pub(super) fn encode_key(&self, key: &Key) -> Result<EncodedKey> {
         let wanted = self.schema().key.key_type;
         if key.key_type() != wanted {
@@ -126,7 +118,7 @@ impl Dataset {
         self.engine.commit(&self.handle, &mut entry, admitted)
     }
 
-    fn begin_entry(&self, origin: Origin, partition: u32) -> Vec<u8> {
+    pub(super) fn begin_entry(&self, origin: Origin, partition: u32) -> Vec<u8> {
         let mut entry = Vec::with_capacity(512);
         let header = EntryHeader {
             sequence: 0,
@@ -144,7 +136,7 @@ impl Dataset {
     /// Reads what is stored under the key, whose lock is held, and appends the operations of all
     /// indexes to a log entry. Tells about the bytes of memory that it brings beyond those of the entry; `None` when
     /// there is nothing to change.
-    fn add_change(
+    pub(super) fn add_change(
         &self,
         key: &[u8],
         change: Change<'_>,
@@ -193,120 +185,6 @@ pub(crate) fn stored_rect(stored: &[u8], system: terrane_space::CoordinateSystem
             Ok(geometry) => Ok(geometry.rect()),
             Err(reason) => Err(Error::damaged_record(format!("its geometry: {reason}"))),
         },
-    }
-}
-
-/// The stored form of a record, and the box under which the spatial index holds it.
-type StoredPut = (Vec<u8>, Option<Rect>);
-
-/// Changes that happen together or not at all. Of several changes of one key, the last counts.
-#[derive(Debug)]
-pub struct AtomicBatch<'d> {
-    dataset: &'d Dataset,
-    /// What is put; `None` for a deletion.
-    changes: BTreeMap<EncodedKey, Option<StoredPut>>,
-    /// Columns that had been widened when the batch was begun.
-    widenings: usize,
-}
-
-impl AtomicBatch<'_> {
-    /// Adds a record or replaces the one with its key.
-    ///
-    /// # Errors
-    /// A record that does not fit the schema; the batch stays as it was.
-    pub fn upsert(&mut self, record: &Record) -> Result<()> {
-        let key = self.dataset.encode_key(&record.key)?;
-        let mut value = Vec::with_capacity(128);
-        let geometry = record.encode(&self.dataset.handle.history.load(), &mut value)?;
-        self.changes.insert(key, Some((value, geometry.rect())));
-        Ok(())
-    }
-
-    /// Removes the record of a key, if there is one.
-    ///
-    /// # Errors
-    /// A key of another type than the dataset's.
-    pub fn delete(&mut self, key: &Key) -> Result<()> {
-        self.changes.insert(self.dataset.encode_key(key)?, None);
-        Ok(())
-    }
-
-    /// Number of keys that the batch changes.
-    pub fn len(&self) -> usize {
-        self.changes.len()
-    }
-
-    /// Whether the batch changes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    /// Makes all changes in one transaction, which is durable and visible on return.
-    ///
-    /// # Errors
-    /// No space, or a failed sync: then none of the changes is acknowledged. A column that was
-    /// widened since the batch was begun. [`Error::Memory`] if the changes, with their places in the trees, would fill
-    /// all memory components together, which are three eighths of the memory limit.
-    pub fn commit(self) -> Result<()> {
-        let dataset = self.dataset;
-        dataset.engine.check_writable()?;
-        let _gate = dataset.handle.gate.read();
-        dataset.check_not_widened_since(self.widenings)?;
-        // All locks in ascending order, before anything is read.
-        let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
-        // Encoded keys sort as the keys do, so this is the largest one.
-        if let Some((key, _)) = self.changes.iter().rfind(|(_, change)| change.is_some()) {
-            dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
-        }
-        // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
-        let admitted = dataset.engine.admit_write(self.memory_needed())?;
-        let mut partitions = self.changes.keys().map(|key| dataset.handle.partition_of(key) as u32);
-        let partition = match partitions.next() {
-            None => return Ok(()),
-            Some(first) if partitions.all(|partition| partition == first) => first,
-            Some(_) => SEVERAL,
-        };
-        let mut entry = dataset.begin_entry(Origin::default(), partition);
-        let (mut changed, mut beyond) = (false, 0);
-        let available = dataset.engine.shares.components;
-        for (key, change) in &self.changes {
-            let added = match change {
-                Some((value, rect)) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
-                None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
-            };
-            changed |= added.is_some();
-            beyond += added.unwrap_or(0);
-            if entry.len() + beyond > available {
-                return Err(self.too_large(available));
-            }
-        }
-        if !changed {
-            return Ok(());
-        }
-        let committed = dataset.engine.commit(&dataset.handle, &mut entry, admitted)?;
-        dataset.engine.acknowledge(committed)
-    }
-
-    /// Bytes that the batch brings into memory components at most, but for what its entries in indexes of attributes
-    /// hold of them: as if all records were there already, as large and elsewhere.
-    pub(crate) fn memory_needed(&self) -> usize {
-        let indexes = self.dataset.handle.indexes.load();
-        let operations = 1 + 2 * indexes.secondaries().count();
-        let copies = |key: &[u8], rect: &Option<Rect>| rect.map_or(0, |rect| 2 * copies_bytes(&indexes, key, &rect));
-        let bytes = |(key, change): (&EncodedKey, &Option<StoredPut>)| {
-            key.len() + change.as_ref().map_or(0, |(value, rect)| value.len() + copies(key, rect))
-        };
-        self.changes.iter().map(|change| bytes(change) + operations * OPERATION_BYTES).sum()
-    }
-
-    /// Why the batch is not taken. It goes into the log and into memory as one piece.
-    fn too_large(&self, available: usize) -> Error {
-        let changes = counted(self.len() as u64, "change", "changes");
-        Error::Memory {
-            what: format!("an atomic batch of {changes}, which smaller batches could make one after the other,"),
-            needed_bytes: self.memory_needed().max(available + 1) as u64,
-            available_bytes: available as u64,
-        }
     }
 }
 

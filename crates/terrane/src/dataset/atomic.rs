@@ -1,0 +1,240 @@
+//! Batches of which all changes happen, or none.
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+use terrane_lsm::search;
+use terrane_space::Rect;
+
+use super::Dataset;
+use super::batch::{BatchOutcome, OnConflict, RefusedRow};
+use super::write::{Change, OPERATION_BYTES, Origin};
+use crate::batch::BatchRecords;
+use crate::engine::SEVERAL;
+use crate::key::{EncodedKey, Key, check_length};
+use crate::record::Record;
+use crate::secondary::{PRIMARY, copies_bytes};
+use crate::words::counted;
+use crate::{Error, Result};
+
+/// The stored form of a record, and the box under which the spatial index holds it.
+type StoredPut = (Vec<u8>, Option<Rect>);
+
+/// What becomes of a key.
+#[derive(Debug)]
+struct Planned {
+    /// What is put; `None` for a deletion.
+    put: Option<StoredPut>,
+    /// Whether the batch is refused if the key is there before it.
+    is_new: bool,
+}
+
+/// Changes that happen together or not at all. Of several changes of one key, the last counts.
+#[derive(Debug)]
+pub struct AtomicBatch<'d> {
+    dataset: &'d Dataset,
+    changes: BTreeMap<EncodedKey, Planned>,
+    /// Columns that had been widened when the batch was begun.
+    widenings: usize,
+}
+
+impl Dataset {
+    /// Starts a batch of which all changes happen, or none.
+    pub fn atomic_batch(&self) -> AtomicBatch<'_> {
+        AtomicBatch { dataset: self, changes: BTreeMap::new(), widenings: self.handle.history.load().widenings() }
+    }
+}
+
+impl AtomicBatch<'_> {
+    /// Adds a record whose key is new.
+    ///
+    /// # Errors
+    /// A record that does not fit the schema, or [`Error::DuplicateKey`] if the batch puts one under its key already; the
+    /// batch stays as it was. Whether one is stored under the key is found by [`Self::commit`].
+    pub fn insert(&mut self, record: &Record) -> Result<()> {
+        let (key, put) = self.encoded(record)?;
+        self.plan_insert(key, put)
+    }
+
+    /// Adds a record or replaces the one with its key.
+    ///
+    /// # Errors
+    /// A record that does not fit the schema; the batch stays as it was.
+    pub fn upsert(&mut self, record: &Record) -> Result<()> {
+        let (key, put) = self.encoded(record)?;
+        self.plan(key, Some(put), false);
+        Ok(())
+    }
+
+    /// Removes the record of a key, if there is one.
+    ///
+    /// # Errors
+    /// A key of another type than the dataset's.
+    pub fn delete(&mut self, key: &Key) -> Result<()> {
+        self.plan(self.dataset.encode_key(key)?, None, false);
+        Ok(())
+    }
+
+    /// Adds the rows of a batch, and tells their keys, and which rows the batch does not take: those that do not fit the
+    /// schema, and, unless they replace, those whose key it puts already. Without a key column, keys are numbered on from
+    /// the largest. Rows that are not taken do not keep the others from being committed; that is for the caller to decide.
+    ///
+    /// # Errors
+    /// Columns that do not fit the schema; damage; storage. Then the batch stays as it was, or has some of the rows.
+    pub fn push(&mut self, batch: &RecordBatch, on_conflict: OnConflict) -> Result<BatchOutcome> {
+        let schema = self.dataset.schema();
+        let mut rows = BatchRecords::new(batch, &schema)?;
+        let mut outcome = BatchOutcome::default();
+        for row in 0..rows.rows() {
+            match self.push_row(&mut rows, row, on_conflict) {
+                Ok(key) => outcome.keys.push(key),
+                Err(error) if error.is_refusal() => outcome.refused.push(RefusedRow { row, error }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn push_row(&mut self, rows: &mut BatchRecords<'_>, row: usize, on_conflict: OnConflict) -> Result<Key> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let rect = rows.encode_row(row, &mut key, &mut value)?.rect();
+        if !rows.has_keys() {
+            self.dataset.generate_key(&mut key)?;
+            // Rows with keys may have taken the number.
+            while self.changes.contains_key(key.as_slice()) {
+                key.clear();
+                self.dataset.generate_key(&mut key)?;
+            }
+        }
+        check_length(&key)?;
+        let decoded = Key::decode(self.dataset.schema().key.key_type, &key)?;
+        let key = decoded.to_encoded()?;
+        match on_conflict {
+            OnConflict::Replace if rows.has_keys() => self.plan(key, Some((value, rect)), false),
+            _ => self.plan_insert(key, (value, rect))?,
+        }
+        Ok(decoded)
+    }
+
+    fn encoded(&self, record: &Record) -> Result<(EncodedKey, StoredPut)> {
+        let key = self.dataset.encode_key(&record.key)?;
+        let mut value = Vec::with_capacity(128);
+        let geometry = record.encode(&self.dataset.handle.history.load(), &mut value)?;
+        Ok((key, (value, geometry.rect())))
+    }
+
+    fn plan(&mut self, key: EncodedKey, put: Option<StoredPut>, is_new: bool) {
+        // What had to be new for an earlier change has to be for all.
+        let is_new = is_new || self.changes.get(&key).is_some_and(|planned| planned.is_new);
+        self.changes.insert(key, Planned { put, is_new });
+    }
+
+    fn plan_insert(&mut self, key: EncodedKey, put: StoredPut) -> Result<()> {
+        let is_new = match self.changes.get(&key) {
+            Some(Planned { put: Some(_), .. }) => {
+                return Err(Error::DuplicateKey { key: Key::decode(self.dataset.schema().key.key_type, &key)? });
+            }
+            // What was there is deleted by the batch.
+            Some(Planned { put: None, .. }) => false,
+            None => true,
+        };
+        self.plan(key, Some(put), is_new);
+        Ok(())
+    }
+
+    /// Number of keys that the batch changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether the batch changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Makes all changes in one transaction, which is durable and visible on return.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`] where a key that is inserted is there; no space, or a failed sync: then none of the changes
+    /// is acknowledged. A column that was widened since the batch was begun. [`Error::Memory`] if the changes, with their places in the trees, would fill
+    /// all memory components together, which are three eighths of the memory limit.
+    pub fn commit(self) -> Result<()> {
+        let dataset = self.dataset;
+        dataset.engine.check_writable()?;
+        let _gate = dataset.handle.gate.read();
+        dataset.check_not_widened_since(self.widenings)?;
+        // All locks in ascending order, before anything is read.
+        let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
+        // Encoded keys sort as the keys do, so this is the largest one.
+        if let Some((key, _)) = self.changes.iter().rfind(|(_, planned)| planned.put.is_some()) {
+            dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
+        }
+        // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
+        let admitted = dataset.engine.admit_write(self.memory_needed())?;
+        let mut partitions = self.changes.keys().map(|key| dataset.handle.partition_of(key) as u32);
+        let partition = match partitions.next() {
+            None => return Ok(()),
+            Some(first) if partitions.all(|partition| partition == first) => first,
+            Some(_) => SEVERAL,
+        };
+        let mut entry = dataset.begin_entry(Origin::default(), partition);
+        let (mut changed, mut beyond) = (false, 0);
+        let available = dataset.engine.shares.components;
+        for (number, (key, planned)) in self.changes.iter().enumerate() {
+            let added = match &planned.put {
+                Some((value, rect)) if planned.is_new => {
+                    dataset.add_change(key, Change::Insert(value), *rect, &mut entry)?
+                }
+                Some((value, rect)) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
+                None if planned.is_new => dataset.check_new(key).map(|()| None)?,
+                None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
+            };
+            changed |= added.is_some();
+            beyond += added.unwrap_or(0);
+            if entry.len() + beyond > available {
+                return Err(self.too_large(entry.len() + beyond, number + 1, available));
+            }
+        }
+        if !changed {
+            return Ok(());
+        }
+        let committed = dataset.engine.commit(&dataset.handle, &mut entry, admitted)?;
+        dataset.engine.acknowledge(committed)
+    }
+
+    /// Bytes that the batch brings into memory components at most, but for what its entries in indexes of attributes
+    /// hold of them: as if all records were there already, as large and elsewhere.
+    pub(crate) fn memory_needed(&self) -> usize {
+        let indexes = self.dataset.handle.indexes.load();
+        let operations = 1 + 2 * indexes.secondaries().count();
+        let copies = |key: &[u8], rect: &Option<Rect>| rect.map_or(0, |rect| 2 * copies_bytes(&indexes, key, &rect));
+        let bytes = |(key, planned): (&EncodedKey, &Planned)| {
+            key.len() + planned.put.as_ref().map_or(0, |(value, rect)| value.len() + copies(key, rect))
+        };
+        self.changes.iter().map(|change| bytes(change) + operations * OPERATION_BYTES).sum()
+    }
+
+    /// Why the batch is not taken, of which so many changes take `used` bytes. It goes into the log and into memory as one
+    /// piece.
+    fn too_large(&self, used: usize, changes: usize, available: usize) -> Error {
+        // As if the rest took as much each.
+        let needed = used as u128 * self.len() as u128 / changes.max(1) as u128;
+        let changes = counted(self.len() as u64, "change", "changes");
+        Error::Memory {
+            what: format!("an atomic batch of {changes}, which smaller batches could make one after the other,"),
+            needed_bytes: u64::try_from(needed).unwrap_or(u64::MAX),
+            available_bytes: available as u64,
+        }
+    }
+}
+
+impl Dataset {
+    /// Refuses a key, whose lock is held, under which a record is stored.
+    fn check_new(&self, key: &[u8]) -> Result<()> {
+        let version = self.handle.partitions.version(self.handle.partition_of(key));
+        match search::get(&version, PRIMARY as usize, key, u64::MAX)? {
+            None => Ok(()),
+            Some(_) => Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? }),
+        }
+    }
+}
