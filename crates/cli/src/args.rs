@@ -411,7 +411,8 @@ pub struct CompactArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A backup has everything that was acknowledged when it was begun. Taken to the same directory again, it
+A backup has everything that was acknowledged when it was begun (of a store without a log: everything
+that its writer had flushed). Taken to the same directory again, it
 copies what is new, and adds a point; what is copied is read again and verified.
 
 Examples:

@@ -148,6 +148,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether what is written is nowhere but in memory until it is flushed.
+    pub(crate) fn has_memory_alone(&self) -> bool {
+        self.engine.writable && self.engine.log.is_none()
+    }
+
     /// Writes all memory components to disk.
     ///
     /// # Errors

@@ -354,6 +354,59 @@ fn damage_of_a_backup_is_told_and_never_restored() {
     assert!(error.to_string().contains(&name), "{error}");
 }
 
+/// A point counts only if all of it is sound, also what earlier ones have of it.
+#[test]
+fn what_was_damaged_in_a_backup_is_copied_anew() {
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..5000);
+    store.flush().unwrap();
+    store.backup_to(backup.clone(), None).unwrap();
+    let sizes = |name: &String| backup.open(&format!("components/{name}"), OpenMode::Read).unwrap().len().unwrap();
+    let largest = backup.list("components").unwrap().into_iter().max_by_key(sizes).unwrap();
+    let file = backup.open(&format!("components/{largest}"), OpenMode::Write).unwrap();
+    let (mut byte, middle) = ([0], file.len().unwrap() / 2);
+    file.read_exact_at(&mut byte, middle).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+    assert!(restore(&backup, &memory(), None).unwrap_err().is_damage());
+    let report = store.backup_to(backup.clone(), Some(1)).unwrap();
+    assert_eq!((report.components_copied, report.points_removed), (1, 1));
+    let place = memory();
+    restore(&backup, &place, None).unwrap();
+    assert_eq!(keys(&place).len(), 5000);
+}
+
+#[test]
+fn without_a_log_a_backup_has_what_is_in_memory() {
+    let (source, backup) = (memory(), memory());
+    let store = Store::open_on(source.clone(), options(Durability::None)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    for key in 0..100 {
+        dataset.insert(&sized(key)).unwrap();
+    }
+    assert_eq!(store.backup_to(backup.clone(), None).unwrap().sequence, 100);
+    let place = memory();
+    restore(&backup, &place, None).unwrap();
+    assert_eq!(keys(&place).len(), 100);
+}
+
+#[test]
+fn nothing_is_restored_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let source: Arc<dyn Storage> = Arc::new(RealStorage::new(at("store")));
+    let store = filled(&source, 0..10);
+    store.backup(at("backup"), None).unwrap();
+    for name in ["components", "log", "LOCK"] {
+        let (place, elsewhere) = (at(&format!("restored-{name}")), at(&format!("elsewhere-{name}")));
+        std::fs::create_dir(&place).unwrap();
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, place.join(name)).unwrap();
+        let error = Store::restore(at("backup"), &place, None, &small_options()).unwrap_err();
+        assert!(matches!(&error, Error::Usage(reason) if reason.contains(name)), "{error}");
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn damage_of_the_store_is_not_backed_up() {
     let (source, backup) = (memory(), memory());

@@ -61,8 +61,11 @@ impl BackupPoint {
 
 impl Store {
     /// Copies the store as it is, with everything that was acknowledged before the call, to a directory that is empty
-    /// or has earlier backups of it; this process or another one may be writing meanwhile. What is copied is read and
-    /// verified. With `keep`, only so many points are left, the newest.
+    /// or has earlier backups of it; this process or another one may be writing meanwhile. All that the point has is read and
+    /// verified, also what earlier points have of it. With `keep`, only so many points are left, the newest.
+    ///
+    /// Without a log ([`Durability::None`](crate::Durability::None)), what is in memory is flushed before, as a backup copies
+    /// files. A store that was opened for reading beside a writer in another process has its last manifest.
     ///
     /// # Errors
     /// A directory of something else, or of a store that went on in another way; damage in what is copied; storage.
@@ -77,6 +80,9 @@ impl Store {
     /// As [`Self::backup`].
     pub fn backup_to(&self, target: Arc<dyn Storage>, keep: Option<usize>) -> Result<BackupReport> {
         let (source, options) = self.storage_and_options();
+        if self.has_memory_alone() {
+            self.flush()?;
+        }
         take::take(&source, &target, options, keep)
     }
 
@@ -91,6 +97,7 @@ impl Store {
         point: Option<&str>,
         options: &Options,
     ) -> Result<RestoreReport> {
+        restore::check_links(store.as_ref())?;
         Self::restore_on(
             &(Arc::new(RealStorage::new(backup.as_ref())) as _),
             Arc::new(RealStorage::new(store.as_ref())),

@@ -1,5 +1,6 @@
 //! Making a store of a backup.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -14,6 +15,19 @@ use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
 
 const LOG: &str = "log";
+const LOCK: &str = "LOCK";
+
+/// Refuses a place in which a link would have a part of the store written elsewhere.
+pub(super) fn check_links(store: &Path) -> Result<()> {
+    let is_link = |name: &&str| std::fs::symlink_metadata(store.join(name)).is_ok_and(|found| found.is_symlink());
+    match [COMPONENTS, LOG, LOCK].iter().find(|name| is_link(name)) {
+        Some(name) => Err(Error::usage(format!(
+            "{} has a link {name:?}, and nothing is restored to other places; restore to another directory",
+            store.display()
+        ))),
+        None => Ok(()),
+    }
+}
 
 /// What was restored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,7 +92,7 @@ fn check_vacant(store: &dyn Storage) -> Result<()> {
     if !store.exists("")? {
         return Ok(());
     }
-    let file = own_names(store)?.into_iter().find(|name| ![COMPONENTS, LOG, "LOCK"].contains(&name.as_str()));
+    let file = own_names(store)?.into_iter().find(|name| ![COMPONENTS, LOG, LOCK].contains(&name.as_str()));
     file.map_or(Ok(()), |name| {
         Err(Error::usage(format!("{} is not empty (it has {name}); restore to another directory", store.describe())))
     })

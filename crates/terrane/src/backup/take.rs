@@ -90,20 +90,24 @@ struct Backup<'a> {
 }
 
 impl Backup<'_> {
-    /// Copies a component and verifies the copy, unless it is there.
+    /// Copies a component and verifies the copy. One that is there is verified again, as a point counts only if all of it is
+    /// sound; where its pages have been damaged since, it is copied anew.
     fn add(&mut self, index: &dyn Index, part: &Arc<dyn DiskPart>) -> Result<()> {
         let meta = part.file().meta();
         let name = component_name(meta.file_id);
         if self.target.exists(&name)? {
-            return match self.open(meta) {
-                Ok(_) => Ok(()),
-                Err(error) if error.is_damage() => Err(Error::Failed(format!(
+            let opened = self.open(meta).map_err(|error| match error.is_damage() {
+                true => Error::Failed(format!(
                     "{} in {} is damaged, or of a store that went on in another way ({error}); take the backup to another directory",
                     name,
                     self.target.describe()
-                ))),
-                Err(error) => Err(error),
-            };
+                )),
+                false => error,
+            })?;
+            match index.open(opened).and_then(|part| index.check(&part)).map_err(Error::from) {
+                Err(error) if error.is_damage() => {}
+                verified => return verified.map(|_| ()),
+            }
         }
         let new = format!("{name}{NEW}");
         self.bytes_written += part.file().copy_to(&**self.target, &new)?;
