@@ -43,8 +43,7 @@ fn acknowledged_writes_survive_power_loss_after_any_event() {
 
 #[test]
 fn without_a_log_the_store_is_at_a_manifest_after_power_loss() {
-    // Few of its events move the state that a crash leaves; `make soak` tries each of them.
-    long(Durability::None, 12, Effort { stride: 2, ..EVERYWHERE });
+    long(Durability::None, 12, EVERYWHERE);
 }
 
 fn short(durability: Durability, partitions: usize, effort: Effort) {
@@ -63,6 +62,5 @@ fn acknowledged_writes_survive_every_image_of_a_short_run() {
 /// Of a dataset's partitions none is ahead of another.
 #[test]
 fn without_a_log_partitions_are_at_one_manifest_after_power_loss() {
-    // Partitions take as many times the events, which go the same way in each of them.
-    short(Durability::None, 3, Effort { stride: 3, ..EVERYWHERE });
+    short(Durability::None, 3, EVERYWHERE);
 }
