@@ -25,6 +25,8 @@ pub const MAIN: &str = "main";
 pub const SIDE: &str = "side";
 /// An index of the main dataset on its places, of any kind.
 pub const PLACES: &str = "places";
+/// An index of the main dataset on the words of its names.
+pub const WORDS: &str = "words";
 /// The feed of the main dataset.
 const FEED: &str = "source";
 /// Begins the names of datasets that a random run imports.
@@ -183,8 +185,10 @@ impl Plan {
                 24 if place > 40 => Step::RenameColumn(added.into(), renamed.into()),
                 // Renamed in the round before.
                 2 if place > 80 => Step::DropColumn(added.into()),
-                // Three live with the two that are always there: on attributes, from the second round on one goes and
-                // one comes; on places, each kind in turn.
+                // Four live with the two that are always there: on attributes, from the second round on one goes and
+                // one comes; on words, gone in every second round; on places, each kind in turn.
+                10 if place / 40 % 2 == 0 => Step::CreateIndex(WORDS.into(), IndexKind::Inverted, vec!["name"]),
+                10 => Step::DropIndex(WORDS.into()),
                 8 if place < 40 => Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]),
                 8 => Step::DropIndex(if place % 80 > 40 { "by-size" } else { "by-both" }.into()),
                 12 if place < 40 => Step::CreateIndex("by-both".into(), IndexKind::BTree, vec!["name", "size"]),
@@ -244,7 +248,10 @@ impl Plan {
                     plan.push(Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]));
                     plan.push(Step::CreateIndex(PLACES.into(), IndexKind::Sif, Vec::new()));
                 }
-                1 => plan.push(Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 3..4, true))),
+                1 => {
+                    plan.push(Step::CreateIndex(WORDS.into(), IndexKind::Inverted, vec!["name"]));
+                    plan.push(Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 3..4, true)));
+                }
                 2 => {
                     plan.push(Step::AddColumn("added".into()));
                     plan.push(Step::CreateIndex("by-name".into(), IndexKind::BTree, vec!["name"]));
