@@ -13,6 +13,7 @@ mod conditions;
 mod crash_directed;
 mod crash_everywhere;
 mod damage;
+mod degenerate_geometries;
 mod delete_where;
 mod disk_reserve;
 mod faults;

@@ -103,13 +103,13 @@ impl LockTable {
     }
 
     /// Whether an instant lock is granted without waiting (Kim 2016, section 3.4.1): one that is given back as soon as it is
-    /// granted. So nobody ever finds it held, and readers hold up neither writers nor each other.
+    /// granted. Here it is never taken, so nobody finds it held.
     pub fn try_instant(&self, hash: u64) -> bool {
         !self.shard(hash).held.lock().contains_key(&hash)
     }
 
-    /// Waits in line for an instant lock: what its holder did before giving it back is seen on return. The thread must
-    /// hold no lock (K3).
+    /// Waits in line for an instant lock, and gives it on: what its holder did before giving it back is seen on return. Who is
+    /// behind in the line waits until this thread has woken. The thread must hold no lock (K3).
     pub fn wait_instant(&self, hash: u64) {
         if !self.try_instant(hash) {
             self.acquire(hash);

@@ -262,7 +262,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     add("99th percentile idle", idle, "ns");
     add("slower beside", beside / idle.max(1.0), "x");
     table.target("tweets", "of what is wanted", Bound::AtLeast(1.0), "x");
-    table.target("tweets", "peak of memory", Bound::AtMost(1.5 * MEMORY_LIMIT as f64), "bytes");
+    table.target("tweets", "peak of memory", Bound::AtMost(MEMORY_LIMIT as f64), "bytes");
     table.target("tweets", "slower beside", Bound::AtMost(20.0), "x");
     emit(table)
 }
