@@ -14,6 +14,8 @@ use crate::failure::Failure;
 const KNOWN_BYTES: u64 = 1024;
 /// How long a file that has not grown is left alone.
 const PAUSE_MS: u32 = 50;
+/// How long a file whose name another one has is read on while it does not grow: who writes to it may not know yet.
+const PARTING_MS: u32 = 1000;
 
 /// A file that is followed as it grows.
 #[derive(Debug)]
@@ -84,15 +86,15 @@ impl Follow {
 
     /// Its bytes from one on. Ends when another file has its name and all bytes are read.
     pub fn read_from<'a>(&'a self, offset: u64, stop: &'a Stop) -> Growing<'a> {
-        Growing { follow: self, stop, offset, is_replaced: false }
+        Growing { follow: self, stop, offset, mark: None, parting_ms: 0 }
     }
 
-    /// Whether another file has its name now.
+    /// Whether another file has its name now, and something in it: until then, whoever writes goes on with this one.
     fn is_replaced(&self) -> io::Result<bool> {
         match fs::metadata(&self.path) {
             Ok(named) => {
                 let own = self.file.metadata()?;
-                Ok((named.dev(), named.ino()) != (own.dev(), own.ino()))
+                Ok((named.dev(), named.ino()) != (own.dev(), own.ino()) && named.len() > 0)
             }
             // It was moved away, and what takes its place is not there yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -107,7 +109,25 @@ pub struct Growing<'a> {
     follow: &'a Follow,
     stop: &'a Stop,
     offset: u64,
-    is_replaced: bool,
+    /// Of the file when it was read last.
+    mark: Option<String>,
+    /// How long it has not grown since another one has its name.
+    parting_ms: u32,
+}
+
+impl Growing<'_> {
+    /// Refuses what was read of a file that was cut and has grown again meanwhile.
+    fn check_known(&mut self) -> io::Result<()> {
+        if let Some(mark) = &self.mark
+            && !self.follow.is_marked(mark, 0)?
+        {
+            return Err(io::Error::other(
+                "it does not begin any more as it did: it was truncated and written anew; with --restart it is read from its beginning",
+            ));
+        }
+        self.mark = self.follow.mark()?;
+        Ok(())
+    }
 }
 
 impl Read for Growing<'_> {
@@ -115,9 +135,15 @@ impl Read for Growing<'_> {
         loop {
             self.stop.check()?;
             let count = self.follow.file.read_at(buffer, self.offset)?;
-            if count > 0 || self.is_replaced {
+            if count > 0 {
+                // Behind the reading: what was there before it is what was read.
+                self.check_known()?;
                 self.offset += count as u64;
+                self.parting_ms = 0;
                 return Ok(count);
+            }
+            if self.parting_ms >= PARTING_MS {
+                return Ok(0);
             }
             let length = self.follow.len()?;
             if length < self.offset {
@@ -126,11 +152,10 @@ impl Read for Growing<'_> {
                     self.offset
                 )));
             }
-            // What was written to it before it was replaced is read once more after that is known.
-            self.is_replaced = self.follow.is_replaced()?;
-            if !self.is_replaced {
-                self.stop.wait(PAUSE_MS)?;
+            if self.follow.is_replaced()? {
+                self.parting_ms += PAUSE_MS;
             }
+            self.stop.wait(PAUSE_MS)?;
         }
     }
 }

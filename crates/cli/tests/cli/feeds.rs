@@ -150,6 +150,43 @@ fn a_file_that_takes_the_name_is_read_after_the_rest_of_the_old_one() {
     holds(&store, (0..22).chain(30..60));
 }
 
+/// As programs do that are told of a rotation after it.
+#[test]
+fn who_goes_on_writing_to_a_file_that_was_moved_away_is_heard() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(10);
+    let mut writer = OpenOptions::new().append(true).open(&file).expect("it is there");
+    fs::rename(&file, sandbox.path("log.1")).expect("it is moved");
+    fs::write(&file, "").expect("the new one is empty");
+    // One by one, as each is read before the next is written.
+    for number in 10..40 {
+        writer.write_all(lines([number]).as_bytes()).expect("the old one grows");
+        follower.keys(1);
+    }
+    append(&file, &lines(50..60));
+    writer.write_all(lines([40]).as_bytes()).expect("the old one grows");
+    follower.keys(11);
+    follower.end(Signal::INT).exits(130);
+    holds(&store, (0..41).chain(50..60));
+}
+
+#[test]
+fn a_file_that_is_cut_and_grows_beyond_where_it_was_is_not_guessed_at() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..100)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(100);
+    // Stopped, so that it does not look in between.
+    let pid = Pid::from_raw(follower.child.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it can be stopped");
+    fs::write(&file, lines(1000..2000)).expect("it is written anew");
+    kill_process(pid, Signal::CONT).expect("it goes on");
+    follower.answer().exits(1).says("it was truncated").says("--restart");
+    holds(&store, 0..100);
+}
+
 #[test]
 fn a_file_that_is_truncated_is_not_guessed_at() {
     let sandbox = Sandbox::new();
