@@ -195,10 +195,14 @@ members; what is beside them is not taken, with a warning. Keys are printed as J
 durable. Refused records are reported with their line number on standard error; the others are
 inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close the store.
 
+With --atomic all records wait until the input ends, and are inserted by one commit: all of them, or, where
+one is refused, none, and nothing of the schema changes either. They have to fit into the memory for what is
+not yet on disk, three eighths of --memory-limit.
+
 A feed keeps how far its source has been read, in the same commit as the record: started again, also
 after a crash, it goes on behind the last record that is stored, and stores none twice. With --follow
-the source is a file of lines that grows; when another file takes its name, the rest of the old one is
-read and then the new one. With --offset-field it is standard input, of which each record brings its
+the source is a file of lines that grows; when another file takes its name, the old one is read until it
+has not grown for a second and the new one has something in it, and then the new one. With --offset-field it is standard input, of which each record brings its
 position as a whole number that rises from record to record; what was read before is passed.
 
 Examples:

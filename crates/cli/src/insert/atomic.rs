@@ -142,7 +142,8 @@ impl Together {
             let batch = batch::of_rows(rows, schema)?;
             let mut records = BatchRecords::new(&batch, schema).map_err(Error::from)?;
             for (number, row) in rows.iter().enumerate() {
-                (key.clear(), value.clear());
+                key.clear();
+                value.clear();
                 if let Err(error) = records.encode_row(number, &mut key, &mut value) {
                     refusals.push((row.line, Error::from(error).to_string()));
                 }
