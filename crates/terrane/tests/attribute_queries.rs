@@ -286,7 +286,11 @@ fn the_cheapest_way_is_taken_and_explained() {
         let window = explained("int < 3500", true);
         assert_eq!(window.plan, "spatial index", "{window}");
         assert!(reason(&window, "by_int").contains("the windows give fewer"), "{window}");
-        assert_eq!(explained("int = 7", true).plan, "attribute index");
+        let one = explained("int = 7", true);
+        assert_eq!(one.plan, "attribute index");
+        // What it was compared with is told.
+        let windows = one.considered.iter().find(|considered| considered.index == "geometry").unwrap();
+        assert!(!windows.is_used && windows.entries.is_some_and(|entries| entries > 0), "{windows:?}");
         let key = explained("id = 7 and not int > 9", false);
         assert_eq!((key.plan, key.entries, key.matches), ("primary range", 1, 1), "{key}");
         let keys = explained("id in (3, 5000, 9) or flag", false);

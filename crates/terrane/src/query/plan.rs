@@ -117,11 +117,12 @@ pub(crate) fn choose_path(
         let (path, considered) = path_through(snapshot, filters, name)?;
         return Ok((path, vec![considered]));
     }
-    let (path, mut considered) = choose_keyed(snapshot, filters, reads_records)?;
+    let Keyed { path, mut considered, windows_met } = choose_keyed(snapshot, filters, reads_records)?;
     let Some(windows) = filters.windows() else { return Ok((path.unwrap_or(Path::Records), considered)) };
     if let Some(path) = path {
         let spatial = snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some());
-        considered.extend(spatial.map(|(_, index)| self::considered(index, None, CHEAPER)));
+        // All of them give the same candidates.
+        considered.extend(spatial.map(|(_, index)| self::considered(index, windows_met, CHEAPER)));
         return Ok((path, considered));
     }
     let fits = |place: usize, _: &DatasetIndex| {
@@ -324,38 +325,42 @@ fn fewest(
     Ok(fewest)
 }
 
+/// What was found of the ways by keys and indexes on attributes.
+struct Keyed {
+    /// The one to go, if any is.
+    path: Option<Path>,
+    considered: Vec<Considered>,
+    /// About how many entries meet the windows, where that was asked.
+    windows_met: Option<u64>,
+}
+
 /// The keys or the index on attributes to go through, if that is better than the windows and than all records; and
 /// what was thought of each.
-fn choose_keyed(
-    snapshot: &Snapshot,
-    filters: &Filters,
-    reads_records: bool,
-) -> Result<(Option<Path>, Vec<Considered>)> {
-    let mut considered = Vec::new();
-    let Some(implied) = filters.implied() else { return Ok((None, considered)) };
+fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> Result<Keyed> {
+    let (mut considered, mut windows_met) = (Vec::new(), None);
+    let Some(implied) = filters.implied() else { return Ok(Keyed { path: None, considered, windows_met }) };
     let versions = snapshot.versions_full();
     let cheapest = cheapest(snapshot, &versions, filters, &implied, reads_records, &mut considered)?;
-    let Some((cost, number, path)) = cheapest else {
-        return Ok((None, considered));
-    };
+    let Some((cost, number, path)) = cheapest else { return Ok(Keyed { path: None, considered, windows_met }) };
     let chosen = &mut considered[number];
     if let Some(windows) = filters.windows()
         && unusable(&versions, SPATIAL as usize).is_none()
     {
         let met = estimate_windows(&versions, SPATIAL as usize, windows, ESTIMATE_PAGES)?;
+        windows_met = Some(met);
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
             chosen.reason = format!("the windows give fewer candidates, about {met}");
-            return Ok((None, considered));
+            return Ok(Keyed { path: None, considered, windows_met });
         }
     }
     let records = records_of(&versions)?;
     if cost > records {
         chosen.reason = cheaper_to_read_all(records);
-        return Ok((None, considered));
+        return Ok(Keyed { path: None, considered, windows_met });
     }
     chosen.is_used = true;
     chosen.reason = "it gives the fewest candidates".to_owned();
-    Ok((Some(path), considered))
+    Ok(Keyed { path: Some(path), considered, windows_met })
 }
 
 /// Of the keys and the indexes on attributes and words, the one that costs least: the cost in records that are read in
