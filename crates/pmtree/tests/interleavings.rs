@@ -1,12 +1,10 @@
 //! Searches in the middle of writers' operations, and these in the middle of searches, at every place.
 
-#[path = "support/interrupting.rs"]
-mod interrupting;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::interrupting::{At, Interrupting, Stopped, interrupt};
 use crate::support::{FORMS, Model, configurations, options, random, rect};
-use interrupting::{At, Interrupting, Stopped, interrupt};
 use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::Storage;

@@ -1,13 +1,10 @@
-//! Exact look-ups are linearizable, also of entries that there are several of.
-
-#[path = "support/interrupting.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod interrupting;
+//! Exact look-ups are linearizable, also of entries that there are several of; and what takes the place of a deleted entry is
+//! not mixed with it, wherever the deletion was when it was read.
 
 use std::sync::Arc;
 
+use crate::interrupting::{At, Interrupting, Stopped, interrupt};
 use crate::support::{options, random};
-use interrupting::{At, Interrupting, interrupt};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
@@ -102,5 +99,61 @@ fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
         if !is_interrupted {
             break;
         }
+    }
+}
+
+/// A search that begins in the middle of a deletion and goes on when something else has the place.
+#[test]
+fn an_entry_is_not_mixed_with_what_takes_its_place_after_a_deletion_that_was_read_half_done() {
+    let entries: Vec<(Rect<2>, u64)> = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+        .into_iter()
+        .zip(1..)
+        .map(|(at, n)| (Rect::point(at).unwrap(), n))
+        .collect();
+    let new = (Rect::point([8.0, 9.0]).unwrap(), 9);
+    let everywhere = Rect::new([0.0; 2], [99.0; 2]).unwrap();
+    for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+        let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
+        let mut searches = 0;
+        for change in 0.. {
+            let mut has_stopped = false;
+            for load in 0.. {
+                let controller = Controller::new();
+                let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
+                entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
+                let tree = Arc::new(tree);
+                let (other, (gone, payload)) = (tree.clone(), entries[0]);
+                let writer = Stopped::start(At::Change, change, move || {
+                    assert!(other.delete(&gone, payload).unwrap());
+                    other.insert(&new.0, new.1).unwrap();
+                });
+                let ended = Arc::new(std::sync::Mutex::new(None));
+                let end = {
+                    let ended = ended.clone();
+                    move || *ended.lock().unwrap() = Some(Stopped::end([writer])[0])
+                };
+                let mut found = Vec::new();
+                let search = || {
+                    tree.window(&everywhere, SearchMode::Validated, |rect, payload| found.push((*rect, payload)))
+                        .unwrap();
+                };
+                let ((), is_interrupted) = interrupt(At::Load, load, end, search);
+                if !is_interrupted {
+                    break;
+                }
+                has_stopped |= ended.lock().unwrap().take() == Some(true);
+                searches += 1;
+                let is_one = |entry: &(Rect<2>, u64)| entries.contains(entry) || *entry == new;
+                assert!(found.iter().all(is_one), "change {change}, load {load}, {leaves:?}: {found:?}");
+                assert!(
+                    entries[1..].iter().all(|entry| found.contains(entry)),
+                    "change {change}, load {load}: {found:?}"
+                );
+            }
+            if !has_stopped {
+                break;
+            }
+        }
+        assert!(searches > 100, "{searches} searches");
     }
 }

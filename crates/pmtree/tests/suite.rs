@@ -8,6 +8,8 @@ mod crash;
 mod damage;
 mod full_disk;
 mod interleavings;
+#[path = "support/interrupting.rs"]
+mod interrupting;
 mod logged;
 mod look_ups;
 mod marks;

@@ -324,7 +324,7 @@ fn merges_write_what_their_policy_predicts() {
         flushed.resize(indexes.len(), Vec::new());
         for (index, sizes) in indexes.iter().zip(&mut flushed) {
             sizes.push(index.bytes - sizes.iter().sum::<u64>());
-            assert_eq!(index.components as usize, sizes.len());
+            assert_eq!(index.components, sizes.len());
         }
     });
     assert_eq!((never.maintenance().merges, flushed[0].len() as i64), (0, FLUSHES));

@@ -12,6 +12,8 @@ const RECORDS: i64 = 20_000;
 
 /// Writes records under keys, in this order.
 type Fill = fn(&Store, &Dataset, &mut dyn Iterator<Item = i64>);
+/// The keys by number.
+type KeyOf = fn(i64) -> i64;
 
 fn flush(_: &Store, dataset: &Dataset, keys: &mut dyn Iterator<Item = i64>) {
     put(dataset, keys.map(|key| (Key::Int(key), key as f64, 0.0)));
@@ -41,7 +43,7 @@ fn keys_that_are_not_there_are_mostly_told_without_their_leaves() {
     // Every second one, in order or shuffled.
     let ascending = |number: i64| number * 2;
     let shuffled = |number: i64| number * 7919 % RECORDS * 2;
-    let cases: [(&str, Fill, fn(i64) -> i64); 4] = [
+    let cases: [(&str, Fill, KeyOf); 4] = [
         ("flushed", flush, ascending),
         ("merged", merge, shuffled),
         ("imported in order", import, ascending),
