@@ -262,7 +262,7 @@ impl<'a> Insertion<'a> {
             self.messages.warn(format_args!("{} {}: {}", self.unit(), line.number, self.foreign));
         }
         let schema = match (self.together.as_ref().and_then(Together::schema), &self.dataset) {
-            (Some(schema), _) => Arc::new(schema.clone()),
+            (Some(schema), _) => schema.clone(),
             (None, Some(dataset)) => dataset.schema(),
             (None, None) => match first::schema_of(&mut record, self.arguments.planar) {
                 Ok(schema) => Arc::new(schema),

@@ -3,6 +3,7 @@
 //! What they change of the schema waits with them: the first of them makes a schema that is not yet the dataset's.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use terrane::batch::BatchRecords;
 use terrane::schema::{ColumnType, Schema};
@@ -22,7 +23,7 @@ const BATCH_ROWS: usize = 1000;
 pub struct Together {
     rows: Vec<Row>,
     /// What the dataset is to be like; none before the first row.
-    schema: Option<Schema>,
+    schema: Option<Arc<Schema>>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -37,7 +38,7 @@ impl Together {
     }
 
     /// What the dataset is like with the rows so far, if they change it.
-    pub fn schema(&self) -> Option<&Schema> {
+    pub fn schema(&self) -> Option<&Arc<Schema>> {
         self.schema.as_ref()
     }
 
@@ -60,7 +61,7 @@ impl Together {
             if let Err(reason) = row.widened.iter().try_for_each(|name| self.widen(name)) {
                 return Ok(Err(reason));
             }
-            self.schema = Some(after);
+            self.schema = Some(Arc::new(after));
         }
         self.rows.push(row);
         Ok(Ok(()))
