@@ -32,7 +32,8 @@ fn a_slow_reader_keeps_no_sealed_memory_of_any_window() {
     let [_, sealed] = &version[0].generations[..] else { panic!("{version:?}") };
     let sealed = Arc::downgrade(sealed);
     drop(version);
-    let mut rows = snapshot.query(&Query::new().window(170.0, -90.0, -170.0, 90.0)).unwrap();
+    let both = Query::new().window(170.0, -90.0, -170.0, 90.0).using_index("geometry");
+    let mut rows = snapshot.query(&both).unwrap();
     let mut count = rows.next_batch().unwrap().unwrap().num_rows();
     dataset.flush().unwrap();
     while let Some(batch) = rows.next_batch().unwrap() {
