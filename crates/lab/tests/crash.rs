@@ -88,9 +88,21 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["fbr", "--gate", "--exhaustive"], "cannot be used with"),
         (&["fbr", "--only", "in-place-4-adr,logged"], "no configuration logged; there are: in-place-4-adr,"),
         (&["fbr", "--exhaustive", "--only", "in-place-60-adr"], "no small cases"),
+        (&["pmwcas", "--exhaustive", "--part", "3/2"], "a part is written K/N"),
+        (&["pmwcas", "--part", "1/2"], "--exhaustive"),
+        (&["pmwcas", "--budget", "0"], "0 is not in 1.."),
+        (&["fbr", "--drop", "fbr.search.persist"], "interleavings.rs: what_a_search_has_seen"),
+        (&["pmwcas", "--only", "eadr", "--drop", "fence:pmwcas.prepare"], "matters on adr alone"),
     ] {
         let output = crash(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn small_cases_are_searched_in_parts() {
+    let output = crash(&["pmwcas", "--only", "adr", "--exhaustive", "--part", "10/10", "--in-recoveries"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("pmwcas: adr: every cut of 1 histories"), "{}", stdout(&output));
 }

@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// The range of addresses that was set aside is used up.
     #[error(
-        "{pool} cannot grow to {wanted} bytes: {reserved} bytes of address space were set aside for it; open it with more"
+        "{pool} cannot grow to {wanted} bytes: {reserved} bytes of address space were set aside for it; open it with a larger `address_space` in its options"
     )]
     AddressSpace {
         /// The file.

@@ -1,10 +1,13 @@
 //! The explorer itself: it notices what is wrong, leaves alone what is right, and says how to see it again.
 
-use terrane_pmem::Instruction;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use terrane_pmem::explorer::{
-    Breadth, Canary, Case, Cuts, Dropped, Explorer, Gate, History, Sample, Subject, check_canary, gate, replay, sample,
-    shrink,
+    Breadth, Canary, Case, Checked, Cuts, Dropped, Explorer, Gate, History, Place, Sample, Subject, check_canary, gate,
+    replay, sample, shrink,
 };
+use terrane_pmem::{Instruction, PersistenceDomain};
+use terrane_storage::Storage;
 
 const BREADTH: Breadth = Breadth { branches: 64, samples: 8, seed: 1 };
 const RIGHT: Canary = Canary { is_right: true };
@@ -77,4 +80,80 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
     let few = Breadth { branches: 1, samples: 0, seed: 1 };
     let blind = Gate { breadth: few, near: few, ..options };
     assert!(!gate(&[RIGHT], &blind).unwrap().uncaught.is_empty(), "it cannot have tried enough");
+}
+
+/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be.
+struct Brittle {
+    unusable_with: usize,
+    worked_on: AtomicU64,
+}
+
+impl Subject for Brittle {
+    type Structure = <Canary as Subject>::Structure;
+    type Step = <Canary as Subject>::Step;
+    type Model = <Canary as Subject>::Model;
+
+    fn structure(&self) -> &'static str {
+        RIGHT.structure()
+    }
+
+    fn configuration(&self) -> &str {
+        "brittle"
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        RIGHT.domain()
+    }
+
+    fn create(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
+        RIGHT.create(storage)
+    }
+
+    fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
+        RIGHT.open(storage)
+    }
+
+    fn steps(&self, seed: u64) -> Vec<Self::Step> {
+        RIGHT.steps(seed)
+    }
+
+    fn apply(&self, structure: &Self::Structure, model: &mut Self::Model, step: &Self::Step) -> Checked<()> {
+        RIGHT.apply(structure, model, step)
+    }
+
+    fn observe(&self, structure: &mut Self::Structure) -> Checked<Self::Model> {
+        RIGHT.observe(structure)
+    }
+
+    fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()> {
+        self.worked_on.fetch_add(1, Ordering::Relaxed);
+        if model.len() == self.unusable_with {
+            return Err("it cannot be used".to_owned());
+        }
+        RIGHT.work_on(structure, model)
+    }
+
+    fn places(&self) -> Vec<Place> {
+        RIGHT.places()
+    }
+}
+
+#[test]
+fn what_recoveries_leave_is_used_further_and_seldom_twice() {
+    let search = |unusable_with| {
+        let subject = Brittle { unusable_with, worked_on: AtomicU64::new(0) };
+        let history = History::record(&subject, subject.steps(0), None).unwrap();
+        let mut explorer = Explorer::new(&subject);
+        let outcome = explorer
+            .all_power_losses(&history, 0, &BREADTH)
+            .and_then(|()| explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()));
+        let failure = outcome.err().map(|failure| failure.what);
+        (failure, explorer.tally.distinct, subject.worked_on.load(Ordering::Relaxed))
+    };
+    let (failure, distinct, worked_on) = search(usize::MAX);
+    assert_eq!(failure, None);
+    assert!(0 < worked_on && worked_on < distinct, "{worked_on} of {distinct}");
+    for entries in 0..=4 {
+        assert_eq!(search(entries).0.as_deref(), Some("it cannot be used"), "{entries} entries");
+    }
 }

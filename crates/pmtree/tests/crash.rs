@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::support::places::sites;
-use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Place, Subject, gate};
+use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
-use terrane_pmtree::explored::{Explored, Kind, Step, small_trees};
+use terrane_pmtree::explored::{Explored, Kind, Recoveries, Step, small_trees};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
@@ -243,13 +243,13 @@ fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
 /// More of them in a long search, and all by `terrane-lab crash fbr --exhaustive`, which takes hours.
 #[test]
 fn two_operations_on_any_small_tree_survive_any_power_loss() {
-    let stride = if is_soak() { 48 } else { 797 };
+    let part = Part::first_of(if is_soak() { 48 } else { 797 });
     let is_meant = |subject: &Explored| {
         let is_tried = subject.kind() == Kind::Fbr || is_soak();
         is_tried && has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr
     };
     for subject in Explored::configurations().into_iter().filter(is_meant) {
-        let found = small_trees(&subject, stride).unwrap_or_else(|failure| panic!("{failure}"));
+        let found = small_trees(&subject, part, Recoveries::Cut).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{}: {found:?}", subject.configuration());
         assert_eq!(found.tally.cuts_sampled, 0, "every image was to be tried");
         assert!(found.trees_tried >= 2 && found.histories > found.trees_tried * 100, "{found:?}");

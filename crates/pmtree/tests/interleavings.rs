@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::interrupting::{At, Interrupting, Stopped, interrupt};
 use crate::support::{FORMS, Model, configurations, options, random, rect};
+use rand::Rng;
 use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::Storage;
@@ -353,6 +354,37 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
             }
         }
     }
+}
+
+/// A search that reads the node to which entries move before the commitment, and the one that they leave after it. The first one's box holds
+/// them already: so the parent does not change before.
+#[test]
+fn entries_that_move_into_a_box_which_held_them_already_are_found() {
+    const COMMIT: At = At::Fence("fbr.log.commit");
+    let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
+    let mut moves = 0;
+    for seed in 0..if is_soak() { 100 } else { 10 } {
+        let mut random = random(seed);
+        let mut entries: Vec<(Rect<2>, u64)> = (0..14).map(|payload| (rect(&mut random, 30), payload)).collect();
+        for number in 0..4 {
+            let around = Rect::new([0.0; 2], [32.0 - number as f64; 2]).unwrap();
+            entries.insert(random.random_range(0..entries.len()), (around, 100 + number));
+        }
+        let deletes = entries.iter().skip(2).map(|&(rect, payload)| Operation::Delete(rect, payload)).collect();
+        let scenario = Scenario { name: "nested boxes", options: options.clone(), entries, operations: deletes };
+        for done in 0..scenario.operations.len() {
+            let image = scenario.after(done);
+            let tree = scenario.open(&*image.storage());
+            let run = || Scenario::run(&tree, &scenario.operations[done..=done]);
+            if !interrupt(COMMIT, 0, || (), run).1 {
+                continue;
+            }
+            moves += 1;
+            let stops = Stops { from: Some((COMMIT, 0)), stride: 1, count: 1 };
+            interleave(&scenario, &image, done, &SEARCHES[0], 1, stops);
+        }
+    }
+    assert!(moves > 20, "{moves}");
 }
 
 /// A search that knows the old half of a split by a box that has shrunk, and the new one not at all. All of them run, stopped between

@@ -10,7 +10,8 @@ use std::time::Instant;
 use anyhow::Result;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{
-    Breadth, Case, Dropped, Failure, Gate, Sample, Tally, check_canary, gate, names, replay, sample, shrink,
+    Breadth, Case, Dropped, Failure, Gate, Part, Place, Sample, Tally, check_canary, gate, names, replay, sample,
+    shrink,
 };
 
 pub use show::Format;
@@ -28,7 +29,7 @@ const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
 /// Options of `crash`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Structure to explore; `list` shows them.
+    /// Structure to explore; `terrane-lab list` shows them.
     pub structure: String,
     /// Configurations to explore; all when absent, and a name that there is not lists them.
     #[arg(long, value_name = "CONFIGURATION,…", value_delimiter = ',', conflicts_with = "replay")]
@@ -37,7 +38,7 @@ pub struct Options {
     #[arg(long, default_value_t = crate::workload::SEED)]
     pub seed: u64,
     /// Number of crash images to examine.
-    #[arg(long, value_name = "IMAGES", default_value_t = BUDGET)]
+    #[arg(long, value_name = "IMAGES", default_value_t = BUDGET, value_parser = clap::value_parser!(u64).range(1..))]
     pub budget: u64,
     /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or fence:NAME.
     #[arg(long, value_name = "SITE", conflicts_with_all = ["gate", "exhaustive"])]
@@ -48,6 +49,12 @@ pub struct Options {
     /// Try every small case in place of random ones.
     #[arg(long)]
     pub exhaustive: bool,
+    /// Try a part of the small cases, such as 1/4 for the first of four: a long search in pieces.
+    #[arg(long, value_name = "K/N", requires = "exhaustive", default_value_t = Part::ALL)]
+    pub part: Part,
+    /// Of the small cases, try crashes inside of every recovery as well, which takes four times as long.
+    #[arg(long, requires = "exhaustive")]
+    pub in_recoveries: bool,
     /// Go through one case again, as a failure has printed it.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["gate", "exhaustive"])]
     pub replay: Option<String>,
@@ -151,7 +158,7 @@ impl Run<'_> {
         }
         for subject in small {
             let begun = Instant::now();
-            match subject.exhaust() {
+            match subject.exhaust(self.options.part, self.options.in_recoveries) {
                 Ok((tally, what)) => {
                     self.tell(S::NAME, &format!("{}: {what}", subject.configuration()), &tally, begun)?;
                 }
@@ -213,8 +220,14 @@ fn find_configuration<'s, S: Structure>(subjects: &'s [S], name: &str) -> Result
 /// The flush or fence with a name that one of the subjects has.
 fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Dropped> {
     let mut sites = std::collections::BTreeSet::new();
-    for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
-        let found = names(subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?;
+    let flushing: Vec<&S> = subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr).collect();
+    if flushing.is_empty() {
+        return Err(
+            Usage("a flush or fence matters on adr alone, and no such configuration is searched".to_owned()).into()
+        );
+    }
+    for subject in &flushing {
+        let found = names(*subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?;
         sites.extend(found);
     }
     let is_meant = |site: &&Dropped| site.site == name || site.to_string() == name;
@@ -223,6 +236,16 @@ fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Drop
         return Ok((*site).clone());
     }
     let list = |sites: &mut dyn Iterator<Item = &Dropped>| sites.map(Dropped::to_string).collect::<Vec<_>>().join(", ");
+    let mut others = flushing.iter().flat_map(|subject| {
+        let is_meant = |dropped: &Dropped| dropped.site == name || dropped.to_string() == name;
+        let meant = subject.places().iter().flat_map(Place::dropped).filter(is_meant).collect::<Vec<_>>();
+        meant.into_iter().filter_map(|dropped| Some((subject.shown_by(&dropped)?, dropped)))
+    });
+    if let (true, Some((test, dropped))) = (meant.is_empty(), others.next()) {
+        let what =
+            format!("no history of steps one after the other shows what the loss of {dropped} does; {test} does");
+        return Err(Usage(what).into());
+    }
     Err(Usage(match meant.is_empty() {
         true => format!("no flush or fence {name}; there are: {}", list(&mut sites.iter())),
         false => format!("{name} is the name of a flush and of a fence: {}", list(&mut meant.into_iter())),

@@ -1,7 +1,9 @@
 //! The structures that can be explored. A new one is a line in each of two lists.
 
+use std::collections::BTreeSet;
+
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Subject, Tally};
+use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Part, Subject, Tally};
 use terrane_pmem::pmwcas;
 use terrane_pmtree::explored as fbr;
 
@@ -22,8 +24,8 @@ pub trait Structure: Subject + Sized {
     /// Whether there are small cases of this configuration that [`Structure::exhaust`] tries.
     fn has_small_cases(&self) -> bool;
 
-    /// Tries every small case; what was tried, also in words.
-    fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>>;
+    /// Tries every small case of a part, with crashes inside of recoveries as well or without; what was tried, also in words.
+    fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>>;
 }
 
 /// What is done with a structure, whichever it is.
@@ -56,9 +58,12 @@ impl Structure for fbr::Explored {
         self.options().fan_out < 10 && self.domain() == PersistenceDomain::Adr
     }
 
-    fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
-        let found = fbr::small_trees(self, 1)?;
-        let what = format!("all {} histories of two operations on {} trees", found.histories, found.trees);
+    fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
+        let recoveries = if in_recoveries { fbr::Recoveries::Cut } else { fbr::Recoveries::Whole };
+        let found = fbr::small_trees(self, part, recoveries)?;
+        let (histories, tried, trees) = (found.histories, found.trees_tried, found.trees);
+        let cut = if in_recoveries { ", cut in every recovery as well" } else { "" };
+        let what = format!("all {histories} histories of two operations on {tried} of {trees} trees{cut}");
         Ok((found.tally, what))
     }
 }
@@ -74,16 +79,22 @@ impl Structure for pmwcas::explored::Explored {
         true
     }
 
-    fn exhaust(&self) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
+    fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
         let mut explorer = Explorer::new(self);
         // A few cuts of these histories have far more, and each is remembered.
         let breadth = Breadth { branches: 2048, samples: 200, seed: 0 };
-        for seed in 0..10 {
+        let seeds: Vec<u64> = (0..10).collect();
+        let mut histories = 0;
+        for &seed in part.of_all(&seeds) {
+            histories += 1;
             let history = History::record(self, self.steps(seed), None)?;
             explorer.all_power_losses(&history, 0, &breadth)?;
             explorer.all_kills(&history, 0)?;
+            if in_recoveries {
+                explorer.inside_all_recoveries(&history, 0, &breadth, &mut BTreeSet::new())?;
+            }
             explorer.forget();
         }
-        Ok((explorer.tally, "every cut of 10 histories, up to 2048 images of each".to_owned()))
+        Ok((explorer.tally, format!("every cut of {histories} histories, up to 2048 images of each")))
     }
 }

@@ -14,7 +14,7 @@ use terrane_pmem::explorer::{Checked, Dropped, Place, Subject};
 use terrane_storage::{File, OpenMode, Storage};
 
 use crate::{LeafForm, Options, PersistenceDomain, Rebalancing, Rect, Split};
-pub use small::{SmallTrees, small_trees};
+pub use small::{Recoveries, SmallTrees, small_trees};
 pub use tree::Kind;
 use tree::Tree;
 

@@ -7,13 +7,14 @@
 //! nothing, which is seen at every tree and after every first operation; so the crashes of a history with a look-up are those
 //! of the history without it.
 //!
-//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. Then power
-//! is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that keep nothing and everything.
+//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. With
+//! [`Recoveries::Cut`], power is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that
+//! keep nothing and everything; that is three quarters of the work.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use terrane_pmem::explorer::{Breadth, Checked, Explorer, Failure, History, Tally};
+use terrane_pmem::explorer::{Breadth, Checked, Explorer, Failure, History, Part, Tally};
 use terrane_storage::MemoryStorage;
 
 use super::{Explored, Step};
@@ -37,6 +38,15 @@ const RECTS: [[f64; 4]; 8] = [
 /// More images than any cut has.
 const BREADTH: Breadth = Breadth { branches: 1 << 20, samples: 0, seed: 0 };
 
+/// What becomes of the recovery from a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recoveries {
+    /// It runs to its end.
+    Whole,
+    /// It crashes as well, at every cut.
+    Cut,
+}
+
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmallTrees {
@@ -50,10 +60,10 @@ pub struct SmallTrees {
     pub tally: Tally,
 }
 
-/// Tries all histories of two operations from every `stride`-th tree, in as many threads as there are processors.
-pub fn small_trees(subject: &Explored, stride: usize) -> Result<SmallTrees, Box<Failure<Step>>> {
+/// Tries all histories of two operations from a part of the trees, in as many threads as there are processors.
+pub fn small_trees(subject: &Explored, part: Part, recoveries: Recoveries) -> Result<SmallTrees, Box<Failure<Step>>> {
     let trees = trees(subject)?;
-    let chosen: Vec<&Vec<Step>> = trees.iter().step_by(stride.max(1)).collect();
+    let chosen: Vec<&Vec<Step>> = part.of_all(&trees).collect();
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
         let mut found = SmallTrees::default();
@@ -61,7 +71,7 @@ pub fn small_trees(subject: &Explored, stride: usize) -> Result<SmallTrees, Box<
             if is_over.load(Ordering::Relaxed) {
                 break;
             }
-            if let Err(failure) = explore_tree(subject, tree, &mut found) {
+            if let Err(failure) = explore_tree(subject, tree, recoveries, &mut found) {
                 is_over.store(true, Ordering::Relaxed);
                 return Err(failure);
             }
@@ -82,13 +92,21 @@ pub fn small_trees(subject: &Explored, stride: usize) -> Result<SmallTrees, Box<
     })
 }
 
-fn explore_tree(subject: &Explored, tree: &[Step], found: &mut SmallTrees) -> Result<(), Box<Failure<Step>>> {
+fn explore_tree(
+    subject: &Explored,
+    tree: &[Step],
+    recoveries: Recoveries,
+    found: &mut SmallTrees,
+) -> Result<(), Box<Failure<Step>>> {
     // Images of one tree's histories are often the same.
     let mut explorer = Explorer::new(subject);
     let mut recovered = BTreeSet::new();
     let mut lose_power = |history: &History<'_, Explored>, from_step: usize| {
         explorer.all_power_losses(history, from_step, &BREADTH)?;
-        explorer.inside_all_recoveries(history, from_step, &BREADTH, &mut recovered)
+        match recoveries {
+            Recoveries::Whole => Ok(()),
+            Recoveries::Cut => explorer.inside_all_recoveries(history, from_step, &BREADTH, &mut recovered),
+        }
     };
     let tree = &[tree, &[Step::Sync]].concat();
     let record = |operations: &[Step]| History::record(subject, [tree, operations].concat(), None);

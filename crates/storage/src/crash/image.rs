@@ -17,7 +17,7 @@ use super::names::{Names, Node};
 use super::state::State;
 use crate::Storage;
 use crate::memory::content::Content;
-use crate::memory::{MemoryStorage, Prepared, Recorder};
+use crate::memory::{MemoryStorage, Prepared, Recorder, hash_name};
 
 /// How it came to a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +119,7 @@ impl Image {
         let mut hasher = Xxh3::new();
         hasher.update(&self.boot().to_le_bytes());
         for (name, node) in self.names.iter() {
-            hasher.update(&name.len().to_le_bytes());
-            hasher.update(name.as_bytes());
+            hash_name(&mut hasher, name);
             if let Some(content) = file_id(node).and_then(|file| self.content(file)) {
                 content.hash(&mut hasher);
             }

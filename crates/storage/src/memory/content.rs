@@ -1,6 +1,5 @@
 //! The bytes of one file, in chunks that copies share until they are written.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,13 +10,14 @@ const CHUNK_LENGTH: usize = 4096;
 
 type Chunk = [u8; CHUNK_LENGTH];
 
-/// A sparse byte array; a clone costs one reference count a chunk.
+/// A byte array whose chunks are made when they are written; a clone costs one reference count a chunk.
 ///
 /// Invariant: bytes of a chunk at or beyond `length` are zero, so extending reads zeros.
 #[derive(Clone, Default)]
 pub(crate) struct Content {
     length: u64,
-    chunks: BTreeMap<u64, Arc<Chunk>>,
+    /// Up to the last one that was written; zeros where there is none.
+    chunks: Vec<Option<Arc<Chunk>>>,
 }
 
 impl Content {
@@ -29,7 +29,7 @@ impl Content {
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) {
         for (chunk, start, range) in pieces(offset, buffer.len()) {
             let target = &mut buffer[range];
-            match self.chunks.get(&chunk) {
+            match self.chunk(chunk) {
                 Some(bytes) => target.copy_from_slice(&bytes[start..start + target.len()]),
                 None => target.fill(0),
             }
@@ -39,7 +39,7 @@ impl Content {
     /// The little-endian word at an offset that is a multiple of 8.
     pub(crate) fn word(&self, offset: u64) -> u64 {
         let start = (offset % CHUNK_LENGTH as u64) as usize;
-        self.chunks.get(&(offset / CHUNK_LENGTH as u64)).map_or(0, |chunk| {
+        self.chunk(offset as usize / CHUNK_LENGTH).map_or(0, |chunk| {
             let mut bytes = [0; size_of::<u64>()];
             bytes.copy_from_slice(&chunk[start..start + size_of::<u64>()]);
             u64::from_le_bytes(bytes)
@@ -49,9 +49,11 @@ impl Content {
     /// Puts all there is into a hash.
     pub(crate) fn hash(&self, hasher: &mut Xxh3) {
         hasher.update(&self.length.to_le_bytes());
-        for (number, chunk) in &self.chunks {
-            hasher.update(&number.to_le_bytes());
-            hasher.update(&chunk[..]);
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            if let Some(chunk) = chunk {
+                hasher.update(&(number as u64).to_le_bytes());
+                hasher.update(&chunk[..]);
+            }
         }
     }
 
@@ -63,15 +65,22 @@ impl Content {
         self.length = self.length.max(offset + bytes.len() as u64);
         for (chunk, start, range) in pieces(offset, bytes.len()) {
             let source = &bytes[range];
-            let target = Arc::make_mut(self.chunks.entry(chunk).or_insert_with(|| Arc::new([0; CHUNK_LENGTH])));
+            if self.chunks.len() <= chunk {
+                self.chunks.resize(chunk + 1, None);
+            }
+            let target = Arc::make_mut(self.chunks[chunk].get_or_insert_with(|| Arc::new([0; CHUNK_LENGTH])));
             target[start..start + source.len()].copy_from_slice(source);
         }
+    }
+
+    fn chunk(&self, number: usize) -> Option<&Chunk> {
+        self.chunks.get(number)?.as_deref()
     }
 
     /// Writes zeros without changing the length.
     pub(crate) fn clear(&mut self, offset: u64, length: usize) {
         for (chunk, start, range) in pieces(offset, length) {
-            if let Some(bytes) = self.chunks.get_mut(&chunk) {
+            if let Some(Some(bytes)) = self.chunks.get_mut(chunk) {
                 Arc::make_mut(bytes)[start..start + range.len()].fill(0);
             }
         }
@@ -80,9 +89,9 @@ impl Content {
     /// Cuts, or extends with zeros.
     pub(crate) fn set_length(&mut self, length: u64) {
         if length < self.length {
-            let whole = length.div_ceil(CHUNK_LENGTH as u64);
-            self.chunks.split_off(&whole);
-            let rest = (whole * CHUNK_LENGTH as u64 - length) as usize;
+            let whole = length.div_ceil(CHUNK_LENGTH as u64) as usize;
+            self.chunks.truncate(whole);
+            let rest = whole * CHUNK_LENGTH - length as usize;
             self.clear(length, rest);
         }
         self.length = length;
@@ -96,7 +105,7 @@ impl fmt::Debug for Content {
 }
 
 /// Cuts a byte range at chunk borders: chunk number, start within it, and range of the buffer.
-fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         if done == length {
@@ -107,7 +116,7 @@ fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::
         let step = (CHUNK_LENGTH - start).min(length - done);
         let range = done..done + step;
         done += step;
-        Some((position / CHUNK_LENGTH as u64, start, range))
+        Some((position as usize / CHUNK_LENGTH, start, range))
     })
 }
 

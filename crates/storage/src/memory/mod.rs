@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use rustix::io::Errno;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::crash::{DiskEvent, Event, FileId};
 use crate::error::Context;
@@ -68,6 +69,12 @@ enum Node {
 pub(crate) enum Prepared {
     Directory,
     File(FileId, Content),
+}
+
+/// Puts the name of a file or directory into a hash.
+pub(crate) fn hash_name(hasher: &mut Xxh3, name: &str) {
+    hasher.update(&name.len().to_le_bytes());
+    hasher.update(name.as_bytes());
 }
 
 impl Shared {
@@ -150,6 +157,18 @@ impl MemoryStorage {
     /// What has been read so far of the files of [`crate::crash::Image::watched`]; of other storage, nothing.
     pub fn reads(&self) -> Reads {
         self.shared.watches.iter().map(|(file, watch)| (*file, watch.lines())).collect()
+    }
+
+    /// A number that storage shares only, but for a chance of one in 2^64, if it has the same files with the same contents. Is no read.
+    pub fn hash_contents(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        for (name, node) in self.shared.names.read().iter() {
+            hash_name(&mut hasher, name);
+            if let Node::File(inode) = node {
+                inode.content.read().hash(&mut hasher);
+            }
+        }
+        hasher.digest()
     }
 
     pub(crate) fn boot(&self) -> u128 {

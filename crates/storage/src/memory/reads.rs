@@ -4,7 +4,7 @@
 //! disks apart that differ elsewhere.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{BitOrAssign, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::crash::{FileId, LINE_LENGTH};
@@ -28,6 +28,18 @@ impl Reads {
             byte.is_some_and(|byte| byte >> (line % BYTE_LINES) & 1 == 1)
         };
         (bytes.start / LINE_LENGTH..bytes.end.div_ceil(LINE_LENGTH)).any(is_read)
+    }
+}
+
+impl BitOrAssign<&Self> for Reads {
+    fn bitor_assign(&mut self, other: &Self) {
+        for (&file, lines) in &other.0 {
+            let own = self.0.entry(file).or_default();
+            if own.len() < lines.len() {
+                *own = own.iter().copied().chain(std::iter::repeat(0)).take(lines.len()).collect();
+            }
+            own.iter_mut().zip(lines).for_each(|(own, lines)| *own |= lines);
+        }
     }
 }
 
@@ -56,8 +68,10 @@ impl Watch {
             let (place, bit) = place(word);
             // What lies beyond was not on the disk.
             let Some(stored) = self.stored.get(place) else { return };
-            if stored.load(Ordering::Relaxed) & bit == 0 {
-                self.read[place].fetch_or(bit, Ordering::Relaxed);
+            // Most reads find both bits as they have to be, and loads cost less.
+            let (stored, read) = (stored.load(Ordering::Relaxed), &self.read[place]);
+            if (stored | read.load(Ordering::Relaxed)) & bit == 0 {
+                read.fetch_or(bit, Ordering::Relaxed);
             }
         }
     }
@@ -108,5 +122,11 @@ mod tests {
         let lines: Vec<u64> = (0..80).filter(|line| reads.meet(file, line * 64..line * 64 + 8)).collect();
         assert_eq!(lines, [1, 2, 63]);
         assert!(reads.meet(file, 0..4096) && !reads.meet(file, 192..4032) && !reads.meet(FileId(4), 0..4096));
+
+        let mut sum = Reads::from_iter([(file, vec![1].into()), (FileId(5), vec![1].into())]);
+        sum |= &reads;
+        let lines: Vec<u64> = (0..80).filter(|line| sum.meet(file, line * 64..line * 64 + 8)).collect();
+        assert_eq!(lines, [0, 1, 2, 63]);
+        assert!(sum.meet(FileId(5), 0..8));
     }
 }
