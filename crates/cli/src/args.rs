@@ -247,9 +247,9 @@ pub struct InsertArguments {
 pub enum OnOverload {
     /// They are not read yet, so that their writer waits.
     Throttle,
-    /// They are kept in a file without a name in the store's directory until their turn comes.
+    /// They are kept in files without names in the store's directory until their turn comes, as long as the disk has room.
     Spill,
-    /// They are dropped and counted.
+    /// They are dropped and counted, on standard error.
     Discard,
 }
 

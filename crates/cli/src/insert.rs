@@ -11,12 +11,14 @@ mod follow;
 mod lines;
 mod row;
 mod source;
+mod spill;
 mod stop;
 
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
@@ -38,6 +40,8 @@ use stop::{Input, Stop};
 
 /// Records that are written with one sync, at most.
 const BATCH_LINES_MAX: usize = 1000;
+/// Time between two messages of how many records were discarded.
+const DISCARDS_PAUSE: Duration = Duration::from_secs(1);
 /// Part of the working memory that lines may take that wait for their turn.
 const BACKLOG_SHARE: usize = 8;
 
@@ -104,6 +108,8 @@ struct Insertion<'a> {
     repeated: u64,
     /// Records that came too fast.
     discarded: u64,
+    /// When that was told last.
+    discards_told: Option<Instant>,
 }
 
 impl<'a> Insertion<'a> {
@@ -147,6 +153,7 @@ impl<'a> Insertion<'a> {
             refused: 0,
             repeated: 0,
             discarded: 0,
+            discards_told: None,
         })
     }
 
@@ -198,18 +205,19 @@ impl<'a> Insertion<'a> {
                 Failure::io(format_args!("make a file in {}", self.arguments.store.display()), &error)
             })?,
         };
-        let backlog = Backlog::new(backlog_bytes, excess);
+        let (backlog, discarded_before) = (Backlog::new(backlog_bytes, excess), self.discarded);
         let outcome = thread::scope(|scope| {
             scope.spawn(|| backlog.fill(&mut lines, BATCH_LINES_MAX));
             // Also where writing fails, the thread that reads ends.
             let _end = backlog.end_with(stop);
             self.insert_arrivals(&mut &backlog, stop)
         });
-        self.discarded += backlog.discarded();
+        self.discarded = discarded_before + (&backlog).discarded();
         outcome
     }
 
     fn insert_arrivals(&mut self, lines: &mut dyn Arrivals, stop: &Stop) -> Result<(), Failure> {
+        let discarded_before = self.discarded;
         loop {
             let arrived = match lines.next(BATCH_LINES_MAX) {
                 Ok(arrived) if arrived.is_empty() => return Ok(()),
@@ -228,6 +236,18 @@ impl<'a> Insertion<'a> {
             }
             self.write()?;
             self.source.as_mut().map_or(Ok(()), Source::pass)?;
+            self.tell_discarded(discarded_before + lines.discarded());
+        }
+    }
+
+    /// Tells now and then how many lines were dropped: who is killed cannot tell at the end.
+    fn tell_discarded(&mut self, discarded: u64) {
+        let is_due = self.discards_told.is_none_or(|told| told.elapsed() >= DISCARDS_PAUSE);
+        if discarded > self.discarded && is_due {
+            self.discarded = discarded;
+            self.discards_told = Some(Instant::now());
+            let discarded = counted(discarded, "record was discarded", "records were discarded");
+            self.messages.warn(format_args!("{discarded} so far, as they arrive faster than they can be written"));
         }
     }
 

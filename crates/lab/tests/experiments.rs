@@ -1,5 +1,6 @@
 //! The papers' experiments through the built program: what each writes, and counts that depend on nothing but the seed.
 
+use std::collections::HashSet;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -18,7 +19,10 @@ fn figures(experiment: &str, arguments: &[&str]) -> Vec<Value> {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let figures: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut told = HashSet::new();
     for figure in &figures {
+        let what = format!("{} {} {}", figure["system"], figure["metric"], figure["params"]);
+        assert!(told.insert(what), "another figure says that it is of the same: {figure}");
         assert_eq!(figure["experiment"], experiment);
         for field in ["system", "metric", "unit"] {
             assert!(figure[field].is_string(), "{field} in {figure}");

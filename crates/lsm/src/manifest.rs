@@ -43,12 +43,31 @@ pub struct IndexState {
     /// Whether it lacks what was there before it was created.
     #[serde(default, skip_serializing_if = "is_false")]
     pub building: bool,
+    /// Of that, what it has so far beside the components.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
+}
+
+/// How far the load of what was there before an index was created has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// Sorted runs of entries, in no order.
+    pub runs: Vec<ComponentMeta>,
+    /// The runs have the entries of all records with keys before this one; of all records if there is none.
+    pub next_key: Option<Vec<u8>>,
+    /// Whether some of them may be in components as well, as the load went on from a later state than it was begun from.
+    pub overlaps: bool,
+}
+
+impl Loaded {
+    /// Of a load whose runs have become the oldest component, which may have entries that others have too.
+    pub const OVERLAPPING: Self = Self { runs: Vec::new(), next_key: None, overlaps: true };
 }
 
 impl IndexState {
     /// An index of nothing.
     pub fn new(id: u32) -> Self {
-        Self { id, components: Vec::new(), building: false }
+        Self { id, components: Vec::new(), building: false, loaded: None }
     }
 }
 
@@ -210,13 +229,19 @@ impl Manifest {
         self.low_water
     }
 
-    /// All components of all datasets.
+    /// Forgets the runs of indexes that are being built: who goes on from this manifest begins them anew.
+    pub fn forget_runs(&mut self) {
+        let partitions = self.datasets.iter_mut().flat_map(|dataset| &mut dataset.partitions);
+        partitions.flat_map(|partition| &mut partition.indexes).for_each(|index| index.loaded = None);
+    }
+
+    /// All components of all datasets, and the runs that will be some.
     pub fn components(&self) -> impl Iterator<Item = &ComponentMeta> {
         self.datasets
             .iter()
             .flat_map(|dataset| &dataset.partitions)
             .flat_map(|partition| &partition.indexes)
-            .flat_map(|index| &index.components)
+            .flat_map(|index| index.components.iter().chain(index.loaded.iter().flat_map(|loaded| &loaded.runs)))
     }
 }
 

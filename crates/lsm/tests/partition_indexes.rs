@@ -223,7 +223,7 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     let refused = search::get(&bench.partitions.version(0), place, &3u64.to_be_bytes(), u64::MAX).unwrap_err();
     assert!(refused.to_string().contains("not built"), "{refused}");
     let meta = bench.component(&before);
-    bench.partitions.complete_index(&bench.workshop, place, &[meta]).unwrap();
+    bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
     bench.assert_holds_the_model(FIRST as usize);
     bench.assert_holds_the_model(place);
     // Anti-matter was kept while the index was built, and has done its work when all is one.
@@ -253,11 +253,11 @@ fn an_index_that_was_not_complete_is_begun_anew() {
     assert!(!again.partitions.version(0).indexes[place].is_whole());
     again.change(4, None);
     again.flush();
-    again.partitions.restart_index(&again.workshop, place, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
+    again.partitions.resume_index(&again.workshop, place, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
     let before = again.model.clone();
     again.change(5, None);
     let meta = again.component(&before);
-    again.partitions.complete_index(&again.workshop, place, &[meta]).unwrap();
+    again.partitions.complete_index(&again.workshop, place, &[Some(meta)]).unwrap();
     again.assert_holds_the_model(place);
     again.flush();
     again.merge_all(place);
@@ -274,7 +274,7 @@ fn with_second() -> Bench {
     let place = bench.begin();
     assert_eq!(place, SECOND_PLACE);
     let meta = bench.component(&BTreeMap::new());
-    bench.partitions.complete_index(&bench.workshop, place, &[meta]).unwrap();
+    bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
     for key in 0..3 {
         bench.change(key, Some(key));
         bench.flush();
@@ -311,7 +311,7 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
     let place = bench.begin();
     assert_eq!(place, 2, "places are not used again");
     let meta = bench.component(&bench.model);
-    bench.partitions.complete_index(&bench.workshop, place, &[meta]).unwrap();
+    bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
     bench.change(11, Some(11));
     bench.flush();
     bench.assert_holds_the_model(place);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use terrane_lsm::partition::{IndexVersion, Presence};
+use terrane_lsm::partition::IndexVersion;
 use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
 
@@ -159,7 +159,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             kind: definition.kind.clone(),
             columns: definition.columns.clone(),
             options: IndexOptions::of(definition, points),
-            is_building: index.iter().any(|index| matches!(index.presence, Presence::Building)),
+            is_building: index.iter().any(|index| index.is_building()),
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
             antimatter: statistics().map(|statistics| statistics.antimatter).sum(),

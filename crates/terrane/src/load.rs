@@ -15,6 +15,35 @@ use crate::schema::SchemaHistory;
 use crate::secondary::DatasetIndex;
 use crate::{Error, Result};
 
+/// Sorted runs of one index.
+#[derive(Debug)]
+struct Runs {
+    metas: Vec<ComponentMeta>,
+    /// Those that nobody else keeps.
+    files: UnnamedFiles,
+    /// How many of them are kept by somebody else.
+    kept: usize,
+}
+
+impl Runs {
+    fn new(workshop: &Workshop) -> Self {
+        Self { metas: Vec::new(), files: UnnamedFiles::new(workshop.storage.clone()), kept: 0 }
+    }
+
+    fn add(&mut self, run: ComponentMeta) {
+        self.files.add(&run);
+        self.metas.push(run);
+    }
+
+    /// Those that nobody keeps yet, for somebody who does from now on.
+    fn give_away(&mut self) -> &[ComponentMeta] {
+        let given = &self.metas[self.kept..];
+        self.files.give_away(given);
+        self.kept = self.metas.len();
+        given
+    }
+}
+
 /// Sorts the entries of a spatial index in runs and merges them into one component.
 ///
 /// Dropped unfinished, it removes the runs.
@@ -31,8 +60,7 @@ pub(crate) struct SpatialLoader<'a> {
     corners: Vec<f64>,
     keys: Vec<u8>,
     ends: Vec<u32>,
-    runs: Vec<ComponentMeta>,
-    files: UnnamedFiles,
+    runs: Runs,
 }
 
 impl<'a> SpatialLoader<'a> {
@@ -54,8 +82,7 @@ impl<'a> SpatialLoader<'a> {
             corners: Vec::new(),
             keys: Vec::new(),
             ends: Vec::new(),
-            runs: Vec::new(),
-            files: UnnamedFiles::new(workshop.storage.clone()),
+            runs: Runs::new(workshop),
         }
     }
 
@@ -81,7 +108,7 @@ impl<'a> SpatialLoader<'a> {
     }
 
     fn spill(&mut self) -> Result<()> {
-        if self.order.is_empty() && !self.runs.is_empty() {
+        if self.order.is_empty() && !self.runs.metas.is_empty() {
             return Ok(());
         }
         let (keys, ends) = (&self.keys, &self.ends);
@@ -100,9 +127,7 @@ impl<'a> SpatialLoader<'a> {
             let rect = Rect { x0: corners[0], y0: corners[1], x1: corners[each - 2], y1: corners[each - 1] };
             builder.push(*position, rect, key(*slot), false, (0, u64::MAX))?;
         }
-        let run = builder.finish(self.sequence)?;
-        self.files.add(&run);
-        self.runs.push(run);
+        self.runs.add(builder.finish(self.sequence)?);
         order.clear();
         self.order = order;
         self.corners.clear();
@@ -119,8 +144,8 @@ impl<'a> SpatialLoader<'a> {
         self.corners = Vec::new();
         self.keys = Vec::new();
         self.ends = Vec::new();
-        let Self { workshop, index, runs, files, budget, .. } = self;
-        merge_to_one(workshop, index, runs, files, budget, cancellation)
+        let Self { workshop, index, runs, budget, .. } = self;
+        merge_to_one(workshop, index, runs, budget, cancellation)
     }
 }
 
@@ -134,14 +159,12 @@ pub(crate) struct KeyedLoader<'a> {
     budget: usize,
     sequence: (u64, u64),
     buffer: RunBuffer,
-    runs: Vec<ComponentMeta>,
-    files: UnnamedFiles,
+    runs: Runs,
 }
 
 impl<'a> KeyedLoader<'a> {
     fn new(workshop: &'a Workshop, budget: usize, sequence: (u64, u64)) -> Self {
-        let files = UnnamedFiles::new(workshop.storage.clone());
-        Self { workshop, budget, sequence, buffer: RunBuffer::default(), runs: Vec::new(), files }
+        Self { workshop, budget, sequence, buffer: RunBuffer::default(), runs: Runs::new(workshop) }
     }
 
     fn add(&mut self, entry: &[u8]) -> Result<()> {
@@ -153,21 +176,19 @@ impl<'a> KeyedLoader<'a> {
     }
 
     fn spill(&mut self) -> Result<()> {
-        if self.buffer.is_empty() && !self.runs.is_empty() {
+        if self.buffer.is_empty() && !self.runs.metas.is_empty() {
             return Ok(());
         }
         let mut builder = BTreeBuilder::new(self.workshop.writer()?, false);
         self.buffer.drain_sorted(|key, value, _| Ok(builder.push(key, false, 0, value)?))?;
-        let run = builder.finish(self.sequence)?;
-        self.files.add(&run);
-        self.runs.push(run);
+        self.runs.add(builder.finish(self.sequence)?);
         Ok(())
     }
 
     fn finish(mut self, cancellation: &Cancellation) -> Result<ComponentMeta> {
         self.spill()?;
-        let Self { workshop, budget, runs, files, .. } = self;
-        merge_to_one(workshop, &BTreeIndex::default(), runs, files, budget, cancellation)
+        let Self { workshop, budget, runs, .. } = self;
+        merge_to_one(workshop, &BTreeIndex::default(), runs, budget, cancellation)
     }
 }
 
@@ -203,6 +224,45 @@ impl<'a> IndexLoader<'a> {
         Self { index, history, entries }
     }
 
+    /// Begins with runs of an earlier load, which somebody else keeps.
+    pub fn go_on(&mut self, runs: Vec<ComponentMeta>) {
+        let own = self.runs_mut();
+        own.kept = runs.len();
+        own.metas = runs;
+    }
+
+    /// Whether there are runs that nobody keeps yet.
+    pub fn has_new_runs(&mut self) -> bool {
+        let runs = self.runs_mut();
+        runs.kept < runs.metas.len()
+    }
+
+    /// Whether there are runs that somebody else keeps.
+    pub fn has_kept_runs(&mut self) -> bool {
+        self.runs_mut().kept > 0
+    }
+
+    /// The runs that nobody keeps yet, for somebody who does from now on: the entries of all records that were added, but some of
+    /// the last one's.
+    pub fn give_runs_away(&mut self) -> &[ComponentMeta] {
+        self.runs_mut().give_away()
+    }
+
+    /// Sorts what is in memory into a run.
+    pub fn spill(&mut self) -> Result<()> {
+        match &mut self.entries {
+            Loading::Boxes(loader) => loader.spill(),
+            Loading::Keyed(loader) => loader.spill(),
+        }
+    }
+
+    fn runs_mut(&mut self) -> &mut Runs {
+        match &mut self.entries {
+            Loading::Boxes(loader) => &mut loader.runs,
+            Loading::Keyed(loader) => &mut loader.runs,
+        }
+    }
+
     /// Adds the entries of a record.
     pub fn add(&mut self, key: &[u8], stored: &[u8]) -> Result<()> {
         match &mut self.entries {
@@ -229,8 +289,7 @@ impl<'a> IndexLoader<'a> {
 fn merge_to_one(
     workshop: &Workshop,
     index: &dyn Index,
-    mut runs: Vec<ComponentMeta>,
-    mut files: UnnamedFiles,
+    Runs { metas: mut runs, mut files, .. }: Runs,
     budget: usize,
     cancellation: &Cancellation,
 ) -> Result<ComponentMeta> {

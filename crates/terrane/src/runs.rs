@@ -43,10 +43,11 @@ impl UnnamedFiles {
         self.ids.retain(|id| metas.clone().into_iter().all(|meta| meta.file_id != *id));
     }
 
-    /// Removes files that are not needed any more.
+    /// Removes files that are not needed any more, but those that were given away.
     pub fn remove(&mut self, metas: &[ComponentMeta]) {
-        self.give_away(metas);
-        metas.iter().for_each(|meta| self.remove_file(meta.file_id));
+        let own: Vec<&ComponentMeta> = metas.iter().filter(|meta| self.ids.contains(&meta.file_id)).collect();
+        self.give_away(own.iter().copied());
+        own.iter().for_each(|meta| self.remove_file(meta.file_id));
     }
 
     fn remove_file(&self, id: u64) {

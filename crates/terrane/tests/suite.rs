@@ -53,6 +53,7 @@ mod record_schema;
 mod record_support;
 mod record_value;
 mod replay;
+mod resumed_builds;
 mod schema_evolution;
 mod secondary_indexes;
 mod spatial_indexes;

@@ -1,37 +1,38 @@
 //! Lines that arrive faster than they are written: read by a thread of their own, and kept on disk or let go.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::lines::{Arrivals, Line};
+use super::spill::{PIECE_BYTES, SpillFiles};
 use super::stop::Stop;
 
-/// Bytes of a piece of the file of lines; a line that is larger is a piece of its own.
-const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes that a line takes in memory besides its text.
 const LINE_BYTES: usize = size_of::<Line>();
+/// How often is looked whether a full disk has room again, if nothing else tells.
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// What becomes of lines that do not fit in memory.
 #[derive(Debug)]
 pub enum Excess {
-    /// They are written to a file that has no name, and written to the store in their turn.
-    Spill(SpillFile),
+    /// They are written to files that have no names, and written to the store in their turn. While the disk has no room, no
+    /// more are read.
+    Spill(SpillFiles),
     /// They are dropped and counted.
     Discard,
 }
 
 impl Excess {
-    /// A file in a directory for lines that do not fit.
+    /// Files in a directory for lines that do not fit.
     ///
     /// # Errors
     /// Of the operating system.
     pub fn spill(directory: &Path) -> io::Result<Self> {
-        Ok(Self::Spill(SpillFile { file: tempfile::tempfile_in(directory)?, end: 0, pieces: VecDeque::new() }))
+        SpillFiles::new(directory).map(Self::Spill)
     }
 }
 
@@ -72,7 +73,16 @@ impl Backlog {
             let ended = match arrived {
                 _ if state.is_closed => Some(Ok(())),
                 Ok(lines) if lines.is_empty() => Some(Ok(())),
-                Ok(lines) => state.take(lines, self.bytes_max).err().map(Err),
+                Ok(lines) => {
+                    let mut left = state.take(lines, self.bytes_max);
+                    while left.as_ref().is_ok_and(|left| !left.is_empty()) && !state.is_closed {
+                        self.changed.notify_all();
+                        let waited = self.changed.wait_timeout(state, ROOM_PAUSE);
+                        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                        left = left.and_then(|left| state.take(left, self.bytes_max));
+                    }
+                    left.err().map(Err)
+                }
                 Err(error) => Some(Err(error)),
             };
             self.changed.notify_all();
@@ -91,11 +101,6 @@ impl Backlog {
     /// What ends the reading of a thread when it is dropped, if it goes on then.
     pub fn end_with<'b>(&'b self, stop: &'b Stop) -> End<'b> {
         End { backlog: self, stop }
-    }
-
-    /// How many lines were dropped.
-    pub fn discarded(&self) -> u64 {
-        self.lock().discarded
     }
 
     /// A thread that panicked is told of by who joins it.
@@ -133,11 +138,17 @@ impl Drop for Abandoned<'_> {
 }
 
 impl Arrivals for &Backlog {
+    fn discarded(&self) -> u64 {
+        self.lock().discarded
+    }
+
     fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
         let mut state = self.lock();
         loop {
             let lines = state.give(count_max)?;
             if !lines.is_empty() {
+                // There is room for lines that wait for it.
+                self.changed.notify_all();
                 return Ok(lines);
             }
             match state.ended.take() {
@@ -152,29 +163,31 @@ impl Arrivals for &Backlog {
 }
 
 impl State {
-    /// Takes lines that arrived.
-    fn take(&mut self, arrived: Vec<Line>, bytes_max: usize) -> io::Result<()> {
+    /// Takes lines that arrived; gives back those that have to wait.
+    fn take(&mut self, arrived: Vec<Line>, bytes_max: usize) -> io::Result<Vec<Line>> {
         let mut lines = arrived.into_iter();
         // In the order in which they came: behind what is in the file nothing goes past it.
-        if !matches!(&self.excess, Excess::Spill(file) if !file.pieces.is_empty()) {
+        if !matches!(&self.excess, Excess::Spill(files) if !files.is_empty()) {
             while self.bytes < bytes_max {
-                let Some(line) = lines.next() else { return Ok(()) };
+                let Some(line) = lines.next() else { return Ok(Vec::new()) };
                 self.bytes += bytes_of(&line);
                 self.lines.push_back(line);
             }
         }
         match &mut self.excess {
-            Excess::Spill(file) => file.write(lines)?,
-            Excess::Discard => self.discarded += lines.len() as u64,
+            Excess::Spill(files) => Ok(files.write(lines.collect())?.err().unwrap_or_default()),
+            Excess::Discard => {
+                self.discarded += lines.len() as u64;
+                Ok(Vec::new())
+            }
         }
-        Ok(())
     }
 
     fn give(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
-        if let Excess::Spill(file) = &mut self.excess
+        if let Excess::Spill(files) = &mut self.excess
             && self.lines.is_empty()
         {
-            self.lines.extend(file.read()?);
+            self.lines.extend(files.read()?);
             self.bytes = self.lines.iter().map(bytes_of).sum();
         }
         let (mut bytes, mut count) = (0, 0);
@@ -193,76 +206,6 @@ impl State {
 fn bytes_of(line: &Line) -> usize {
     let (Ok(text) | Err(text)) = &line.text;
     LINE_BYTES + text.len()
-}
-
-/// Lines in a file, in pieces that are read as a whole.
-#[derive(Debug)]
-pub struct SpillFile {
-    file: File,
-    end: u64,
-    /// Where the pieces are that have not been read, as offset and length.
-    pieces: VecDeque<(u64, u64)>,
-}
-
-impl SpillFile {
-    fn write(&mut self, lines: impl Iterator<Item = Line>) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for line in lines {
-            let (is_text, text) = match &line.text {
-                Ok(text) => (true, text),
-                Err(reason) => (false, reason),
-            };
-            for number in [line.number, line.end, text.len() as u64, u64::from(is_text)] {
-                bytes.extend_from_slice(&number.to_le_bytes());
-            }
-            bytes.extend_from_slice(text.as_bytes());
-        }
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let failed = |error: io::Error| {
-            io::Error::new(error.kind(), format!("lines that wait for their turn cannot be written to disk: {error}"))
-        };
-        self.file.write_all_at(&bytes, self.end).map_err(failed)?;
-        match self.pieces.back_mut().filter(|(_, length)| *length < PIECE_BYTES) {
-            Some((_, length)) => *length += bytes.len() as u64,
-            None => self.pieces.push_back((self.end, bytes.len() as u64)),
-        }
-        self.end += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// The lines of the first piece, which is gone then.
-    fn read(&mut self) -> io::Result<Vec<Line>> {
-        let Some((offset, length)) = self.pieces.pop_front() else { return Ok(Vec::new()) };
-        let mut bytes = vec![0; length as usize];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        if self.pieces.is_empty() {
-            // All has been read: its room is given back.
-            self.file.set_len(0)?;
-            self.end = 0;
-        }
-        let mut rest = &bytes[..];
-        let mut lines = Vec::new();
-        while !rest.is_empty() {
-            lines.push(read_line(&mut rest).ok_or(io::ErrorKind::InvalidData)?);
-        }
-        Ok(lines)
-    }
-}
-
-/// The first of the lines as they were written.
-fn read_line(rest: &mut &[u8]) -> Option<Line> {
-    let mut number = || {
-        let (bytes, after) = rest.split_first_chunk()?;
-        *rest = after;
-        Some(u64::from_le_bytes(*bytes))
-    };
-    let (number, end, length, is_text) = (number()?, number()?, number()?, number()? == 1);
-    let (text, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    *rest = after;
-    let text = String::from_utf8(text.to_vec()).ok()?;
-    Some(Line { number, end, text: if is_text { Ok(text) } else { Err(text) } })
 }
 
 #[cfg(test)]

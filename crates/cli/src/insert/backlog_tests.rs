@@ -56,8 +56,49 @@ fn what_does_not_fit_is_spilled_and_comes_in_its_turn() {
     assert!(backlog.lock().bytes <= 2000 + LINE_BYTES + 240);
     assert_eq!(all(&backlog, 20), (0..5000).map(line).collect::<Vec<_>>());
     // The room of what was read is given back.
-    let Excess::Spill(file) = &backlog.lock().excess else { panic!("it spills") };
-    assert_eq!(file.file.metadata().expect("its size").len(), 0);
+    let Excess::Spill(files) = &backlog.lock().excess else { panic!("it spills") };
+    assert!(files.is_empty() && files.len() == 0);
+}
+
+#[test]
+fn the_room_of_what_was_read_is_given_back_before_all_was() {
+    let files = SpillFiles::with_sizes(&std::env::temp_dir(), 4 << 20, u64::MAX);
+    let backlog = Backlog::new(2000, Excess::Spill(files));
+    backlog.fill(&mut numbered(100_000), 1000);
+    let bytes = || match &backlog.lock().excess {
+        Excess::Spill(files) => files.len(),
+        Excess::Discard => 0,
+    };
+    let before = bytes();
+    assert!(before > 12 << 20, "{before}");
+    let mut arrivals = &backlog;
+    let mut received = 0;
+    while received < 50_000 {
+        received += arrivals.next(1000).expect("lines").len();
+    }
+    assert!(bytes() < before * 2 / 3, "{} of {before}", bytes());
+}
+
+#[test]
+fn lines_wait_where_the_disk_has_no_room() {
+    let files = SpillFiles::with_sizes(&std::env::temp_dir(), 20_000, 50_000);
+    let backlog = Backlog::new(3000, Excess::Spill(files));
+    let lines = thread::scope(|scope| {
+        scope.spawn(|| backlog.fill(&mut numbered(20_000), 100));
+        all(&backlog, 17)
+    });
+    assert_eq!(lines, (0..20_000).map(line).collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_waits_for_room_once_nobody_wants_more() {
+    let files = SpillFiles::with_sizes(&std::env::temp_dir(), 20_000, 0);
+    let backlog = Backlog::new(3000, Excess::Spill(files));
+    thread::scope(|scope| {
+        scope.spawn(|| backlog.fill(&mut numbered(u64::MAX), 100));
+        assert!(!(&backlog).next(10).expect("lines").is_empty());
+        backlog.close();
+    });
 }
 
 #[test]
@@ -77,7 +118,7 @@ fn what_does_not_fit_is_discarded_and_counted() {
     let lines = all(&backlog, 1000);
     assert_eq!(lines, (0..lines.len() as u64).map(line).collect::<Vec<_>>());
     assert!(!lines.is_empty());
-    assert_eq!(lines.len() as u64 + backlog.discarded(), 5000);
+    assert_eq!(lines.len() as u64 + (&backlog).discarded(), 5000);
     // There is room again.
     backlog.lock().ended = None;
     backlog.fill(&mut numbered(3), 100);

@@ -107,8 +107,9 @@ pub(super) fn merge<T: SpatialTree>(
 ) -> Result<Option<ComponentMeta>> {
     let mut group = Group::default();
     let mut steps = 0u64;
-    // Of equal places, the entries of newer components come first: `hidden` then tells
-    // whether one of them was anti-matter.
+    // Of equal places, the entries of newer components come first: `hidden` then tells whether one of them says what became of
+    // the key there. Anti-matter comes with all changes of entries that are there; an entry alone that is there once more
+    // comes of a load that went on from a later state.
     let mut order = Order::new(&cursors);
     while let Some(first) = order.first() {
         steps += 1;
@@ -127,6 +128,9 @@ pub(super) fn merge<T: SpatialTree>(
                 live && !group.is_hidden(first)
             };
             if keep {
+                if !entry.antimatter {
+                    group.hide_below(first);
+                }
                 builder.push(cursor.position(), entry.rect, &entry.key, entry.antimatter, (0, u64::MAX))?;
             }
         }

@@ -71,9 +71,10 @@ impl Partitions {
             let index = self.index_mut(self.state_mut(manifest, partition)?, place)?;
             index.components = vec![meta.clone()];
             index.building = false;
-            Ok(())
+            Ok(index.loaded.take())
         });
-        installed.inspect_err(|_| discard_uninstalled(workshop, new))?;
+        let loaded = installed.inspect_err(|_| discard_uninstalled(workshop, new))?;
+        discard(workshop, loaded.iter().flat_map(|loaded| &loaded.runs));
         let old = {
             let _exchange = self.exchange.lock();
             let mut next = (*self.versions()).clone();
@@ -104,7 +105,7 @@ impl Partitions {
     }
 
     /// What the manifest says of the index at a place, which it may list elsewhere.
-    fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
+    pub(super) fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
         self.listed_mut(state, place).ok_or_else(|| Error::Invalid("an index is not in the manifest".into()))
     }
 

@@ -98,6 +98,8 @@ pub enum Presence {
     Damaged(Error),
     /// What was there before the index was created is missing yet.
     Building,
+    /// All is there, and some of it perhaps twice; searches do not use it yet.
+    Loaded,
     /// The index is gone, and only its place is left.
     Dropped,
 }
@@ -107,13 +109,18 @@ impl IndexVersion {
     pub fn damage(&self) -> Option<&Error> {
         match &self.presence {
             Presence::Damaged(error) => Some(error),
-            Presence::Whole | Presence::Building | Presence::Dropped => None,
+            Presence::Whole | Presence::Building | Presence::Loaded | Presence::Dropped => None,
         }
     }
 
     /// Whether searches of it find everything.
     pub fn is_whole(&self) -> bool {
         matches!(self.presence, Presence::Whole)
+    }
+
+    /// Whether searches do not use it yet.
+    pub fn is_building(&self) -> bool {
+        matches!(self.presence, Presence::Building | Presence::Loaded)
     }
 
     /// Whether it is gone.
@@ -139,7 +146,7 @@ impl Version {
         match &self.indexes[place].presence {
             Presence::Whole => Ok(()),
             Presence::Damaged(error) => Err(error.clone()),
-            Presence::Building => Err(Error::Invalid("the index is not built yet".into())),
+            Presence::Building | Presence::Loaded => Err(Error::Invalid("the index is not built yet".into())),
             Presence::Dropped => Err(Error::Invalid("the index was dropped".into())),
         }
     }
@@ -148,7 +155,7 @@ impl Version {
     /// their anti-matter hides nothing.
     fn is_oldest(&self, place: usize, count: usize) -> bool {
         let index = &self.indexes[place];
-        count == index.components.len() && index.is_whole()
+        count == index.components.len() && matches!(index.presence, Presence::Whole | Presence::Loaded)
     }
 
     /// Bytes of the memory components.

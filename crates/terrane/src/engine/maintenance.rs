@@ -463,9 +463,32 @@ impl Engine {
         })
     }
 
+    /// Merges the oldest components of an index of a partition into one, as many as are told.
+    pub fn merge_oldest(
+        &self,
+        dataset: &DatasetHandle,
+        (partition, place): (usize, usize),
+        count: usize,
+        bytes_max: u64,
+        cancellation: &Cancellation,
+    ) -> Result<()> {
+        let (partitions, workshop) = (&dataset.partitions, &self.workshop);
+        let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
+        match self.on_full_flushed(|| merge().map_err(Error::from))? {
+            Some(outcome) => self.maintenance.count_merge(&outcome),
+            None if cancellation.is_cancelled() => return Err(Error::Cancelled),
+            None => {}
+        }
+        Ok(())
+    }
+
     /// Calls `work` for every partition of a dataset, several at a time, with the bytes of memory that it may take; whether
     /// one of the calls told so. Of several errors, the first partition's counts.
-    fn in_partitions(&self, dataset: &DatasetHandle, work: impl Fn(usize, u64) -> Result<bool> + Sync) -> Result<bool> {
+    pub fn in_partitions(
+        &self,
+        dataset: &DatasetHandle,
+        work: impl Fn(usize, u64) -> Result<bool> + Sync,
+    ) -> Result<bool> {
         let partitions: Vec<usize> = (0..dataset.partitions.count()).collect();
         let threads = threads_of(self.workshop.threads_max, partitions.len());
         let bytes_max = (self.shares.work / threads) as u64;
@@ -489,13 +512,7 @@ impl Engine {
         let cancellation = &self.maintenance.cancellation;
         let compacted = self.in_partitions(dataset, |partition, bytes_max| {
             for (place, &count) in counts[partition].iter().enumerate() {
-                let (partitions, workshop) = (&dataset.partitions, &self.workshop);
-                let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
-                match self.on_full_flushed(|| merge().map_err(Error::from))? {
-                    Some(outcome) => self.maintenance.count_merge(&outcome),
-                    None if cancellation.is_cancelled() => return Err(Error::Cancelled),
-                    None => {}
-                }
+                self.merge_oldest(dataset, (partition, place), count, bytes_max, cancellation)?;
             }
             Ok(true)
         });
@@ -584,7 +601,7 @@ fn build_unbuilt(engine: &Weak<Engine>) {
     for dataset in datasets.into_iter().filter(|dataset| has_unbuilt(dataset)) {
         let build = || {
             let _building = dataset.building.lock();
-            engine.restart_indexes(&dataset)
+            engine.resume_indexes(&dataset)
         };
         let built = catch_unwind(AssertUnwindSafe(build))
             .unwrap_or_else(|panic| Err(Error::Failed(format!("building panicked{}", reason_of(&*panic)))));

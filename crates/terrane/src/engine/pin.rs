@@ -68,6 +68,9 @@ impl PinnedState {
                 })?)
             }
         };
-        Ok(Self { manifest: manifest.clone(), datasets, tail, last_sequence })
+        let mut manifest = manifest.clone();
+        // Nothing keeps their files.
+        manifest.forget_runs();
+        Ok(Self { manifest, datasets, tail, last_sequence })
     }
 }

@@ -1,8 +1,9 @@
 //! Creating and dropping indexes while the dataset is in use.
 //!
 //! A new index takes all changes from a cut on; what was there at the cut is loaded from a snapshot beside the writers, and
-//! queries use the index when it has that too. Writers wait while the cut is made, not for the load. What a crash
-//! interrupts is begun anew by the next session, from a cut of its own.
+//! queries use the index when it has that too. Writers wait while the cut is made, not for the load. Each sorted run of the load is
+//! kept with the key up to which it goes, so that the next session goes on there with what a crash or a close has
+//! interrupted. A load that has made no run is begun anew, from a cut of its own.
 //!
 //! B1 Who builds, completes or repairs indexes of a dataset holds `building`. It is taken before all other locks.
 //! B2 An index is in `indexes`, from which writers make their operations, exactly while the generation that takes writes
@@ -12,9 +13,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use terrane_lsm::disk::ComponentMeta;
-use terrane_lsm::manifest::Manifest;
+use terrane_lsm::manifest::{Loaded, Manifest};
 use terrane_lsm::parallel::{self, threads_of};
-use terrane_lsm::partition::Presence;
 use terrane_storage::sync::Ordering;
 
 use super::{DatasetIndex, IndexDefinition, IndexKind, IndexOptions, PRIMARY, SPATIAL};
@@ -22,7 +22,7 @@ use crate::dataset::Dataset;
 use crate::engine::{DatasetHandle, Engine};
 use crate::load::IndexLoader;
 use crate::runs::UnnamedFiles;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ScanPosition, Snapshot};
 use crate::{Error, Result};
 
 /// Records between two looks at whether a build is still wanted.
@@ -70,7 +70,7 @@ impl Dataset {
     pub fn build_indexes(&self) -> Result<()> {
         self.engine.check_writable()?;
         let _building = self.handle.building.lock();
-        self.engine.restart_indexes(&self.handle)
+        self.engine.resume_indexes(&self.handle)
     }
 }
 
@@ -104,7 +104,7 @@ impl Engine {
                 }
             }
         };
-        let Some((place, snapshot)) = begun else { return self.restart_indexes(dataset) };
+        let Some((place, snapshot)) = begun else { return self.resume_indexes(dataset) };
         let built = self.load_index(dataset, place, &snapshot);
         drop(snapshot);
         match built {
@@ -147,9 +147,9 @@ impl Engine {
         Ok((place, Snapshot::new(self.clone(), dataset)))
     }
 
-    /// Builds the indexes anew that were not complete when the store was opened, but those that are dropped meanwhile. To be
+    /// Goes on with the indexes that were not complete when the store was opened, but those that are dropped meanwhile. To be
     /// called with `building` held.
-    pub fn restart_indexes(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
+    pub fn resume_indexes(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
         let places: Vec<usize> = dataset.indexes.load().iter().map(|(place, _)| place).collect();
         for place in places {
             if !is_building(dataset, place) {
@@ -163,10 +163,16 @@ impl Engine {
                 Ok::<_, Error>(gate)
             };
             let pin = || snapshot = Some(Snapshot::new(self.clone(), dataset));
-            let restarted = dataset.partitions.restart_index(&self.workshop, place, exclude, pin);
-            restarted.inspect_err(|error| self.note_failure(error))?;
+            let resumed = dataset.partitions.resume_index(&self.workshop, place, exclude, pin);
+            resumed.inspect_err(|error| self.note_failure(error))?;
             if let Some(snapshot) = snapshot {
-                self.load_index(dataset, place, &snapshot).inspect_err(|error| self.note_failure(error))?;
+                self.load_index(dataset, place, &snapshot).inspect_err(|error| {
+                    self.note_failure(error);
+                    if error.is_damage() {
+                        // It may be the runs, without which the next session begins anew.
+                        let _ = dataset.partitions.forget_loaded(&self.workshop, place);
+                    }
+                })?;
             }
         }
         Ok(())
@@ -176,54 +182,51 @@ impl Engine {
     /// meanwhile.
     fn load_index(&self, dataset: &DatasetHandle, place: usize, snapshot: &Snapshot) -> Result<bool> {
         let Some(index) = snapshot.indexes.get(place) else { return Ok(false) };
-        let partitions: Vec<Snapshot> =
-            snapshot.scope().map(|partition| snapshot.of_partitions(partition..partition + 1)).collect();
+        let partitions: Vec<usize> = snapshot.scope().collect();
         let threads = threads_of(self.workshop.threads_max, partitions.len());
         let budget = self.shares.work / threads;
-        let loaded = parallel::map(threads, &partitions, |partition| {
-            self.load_partition(dataset, place, index, partition, budget)
+        let loaded = parallel::map(threads, &partitions, |&partition| {
+            let snapshot = snapshot.of_partitions(partition..partition + 1);
+            Load { engine: self, dataset, place, index, partition, snapshot }.run(budget)
         });
-        drop(partitions);
         self.note_failures(&loaded);
         let mut files = UnnamedFiles::new(self.storage.clone());
-        loaded.iter().flatten().flatten().for_each(|meta| files.add(meta));
-        let Some(metas) = loaded.into_iter().collect::<Result<Option<Vec<_>>>>()? else { return Ok(false) };
+        loaded.iter().flatten().for_each(|load| {
+            if let Outcome::Component(meta) = load {
+                files.add(meta);
+            }
+        });
+        let loaded = match loaded.into_iter().collect::<Result<Vec<_>>>() {
+            // Runs that go with a dropped index are missing to who reads them.
+            Err(_) if !is_building(dataset, place) => return Ok(false),
+            loaded => loaded?,
+        };
+        let mut metas = Vec::with_capacity(loaded.len());
+        for load in loaded {
+            match load {
+                Outcome::Component(meta) => metas.push(Some(meta)),
+                Outcome::Installed => metas.push(None),
+                Outcome::Dropped => return Ok(false),
+            }
+        }
         // Without a log, a manifest must not have entries of records that are in memory only.
         while self.flush_oldest(dataset)? {}
-        files.give_away(&metas);
-        Ok(dataset.partitions.complete_index(&self.workshop, place, &metas)?)
+        files.give_away(metas.iter().flatten());
+        if !dataset.partitions.complete_index(&self.workshop, place, &metas)? {
+            return Ok(false);
+        }
+        if is_building(dataset, place) { self.merge_loaded(dataset, place) } else { Ok(true) }
     }
 
-    /// Loads what a snapshot of a partition has into a component of an index. `None` if the index was dropped meanwhile.
-    fn load_partition(
-        &self,
-        dataset: &DatasetHandle,
-        place: usize,
-        index: &DatasetIndex,
-        partition: &Snapshot,
-        budget: usize,
-    ) -> Result<Option<ComponentMeta>> {
-        let sequence = (0, partition.sequence());
-        let mut loader = IndexLoader::new(&self.workshop, index, &partition.history, budget, sequence);
-        let (mut records, mut is_wanted) = (0, true);
-        partition.visit_records(&mut |key, stored| {
-            records += 1;
-            if records % WANTED_STEP == 0 {
-                if self.maintenance.builds().is_cancelled() {
-                    return Err(Error::Cancelled);
-                }
-                is_wanted = is_building(dataset, place);
-                if !is_wanted {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            loader.add(key, stored)?;
-            Ok(ControlFlow::Continue(()))
+    /// Merges the components of an index that may have entries of others as well, so that each is found once, and has searches use
+    /// it. False if it was dropped meanwhile.
+    fn merge_loaded(&self, dataset: &DatasetHandle, place: usize) -> Result<bool> {
+        let cancellation = self.maintenance.builds();
+        self.in_partitions(dataset, |partition, bytes_max| {
+            self.merge_oldest(dataset, (partition, place), usize::MAX, bytes_max, cancellation)?;
+            Ok(true)
         })?;
-        if !is_wanted {
-            return Ok(None);
-        }
-        loader.finish(self.maintenance.builds()).map(Some)
+        Ok(dataset.partitions.finish_index(&self.workshop, place)?)
     }
 
     fn drop_index(&self, dataset: &DatasetHandle, name: &str) -> Result<()> {
@@ -248,6 +251,78 @@ impl Engine {
     }
 }
 
+/// What came of the load of a partition.
+#[derive(Debug)]
+enum Outcome {
+    /// A component of it all.
+    Component(ComponentMeta),
+    /// An earlier load has given the index its component.
+    Installed,
+    /// The index was dropped meanwhile.
+    Dropped,
+}
+
+/// The load of what a snapshot of a partition has into an index.
+struct Load<'l> {
+    engine: &'l Engine,
+    dataset: &'l DatasetHandle,
+    place: usize,
+    index: &'l DatasetIndex,
+    partition: usize,
+    snapshot: Snapshot,
+}
+
+impl Load<'_> {
+    /// Goes on with the load where it was interrupted.
+    fn run(&self, budget: usize) -> Result<Outcome> {
+        let (workshop, builds) = (&self.engine.workshop, self.engine.maintenance.builds());
+        let sequence = (0, self.snapshot.sequence());
+        let mut loader = IndexLoader::new(workshop, self.index, &self.snapshot.history, budget, sequence);
+        let loaded = self.dataset.partitions.loaded(workshop, self.partition, self.place)?;
+        let mut position = ScanPosition::default();
+        if let Some(Loaded { runs, next_key, .. }) = loaded {
+            match &next_key {
+                Some(key) => position = ScanPosition::at(key),
+                None if runs.is_empty() => return Ok(Outcome::Installed),
+                None => position.ended = true,
+            }
+            loader.go_on(runs);
+        }
+        let (mut records, mut is_wanted) = (0, true);
+        self.snapshot.visit_btree_from(self.partition, PRIMARY as usize, &mut position, &mut |key, stored| {
+            records += 1;
+            if records % WANTED_STEP == 0 && builds.is_cancelled() {
+                loader.spill()?;
+                self.keep(&mut loader, Some(key))?;
+                return Err(Error::Cancelled);
+            }
+            loader.add(key, stored).map_err(|error| self.snapshot.name_record(error, key))?;
+            is_wanted = if loader.has_new_runs() {
+                self.keep(&mut loader, Some(key))?
+            } else {
+                records % WANTED_STEP != 0 || is_building(self.dataset, self.place)
+            };
+            Ok(if is_wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        if is_wanted && loader.has_kept_runs() {
+            loader.spill()?;
+            is_wanted = self.keep(&mut loader, None)?;
+        }
+        if !is_wanted {
+            return Ok(Outcome::Dropped);
+        }
+        loader.finish(builds).map(Outcome::Component)
+    }
+
+    /// Keeps what was sorted so far: all records with keys before this one. False if the index was dropped.
+    fn keep(&self, loader: &mut IndexLoader<'_>, next_key: Option<&[u8]>) -> Result<bool> {
+        // What the snapshot has in memory must not be lost where the runs have it.
+        while self.engine.flush_oldest(self.dataset)? {}
+        let at = (self.partition, self.place);
+        Ok(self.dataset.partitions.keep_loaded(&self.engine.workshop, at, loader.give_runs_away(), next_key)?)
+    }
+}
+
 fn set_catalog(
     manifest: &mut Manifest,
     dataset: &DatasetHandle,
@@ -265,5 +340,9 @@ pub(crate) fn has_unbuilt(dataset: &DatasetHandle) -> bool {
 /// Whether what was there before the index is missing yet.
 fn is_building(dataset: &DatasetHandle, place: usize) -> bool {
     let version = dataset.partitions.version(0);
-    version.indexes.get(place).is_some_and(|index| matches!(index.presence, Presence::Building))
+    version.indexes.get(place).is_some_and(|index| index.is_building())
 }
+
+#[cfg(test)]
+#[path = "build_tests.rs"]
+mod tests;

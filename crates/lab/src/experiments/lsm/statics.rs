@@ -139,6 +139,15 @@ fn run(
 }
 
 impl Loaded {
+    /// The parameters of all figures, and more of some.
+    fn params_with(&self, more: Value) -> Value {
+        let mut params = self.params.clone();
+        for (name, value) in more.as_object().into_iter().flatten() {
+            params[name] = value.clone();
+        }
+        params
+    }
+
     fn table(&self, title: String) -> Table {
         Table::new(self.experiment, title)
     }
@@ -204,13 +213,16 @@ impl Loaded {
             .map(|number| circles(&self.objects, RADII[number], at_radius(queries, number), setup.options.seed))
             .collect();
         let times = self.times(setup, &sets, &mut |kind, set| count_through(&snapshot, set, kind, index_only))?;
-        self.add_times(&mut table, &times, queries, |paper| paper.selects[usize::from(!index_only)]);
+        let params = self.params_with(json!({"operation": "select", "index_only": index_only, "queries": queries}));
+        self.add_times(&mut table, &params, &times, queries, |paper| paper.selects[usize::from(!index_only)]);
         if index_only {
             // Rows of radii, so that each can have its target.
             for (radius, name) in BY_RADIUS.into_iter().enumerate() {
                 let fastest = times.iter().map(|of_kind| of_kind[radius]).fold(f64::INFINITY, f64::min);
                 let row = format!("rtree at {name}");
-                table.figure_in_row(&row, "rtree", &self.params, "to fastest", times[0][radius] / fastest, "x");
+                let mut params = params.clone();
+                params["radius"] = json!(RADII[radius]);
+                table.figure_in_row(&row, "rtree", &params, "to fastest", times[0][radius] / fastest, "x");
                 table.target(&row, "to fastest", Bound::AtMost(1.03), "x");
             }
         }
@@ -232,7 +244,9 @@ impl Loaded {
             let joins = joins(self.seeds, RADII[*number], queries, setup.options.seed, index_only, kind);
             count_pairs(&outer, &inner, &joins)
         })?;
-        self.add_times(&mut table, &times, queries, |paper| paper.joins[usize::from(!index_only)]);
+        let params = json!({"operation": "join", "index_only": index_only, "queries": queries, "seeds": JOIN_SEEDS});
+        let params = self.params_with(params);
+        self.add_times(&mut table, &params, &times, queries, |paper| paper.joins[usize::from(!index_only)]);
         Ok(table)
     }
 
@@ -260,16 +274,23 @@ impl Loaded {
         Ok(times)
     }
 
-    fn add_times(&self, table: &mut Table, times: &[Vec<f64>], queries: usize, paper: impl Fn(&Paper) -> f64) {
+    fn add_times(
+        &self,
+        table: &mut Table,
+        params: &Value,
+        times: &[Vec<f64>],
+        queries: usize,
+        paper: impl Fn(&Paper) -> f64,
+    ) {
         for (kind, of_kind) in self.kinds.iter().zip(times) {
             let name = kind.name();
             for (number, time) in of_kind.iter().enumerate() {
                 let queries = at_radius(queries, number) as f64;
-                table.figure(name, &self.params, BY_RADIUS[number], time / queries, "ns");
+                table.figure(name, params, BY_RADIUS[number], time / queries, "ns");
             }
             let shares = of_kind.iter().zip(&times[0]).map(|(time, base)| 100.0 * time / base);
             let mean = shares.sum::<f64>() / of_kind.len() as f64;
-            let figure = table.figure(name, &self.params, "% of rtree", mean, "%");
+            let figure = table.figure(name, params, "% of rtree", mean, "%");
             let known = PAPER.iter().find(|paper| paper.kind == *kind && self.kinds.len() == PAPER.len());
             if let Some(known) = known {
                 figure.paper(paper(known));
@@ -293,8 +314,9 @@ impl Loaded {
                 let selects = circles(&self.objects, *radius, queries, 7);
                 let (pages, candidates, matches) = explained_selects(&snapshot, &selects, *kind)?;
                 let row = format!("{}, {name}", kind.name());
+                let params = self.params_with(json!({"radius": radius, "queries": queries}));
                 let mut add = |metric, value, unit| {
-                    table.figure_in_row(&row, kind.name(), &self.params, metric, value, unit);
+                    table.figure_in_row(&row, kind.name(), &params, metric, value, unit);
                 };
                 add("pages of a select", pages as f64 / queries as f64, "");
                 add("false positives %", 100.0 * (candidates - matches) as f64 / candidates.max(1) as f64, "%");

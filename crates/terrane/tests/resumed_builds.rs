@@ -1,0 +1,257 @@
+//! Indexes whose creation is interrupted: it goes on after what was loaded, from what the records are by then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::support::{schema, small_options};
+use terrane::schema::KeyType;
+use terrane::{
+    Condition, CoordinateSystem, Dataset, Geometry, IndexKind, IndexOptions, Key, Options, Query, Record, Store, Value,
+};
+use terrane_lsm::disk::component_name;
+use terrane_lsm::manifest::{IndexState, Loaded, Manifest};
+use terrane_space::geometry::from_wkt;
+use terrane_storage::crash::{Budget, Controller, DiskEvent, Event, Image, NameOrder};
+use terrane_storage::{MemoryStorage, Storage};
+
+const RECORDS: i64 = 4500;
+
+fn options() -> Options {
+    Options { threads_max: Some(1), disk_reserve: terrane::DiskReserve::Bytes(0), ..small_options() }
+}
+
+/// A name of many words, and a square of many cells; both differ from those of other versions.
+fn record(key: i64, version: i64) -> Record {
+    let words: Vec<String> = (0..24).map(|word| format!("w{}", (key * 7 + word * 13 + version) % 5000)).collect();
+    let (x, y) = (((key * 17 + version) % 97) as f64, ((key * 29 + version * 3) % 89) as f64);
+    let wkt = format!("POLYGON(({x} {y},{} {y},{} {},{x} {},{x} {y}))", x + 9.0, x + 9.0, y + 9.0, y + 9.0);
+    let geometry = Some(Geometry::Wkb(from_wkt(&wkt).unwrap()));
+    Record { key: Key::Int(key), geometry, values: vec![Value::Utf8(words.join(" ")), Value::Int(version)] }
+}
+
+/// A dataset that was closed, of as many partitions.
+fn base(partitions: usize) -> Image {
+    let controller = Controller::new();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    let dataset_options = terrane::DatasetOptions { partitions, ..Default::default() };
+    let dataset =
+        store.create_dataset_with("d", schema(KeyType::Int64, false, CoordinateSystem::Planar), &dataset_options);
+    let dataset = dataset.unwrap();
+    (0..RECORDS).for_each(|key| dataset.insert(&record(key, 0)).unwrap());
+    dataset.flush().unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    controller.process_kill(controller.events())
+}
+
+fn memory() -> Arc<dyn Storage> {
+    Arc::new(MemoryStorage::new())
+}
+
+fn create(dataset: &Dataset, kind: IndexKind) -> terrane::Result<()> {
+    match kind {
+        IndexKind::Inverted => dataset.create_index("i", kind, &["name"]),
+        _ => {
+            let grid = IndexOptions::default().domain(0.0, 0.0, 128.0, 128.0).cells_per_object_max(60);
+            dataset.create_index_with("i", kind, &[], &grid)
+        }
+    }
+}
+
+/// What the manifest says of the index in each partition.
+fn states(storage: &dyn Storage) -> Vec<IndexState> {
+    let manifest = Manifest::read(storage).unwrap().unwrap();
+    let partitions = manifest.datasets[0].partitions.iter();
+    partitions.filter_map(|partition| partition.indexes.get(2).cloned()).collect()
+}
+
+fn loads(storage: &dyn Storage) -> Vec<Loaded> {
+    states(storage).into_iter().filter_map(|state| state.loaded).collect()
+}
+
+fn assert_no_strays(storage: &dyn Storage) {
+    let mut files = storage.list("components").unwrap();
+    files.sort();
+    let manifest = Manifest::read(storage).unwrap().unwrap();
+    let mut named: Vec<String> = manifest.components().map(|meta| component_name(meta.file_id)).collect();
+    named.iter_mut().for_each(|name| *name = name.trim_start_matches("components/").to_owned());
+    named.sort();
+    assert_eq!(files, named);
+}
+
+/// Component files that were begun under a controller.
+fn components_made(controller: &Controller) -> usize {
+    let is_one =
+        |event: &Event| matches!(event, Event::Disk(DiskEvent::Create { name, .. }) if name.starts_with("components/"));
+    controller.log().iter().filter(|event| is_one(event)).count()
+}
+
+/// Changes records on both sides of where the load stopped, whatever that is.
+fn change(dataset: &Dataset, model: &mut BTreeMap<i64, i64>, version: i64) {
+    for key in (version..RECORDS).step_by(37) {
+        if model.remove(&key).is_some() {
+            assert!(dataset.delete(&Key::Int(key)).unwrap());
+        }
+    }
+    for key in (version * 5..RECORDS + 60).step_by(41) {
+        dataset.upsert(&record(key, version)).unwrap();
+        model.insert(key, version);
+    }
+}
+
+/// Every entry once, and as the records say.
+fn assert_agrees(store: &Store, dataset: &Dataset, model: &BTreeMap<i64, i64>, kind: IndexKind, what: &str) {
+    let report = store.check(false).unwrap();
+    assert!(report.is_clean(), "{what}: {report:?}");
+    let index = store.info().unwrap().datasets[0].indexes[2].clone();
+    assert!(!index.is_building && index.name == "i", "{what}: {index:?}");
+    let snapshot = dataset.snapshot();
+    let query = match kind {
+        IndexKind::Inverted => Query::new().condition(Condition::on("name").matches("w77")),
+        _ => Query::new().window(20.5, 20.5, 25.5, 25.5),
+    };
+    let count = |index: &str| snapshot.count(&query.clone().using_index(index)).unwrap();
+    assert_eq!(count("i"), count("primary"), "{what}");
+    assert_eq!(snapshot.count(&Query::new()).unwrap(), model.len() as u64, "{what}");
+}
+
+/// Places behind steps of the manifest from an event on, of which each has loaded more than the one before.
+fn cuts(controller: &Controller, from: usize) -> Vec<usize> {
+    let is_step = |event: &Event| matches!(event, Event::Disk(DiskEvent::Rename { to, .. }) if &**to == "MANIFEST");
+    let log = controller.log();
+    let steps = log.iter().enumerate().skip(from).filter(|(_, event)| is_step(event)).map(|(at, _)| at + 1);
+    let mut cuts: Vec<usize> = steps.collect();
+    let mut before = Vec::new();
+    cuts.retain(|&cut| {
+        let loaded = loads(&*controller.process_kill(cut).storage());
+        let is_more = !loaded.is_empty() && loaded != before;
+        before = loaded;
+        is_more
+    });
+    cuts
+}
+
+#[test]
+fn a_creation_that_a_crash_interrupts_goes_on_behind_the_runs_that_it_has() {
+    for (kind, partitions) in [(IndexKind::Inverted, 2), (IndexKind::Shb, 1)] {
+        let base = base(partitions);
+        let controller = base.restart();
+        let store = Store::open_on(controller.storage(), options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        create(&dataset, kind).unwrap();
+        let whole = components_made(&controller);
+        let cuts = cuts(&controller, 0);
+        assert!(cuts.len() > 1, "{kind:?}: {cuts:?}");
+        for (number, cut) in cuts.into_iter().enumerate() {
+            let budget = Budget { exhaustive_pending: 0, samples: 1, name_order: NameOrder::AnySubset };
+            let crashes = controller.images(cut, &budget, 1).chain([controller.process_kill(cut)]);
+            for image in crashes {
+                let what = format!("{kind:?}, {partitions} partitions, {}", image.describe());
+                let mut model: BTreeMap<i64, i64> = (0..RECORDS).map(|key| (key, 0)).collect();
+                let controller = image.restart();
+                let kept: usize = loads(&*controller.storage()).iter().map(|loaded| loaded.runs.len()).sum();
+                let store = Store::open_on(controller.storage(), options()).unwrap();
+                let dataset = store.dataset("d").unwrap();
+                dataset.build_indexes().unwrap();
+                assert_eq!(components_made(&controller) + kept, whole, "{what}: {kept} runs were there");
+                assert_agrees(&store, &dataset, &model, kind, &what);
+                drop((dataset, store));
+                // The same after changes, of which some are on disk and some in the log.
+                let storage = image.storage();
+                let store = Store::open_on(storage.clone(), options()).unwrap();
+                let dataset = store.dataset("d").unwrap();
+                change(&dataset, &mut model, 1 + number as i64);
+                dataset.flush().unwrap();
+                change(&dataset, &mut model, 20 + number as i64);
+                dataset.build_indexes().unwrap();
+                assert_agrees(&store, &dataset, &model, kind, &what);
+                change(&dataset, &mut model, 40 + number as i64);
+                dataset.flush().unwrap();
+                dataset.compact().unwrap();
+                assert_agrees(&store, &dataset, &model, kind, &what);
+                assert_no_strays(&*storage);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_creation_that_goes_on_can_be_interrupted_at_any_step_and_dropped() {
+    let kind = IndexKind::Shb;
+    let controller = base(1).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    create(&store.dataset("d").unwrap(), kind).unwrap();
+    let first = cuts(&controller, 0)[1];
+    // Changes, and the rest of the creation.
+    let again = controller.process_kill(first).restart();
+    let store = Store::open_on(again.storage(), options()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    let mut model: BTreeMap<i64, i64> = (0..RECORDS).map(|key| (key, 0)).collect();
+    change(&dataset, &mut model, 3);
+    let changed = again.events();
+    dataset.build_indexes().unwrap();
+    let cuts = cuts(&again, changed);
+    let is_merging = |cut: &&usize| loads(&*again.process_kill(**cut).storage()) == [Loaded::OVERLAPPING];
+    assert_eq!(cuts.iter().filter(is_merging).count(), 1, "it is merged once all is there");
+    for cut in cuts {
+        let image = again.process_kill(cut);
+        let storage = image.storage();
+        let store = Store::open_on(storage.clone(), options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        let refused = dataset.snapshot().count(&Query::new().window(0.0, 0.0, 1.0, 1.0).using_index("i")).unwrap_err();
+        assert!(refused.to_string().contains("not built"), "{refused}");
+        let mut changed = model.clone();
+        change(&dataset, &mut changed, 50);
+        dataset.build_indexes().unwrap();
+        assert_agrees(&store, &dataset, &changed, kind, &image.describe());
+        assert_no_strays(&*storage);
+        drop((dataset, store));
+
+        // A backup has no runs, and the creation begins anew where it is restored.
+        let (storage, backup, place) = (image.storage(), memory(), memory());
+        let store = Store::open_on(storage, options()).unwrap();
+        store.backup_to(backup.clone(), None).unwrap();
+        Store::restore_on(&backup, place.clone(), None, &options()).unwrap();
+        drop(store);
+        let store = Store::open_on(place.clone(), options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        dataset.build_indexes().unwrap();
+        assert_agrees(&store, &dataset, &model, kind, &image.describe());
+        assert_no_strays(&*place);
+        drop((dataset, store));
+
+        let storage = image.storage();
+        let store = Store::open_on(storage.clone(), options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        dataset.drop_index("i").unwrap();
+        assert_eq!(states(&*storage), []);
+        assert_no_strays(&*storage);
+        create(&dataset, kind).unwrap();
+        assert_agrees(&store, &dataset, &model, kind, &image.describe());
+    }
+}
+
+#[test]
+fn a_run_that_is_damaged_is_told_and_the_next_creation_begins_anew() {
+    let kind = IndexKind::Inverted;
+    let controller = base(1).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    create(&store.dataset("d").unwrap(), kind).unwrap();
+    let cut = *cuts(&controller, 0).last().unwrap();
+    let storage: Arc<dyn Storage> = controller.process_kill(cut).storage();
+    let run = component_name(loads(&*storage)[0].runs[0].file_id);
+    let file = storage.open(&run, terrane_storage::OpenMode::Write).unwrap();
+    file.write_all_at(&[0xff; 64], 4096).unwrap();
+    let store = Store::open_on(storage.clone(), options()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    let error = dataset.build_indexes().unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains(&run), "{error}");
+    assert_eq!(loads(&*storage), []);
+    drop((dataset, store));
+    let store = Store::open_on(storage.clone(), options()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    dataset.build_indexes().unwrap();
+    let model: BTreeMap<i64, i64> = (0..RECORDS).map(|key| (key, 0)).collect();
+    assert_agrees(&store, &dataset, &model, kind, "anew");
+    assert_no_strays(&*storage);
+}
