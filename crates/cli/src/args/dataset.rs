@@ -19,7 +19,7 @@ Examples:
   terrane index s.terrane rides create by_time --using btree --on pickup_time
   terrane index s.terrane rides create cells --using shb --levels h,h,h,h
   terrane index s.terrane plots create cells --using shb --domain 0,0,5000,5000 --cells 8
-  terrane index s.terrane cities create words --using inverted --on name --stop-words of,the
+  terrane index s.terrane cities create words --using inverted --on adm0name --stop-words of,the
   terrane index s.terrane rides drop by_time")]
 pub struct IndexArguments {
     /// Directory of the store.
@@ -124,7 +124,7 @@ pub struct PolicyArguments {
     /// As many components are merged [default: 5; of size-tiered 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
     pub components: Option<usize>,
-    /// Of prefix: larger components are left alone [default: 1GiB].
+    /// Of prefix: larger components are left alone, and all with 0 [default: 1GiB].
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
     pub max_bytes: Option<usize>,
     /// Of size-tiered: smaller components count as this large [default: 1MiB].

@@ -42,6 +42,11 @@ fn a_backup_is_taken_beside_a_writer_and_restored() {
         points.iter().map(|point| &point["point"]).collect::<Vec<_>>(),
         [&first[0]["point"], &second[0]["point"]]
     );
+    // Not into the backup itself.
+    for place in [copies.clone(), copies.join("inside"), copies.join("deep/inside")] {
+        restore(&copies, &[&place]).exits(2).says("restore to another directory");
+        assert!(!copies.join("inside").exists() && !copies.join("deep").exists());
+    }
     let newest = sandbox.path("newest");
     let said = restore(&copies, &[&newest]).exits(0).text();
     assert!(said.contains("2 datasets") && said.contains("verified"), "{said}");

@@ -98,6 +98,7 @@ impl Store {
         options: &Options,
     ) -> Result<RestoreReport> {
         restore::check_links(store.as_ref())?;
+        restore::check_apart(backup.as_ref(), store.as_ref())?;
         Self::restore_on(
             &(Arc::new(RealStorage::new(backup.as_ref())) as _),
             Arc::new(RealStorage::new(store.as_ref())),

@@ -29,6 +29,22 @@ pub(super) fn check_links(store: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a place in the backup's own directory, which is for what belongs to it.
+pub(super) fn check_apart(backup: &Path, store: &Path) -> Result<()> {
+    let Ok(backup) = backup.canonicalize() else { return Ok(()) };
+    // The place itself need not be there.
+    let place =
+        store.ancestors().find_map(|above| if above == Path::new("") { None } else { above.canonicalize().ok() });
+    match place.or_else(|| std::env::current_dir().ok()) {
+        Some(place) if place.starts_with(&backup) => Err(Error::usage(format!(
+            "{} lies in the backup {}; restore to another directory",
+            store.display(),
+            backup.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// What was restored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RestoreReport {

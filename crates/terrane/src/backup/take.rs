@@ -110,7 +110,11 @@ impl Backup<'_> {
             }
         }
         let new = format!("{name}{NEW}");
-        self.bytes_written += part.file().copy_to(&**self.target, &new)?;
+        let copied = part.file().copy_to(&**self.target, &new);
+        self.bytes_written += copied.inspect_err(|_| {
+            // What cannot be removed, the next backup removes.
+            let _ = self.target.remove(&new);
+        })?;
         self.target.rename(&new, &name)?;
         let verified = self.open(meta).and_then(|file| Ok(index.check(&index.open(file)?)?));
         if let Err(error) = verified {

@@ -23,8 +23,11 @@ impl Dataset {
     /// # Errors
     /// A column that is not there; a name that is empty, too long, or taken; storage.
     pub fn rename_column(&self, from: &str, to: &str) -> Result<()> {
-        self.engine
-            .change_columns(&self.handle, |history, indexes| Ok((history.rename(from, to)?, indexes.renamed(from, to))))
+        self.engine.change_columns(&self.handle, |history, indexes| {
+            // Nothing of the data is refused.
+            let renamed = history.rename(from, to).map_err(|error| Error::usage(error.to_string()))?;
+            Ok((renamed, indexes.renamed(from, to)))
+        })
     }
 
     /// Drops an attribute: its values are in no answer any more, but of snapshots that there are, and never come back. The

@@ -86,7 +86,11 @@ impl Objects {
             }
             None => {
                 let points = Points::generate(count)?;
-                (points.x, points.y, format!("clusters that are drawn, as {DATA} is not set"))
+                let why = match std::env::var_os(DATA) {
+                    Some(folder) => format!("there is no {FILE} in {} ({DATA})", folder.display()),
+                    None => format!("{DATA} is not set"),
+                };
+                (points.x, points.y, format!("clusters that are drawn, as {why}"))
             }
         };
         let mut random = StdRng::seed_from_u64(seed ^ 0x0b_1ec7);
