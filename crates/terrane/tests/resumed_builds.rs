@@ -33,7 +33,7 @@ fn record(key: i64, version: i64) -> Record {
 fn base(partitions: usize) -> Image {
     let controller = Controller::new();
     let store = Store::open_on(controller.storage(), options()).unwrap();
-    let dataset_options = terrane::DatasetOptions { partitions, ..Default::default() };
+    let dataset_options = terrane::DatasetOptions { partitions };
     let dataset =
         store.create_dataset_with("d", schema(KeyType::Int64, false, CoordinateSystem::Planar), &dataset_options);
     let dataset = dataset.unwrap();

@@ -204,7 +204,7 @@ impl Engine {
         let mut metas = Vec::with_capacity(loaded.len());
         for load in loaded {
             match load {
-                Outcome::Component(meta) => metas.push(Some(meta)),
+                Outcome::Component(meta) => metas.push(Some(*meta)),
                 Outcome::Installed => metas.push(None),
                 Outcome::Dropped => return Ok(false),
             }
@@ -255,7 +255,7 @@ impl Engine {
 #[derive(Debug)]
 enum Outcome {
     /// A component of it all.
-    Component(ComponentMeta),
+    Component(Box<ComponentMeta>),
     /// An earlier load has given the index its component.
     Installed,
     /// The index was dropped meanwhile.
@@ -311,7 +311,7 @@ impl Load<'_> {
         if !is_wanted {
             return Ok(Outcome::Dropped);
         }
-        loader.finish(builds).map(Outcome::Component)
+        loader.finish(builds).map(|meta| Outcome::Component(Box::new(meta)))
     }
 
     /// Keeps what was sorted so far: all records with keys before this one. False if the index was dropped.

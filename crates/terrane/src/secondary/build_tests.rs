@@ -32,7 +32,7 @@ fn creations_that_are_asked_to_stop_keep_what_they_have() {
         let point = GeometryColumn::Point { x: "x".into(), y: "y".into() };
         let schema =
             Schema::new(id, point, CoordinateSystem::Planar, vec![Column::new("size", ColumnType::Int64)]).unwrap();
-        let options = DatasetOptions { partitions, ..DatasetOptions::default() };
+        let options = DatasetOptions { partitions };
         let dataset = store.create_dataset_with("d", schema, &options).unwrap();
         let put =
             |key: i64, y: f64| dataset.upsert(&Record::at(key, key as f64, y, vec![Value::Int(key % 100)])).unwrap();
