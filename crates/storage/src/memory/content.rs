@@ -1,5 +1,6 @@
 //! The bytes of one file, in chunks that copies share until they are written.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,6 +8,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes per chunk.
 const CHUNK_LENGTH: usize = 4096;
+/// Chunks that are found by their position; those behind are rare, and may lie anywhere. Few in this crate's unit
+/// tests, which meet both so.
+const NEAR: usize = if cfg!(test) { 3 } else { 1 << 16 };
 
 type Chunk = [u8; CHUNK_LENGTH];
 
@@ -16,8 +20,10 @@ type Chunk = [u8; CHUNK_LENGTH];
 #[derive(Clone, Default)]
 pub(crate) struct Content {
     length: u64,
-    /// Up to the last one that was written; zeros where there is none.
-    chunks: Vec<Option<Arc<Chunk>>>,
+    /// The first [`NEAR`], up to the last one that was written; zeros where there is none.
+    near: Vec<Option<Arc<Chunk>>>,
+    /// The others that were written, by number.
+    far: BTreeMap<usize, Arc<Chunk>>,
 }
 
 impl Content {
@@ -49,11 +55,10 @@ impl Content {
     /// Puts all there is into a hash.
     pub(crate) fn hash(&self, hasher: &mut Xxh3) {
         hasher.update(&self.length.to_le_bytes());
-        for (number, chunk) in self.chunks.iter().enumerate() {
-            if let Some(chunk) = chunk {
-                hasher.update(&(number as u64).to_le_bytes());
-                hasher.update(&chunk[..]);
-            }
+        let near = self.near.iter().enumerate().filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)));
+        for (number, chunk) in near.chain(self.far.iter().map(|(number, chunk)| (*number, chunk))) {
+            hasher.update(&(number as u64).to_le_bytes());
+            hasher.update(&chunk[..]);
         }
     }
 
@@ -65,22 +70,41 @@ impl Content {
         self.length = self.length.max(offset + bytes.len() as u64);
         for (chunk, start, range) in pieces(offset, bytes.len()) {
             let source = &bytes[range];
-            if self.chunks.len() <= chunk {
-                self.chunks.resize(chunk + 1, None);
-            }
-            let target = Arc::make_mut(self.chunks[chunk].get_or_insert_with(|| Arc::new([0; CHUNK_LENGTH])));
+            let target = Arc::make_mut(self.made(chunk));
             target[start..start + source.len()].copy_from_slice(source);
         }
     }
 
+    /// A chunk, which is made of zeros if there is none.
+    fn made(&mut self, number: usize) -> &mut Arc<Chunk> {
+        let zeros = || Arc::new([0; CHUNK_LENGTH]);
+        if number >= NEAR {
+            return self.far.entry(number).or_insert_with(zeros);
+        }
+        if self.near.len() <= number {
+            self.near.resize(number + 1, None);
+        }
+        self.near[number].get_or_insert_with(zeros)
+    }
+
     fn chunk(&self, number: usize) -> Option<&Chunk> {
-        self.chunks.get(number)?.as_deref()
+        match number < NEAR {
+            true => self.near.get(number)?.as_deref(),
+            false => self.far.get(&number).map(|chunk| &**chunk),
+        }
+    }
+
+    fn chunk_mut(&mut self, number: usize) -> Option<&mut Arc<Chunk>> {
+        match number < NEAR {
+            true => self.near.get_mut(number)?.as_mut(),
+            false => self.far.get_mut(&number),
+        }
     }
 
     /// Writes zeros without changing the length.
     pub(crate) fn clear(&mut self, offset: u64, length: usize) {
         for (chunk, start, range) in pieces(offset, length) {
-            if let Some(Some(bytes)) = self.chunks.get_mut(chunk) {
+            if let Some(bytes) = self.chunk_mut(chunk) {
                 Arc::make_mut(bytes)[start..start + range.len()].fill(0);
             }
         }
@@ -90,7 +114,8 @@ impl Content {
     pub(crate) fn set_length(&mut self, length: u64) {
         if length < self.length {
             let whole = length.div_ceil(CHUNK_LENGTH as u64) as usize;
-            self.chunks.truncate(whole);
+            self.near.truncate(whole);
+            drop(self.far.split_off(&whole));
             let rest = whole * CHUNK_LENGTH - length as usize;
             self.clear(length, rest);
         }
@@ -100,7 +125,7 @@ impl Content {
 
 impl fmt::Debug for Content {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Content({} bytes, {} chunks)", self.length, self.chunks.len())
+        write!(formatter, "Content({} bytes, {} chunks)", self.length, self.near.iter().flatten().count() + self.far.len())
     }
 }
 
