@@ -6,7 +6,7 @@ use terrane_pmem::explorer::{
     Breadth, Canary, Case, Checked, Cuts, Dropped, Explorer, Gate, History, Place, Sample, Subject, check_canary, gate,
     replay, sample, shrink,
 };
-use terrane_pmem::{Instruction, PersistenceDomain};
+use terrane_pmem::{Backend, Instruction, LINE_LENGTH, PersistenceDomain, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
 
 const BREADTH: Breadth = Breadth { branches: 64, samples: 8, seed: 1 };
@@ -156,4 +156,97 @@ fn what_recoveries_leave_is_used_further_and_seldom_twice() {
     for entries in 0..=4 {
         assert_eq!(search(entries).0.as_deref(), Some("it cannot be used"), "{entries} entries");
     }
+}
+
+/// Two words in one line, which a step leaves without a flush; what looks at them is only what goes on after a recovery.
+struct Forgetful;
+
+impl Forgetful {
+    /// The flag that says that a step is under way, and the words.
+    fn places(structure: &<Canary as Subject>::Structure) -> (u64, u64) {
+        let flag = structure.backend().load(ROOT);
+        (flag, flag + LINE_LENGTH)
+    }
+
+    fn store(structure: &<Canary as Subject>::Structure, words: u64, value: u64) {
+        structure.backend().store(words, value);
+        structure.backend().store(words + WORD_LENGTH, value);
+    }
+
+    fn store_durably(structure: &<Canary as Subject>::Structure, words: u64, value: u64) {
+        Self::store(structure, words, value);
+        structure.backend().persist(words..words + 2 * WORD_LENGTH, SITE);
+    }
+}
+
+const SITE: Site = Site::new("forgetful.words");
+
+impl Subject for Forgetful {
+    type Structure = <Canary as Subject>::Structure;
+    type Step = <Canary as Subject>::Step;
+    type Model = ();
+
+    fn structure(&self) -> &'static str {
+        "forgetful"
+    }
+
+    fn configuration(&self) -> &str {
+        "forgetful"
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        RIGHT.domain()
+    }
+
+    fn create(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
+        RIGHT.create(storage)
+    }
+
+    /// A step that was under way is made one of threes.
+    fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
+        let structure = RIGHT.open(storage)?;
+        let (flag, words) = Self::places(&structure);
+        if structure.backend().load(flag) != 0 {
+            Self::store_durably(&structure, words, 3);
+            Self::store_durably(&structure, flag, 0);
+        }
+        Ok(structure)
+    }
+
+    fn steps(&self, seed: u64) -> Vec<Self::Step> {
+        RIGHT.steps(seed)
+    }
+
+    fn apply(&self, structure: &Self::Structure, (): &mut (), _step: &Self::Step) -> Checked<()> {
+        let (flag, words) = Self::places(structure);
+        Self::store_durably(structure, words, 5);
+        Self::store_durably(structure, flag, 1);
+        Self::store_durably(structure, words, 3);
+        Self::store(structure, words, 4);
+        Self::store_durably(structure, flag, 0);
+        Ok(())
+    }
+
+    fn observe(&self, _structure: &mut Self::Structure) -> Checked<()> {
+        Ok(())
+    }
+
+    fn work_on(&self, structure: &mut Self::Structure, (): ()) -> Checked<()> {
+        let (_, words) = Self::places(structure);
+        let [first, second] = [words, words + WORD_LENGTH].map(|word| structure.backend().load(word));
+        if (first, second) == (4, 3) { Err("it is torn".to_owned()) } else { Ok(()) }
+    }
+
+    fn places(&self) -> Vec<Place> {
+        Vec::new()
+    }
+}
+
+/// The first recovery that leaves the threes has stored them, so that they were no reads of what the disk held; one that finds them
+/// there has to try what else there may be.
+#[test]
+fn what_a_recovery_has_stored_may_be_read_after_another_one() {
+    let history = History::record(&Forgetful, Forgetful.steps(0)[..1].to_vec(), None).unwrap();
+    let failure = *Explorer::new(&Forgetful).all_power_losses(&history, 0, &BREADTH).unwrap_err();
+    assert_eq!(failure.what, "it is torn", "{failure}");
 }

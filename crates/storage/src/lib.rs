@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub use error::{Operation, StorageError};
 pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
-pub use memory::{MappedMemory, MemoryStorage, Reads};
+pub use memory::{MappedMemory, MemoryStorage, Reads, Touched, WordsRead};
 pub use read_only::ReadOnlyStorage;
 pub use real::RealStorage;
 

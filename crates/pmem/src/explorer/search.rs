@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::AddAssign;
 
-use terrane_storage::Reads;
 use terrane_storage::crash::{self, Budget, Controller, Image, NameOrder, PersistenceDomain};
+use terrane_storage::{Reads, WordsRead};
 
 use super::history::sufficient;
 use super::near::{Near, left_out};
@@ -77,8 +77,8 @@ struct Outcome<Model> {
 pub struct Explorer<'s, S: Subject> {
     subject: &'s S,
     outcomes: HashMap<u64, Outcome<S::Model>>,
-    /// What recoveries left that could be worked on, and what was read then.
-    usable: HashMap<u64, Reads>,
+    /// What recoveries left that could be worked on, and what was read of it then.
+    usable: HashMap<u64, WordsRead>,
     /// What was looked at so far.
     pub tally: Tally,
 }
@@ -308,21 +308,24 @@ impl<'s, S: Subject> Explorer<'s, S> {
             self.tally.distinct += 1;
             let (subject, storage, usable) = (self.subject, image.watched(), &mut self.usable);
             let is_spot_check = self.tally.distinct.is_multiple_of(WORKED_ON_AGAIN);
-            let mut reads = Reads::default();
+            let mut reads = None;
             let found = guarded(|| {
                 let mut structure = subject.open(&storage)?;
                 let model = subject.observe(&mut structure)?;
-                let left = storage.hash_contents();
-                match usable.get(&left) {
-                    Some(read_then) if !is_spot_check => reads |= read_then,
+                let (left, touched) = (storage.hash_contents(), storage.take_touched());
+                let read_then = match usable.get(&left) {
+                    Some(read_then) if !is_spot_check => read_then,
                     _ => {
                         subject.work_on(&mut structure, model.clone())?;
-                        usable.insert(left, storage.reads());
+                        let read_then = storage.take_touched().words_read();
+                        usable.entry(left).insert_entry(read_then).into_mut()
                     }
-                }
+                };
+                // Another recovery may have stored what this one found.
+                reads = Some(touched.reads_with(read_then));
                 Ok(model)
             });
-            reads |= &storage.reads();
+            let reads = reads.unwrap_or_else(|| storage.reads());
             Outcome { found, reads }
         })
     }

@@ -125,7 +125,12 @@ impl Content {
 
 impl fmt::Debug for Content {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Content({} bytes, {} chunks)", self.length, self.near.iter().flatten().count() + self.far.len())
+        write!(
+            formatter,
+            "Content({} bytes, {} chunks)",
+            self.length,
+            self.near.iter().flatten().count() + self.far.len()
+        )
     }
 }
 

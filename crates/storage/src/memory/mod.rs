@@ -26,8 +26,8 @@ use crate::{File, OpenMode, Operation, Result, Storage, names};
 use content::Content;
 use file::{Inode, MemoryFile, Space};
 pub use mapped::MappedMemory;
-pub use reads::Reads;
 use reads::Watch;
+pub use reads::{Reads, Touched, WordsRead};
 
 /// Where the clock of a new storage stands: 2024-01-01T00:00:00Z.
 const START_UNIX_TIME_NS: u64 = 1_704_067_200_000_000_000;
@@ -154,9 +154,15 @@ impl MemoryStorage {
         self.shared.elapsed_ns.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// What has been read so far of the files of [`crate::crash::Image::watched`]; of other storage, nothing.
+    /// What has been read so far of the files of [`crate::crash::Image::watched`], or since [`MemoryStorage::take_touched`]; of other
+    /// storage, nothing.
     pub fn reads(&self) -> Reads {
         self.shared.watches.iter().map(|(file, watch)| (*file, watch.lines())).collect()
+    }
+
+    /// What has been read and stored so far of the files of [`crate::crash::Image::watched`], or since the last call; begins anew.
+    pub fn take_touched(&self) -> Touched {
+        self.shared.watches.iter().map(|(file, watch)| (*file, watch.take())).collect()
     }
 
     /// A number that storage shares only, but for a chance of one in 2^64, if it has the same files with the same contents. Is no read.

@@ -49,6 +49,68 @@ impl FromIterator<(FileId, Box<[u8]>)> for Reads {
     }
 }
 
+/// The words of files that were read before they were stored, and those that were stored.
+#[derive(Clone, Debug, Default)]
+pub struct Touched(Vec<(FileId, TouchedWords)>);
+
+/// Those of one file: a bit for each that it had at first.
+#[derive(Clone, Debug)]
+pub(super) struct TouchedWords {
+    read: Box<[u64]>,
+    stored: Box<[u64]>,
+}
+
+/// The words of [`Touched`] that were read; takes little room.
+#[derive(Clone, Debug, Default)]
+pub struct WordsRead(Vec<(FileId, Vec<(usize, u64)>)>);
+
+impl Touched {
+    /// The lines of which something was read.
+    pub fn reads(&self) -> Reads {
+        self.reads_with(&WordsRead::default())
+    }
+
+    /// The lines of which something was read, then or by what was done after it: that has read what was there before, unless it was stored
+    /// in between.
+    pub fn reads_with(&self, after: &WordsRead) -> Reads {
+        let lines = |(file, words): &(FileId, TouchedWords)| {
+            let mut read = words.read.clone();
+            let after = after.0.iter().find(|(read_file, _)| read_file == file);
+            for &(place, bits) in after.map_or(&[][..], |(_, places)| places) {
+                // What lies beyond was not on the disk.
+                if let Some(read) = read.get_mut(place) {
+                    *read |= bits & !words.stored[place];
+                }
+            }
+            (*file, lines(read.iter().copied()))
+        };
+        self.0.iter().map(lines).collect()
+    }
+
+    /// The words that were read.
+    pub fn words_read(&self) -> WordsRead {
+        let read = |(file, words): &(FileId, TouchedWords)| {
+            let places = words.read.iter().copied().enumerate();
+            (*file, places.filter(|&(_, bits)| bits != 0).collect())
+        };
+        WordsRead(self.0.iter().map(read).collect())
+    }
+}
+
+impl FromIterator<(FileId, TouchedWords)> for Touched {
+    fn from_iter<I: IntoIterator<Item = (FileId, TouchedWords)>>(words: I) -> Self {
+        Self(words.into_iter().collect())
+    }
+}
+
+/// A bit for each line of which a word was read.
+fn lines(read: impl Iterator<Item = u64>) -> Box<[u8]> {
+    let lines = |words: u64| {
+        words.to_le_bytes().iter().enumerate().fold(0, |lines, (line, words)| lines | u8::from(*words != 0) << line)
+    };
+    read.map(lines).collect()
+}
+
 /// The words of one file: a bit for each that it had at first.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -87,11 +149,13 @@ impl Watch {
 
     /// A bit for each line of which a word was read.
     pub(super) fn lines(&self) -> Box<[u8]> {
-        let lines = |words: &AtomicU64| {
-            let words = words.load(Ordering::Relaxed).to_le_bytes();
-            words.iter().enumerate().fold(0, |lines, (line, words)| lines | u8::from(*words != 0) << line)
-        };
-        self.read.iter().map(lines).collect()
+        lines(self.read.iter().map(|words| words.load(Ordering::Relaxed)))
+    }
+
+    /// What was touched; from now on, nothing was.
+    pub(super) fn take(&self) -> TouchedWords {
+        let take = |words: &[AtomicU64]| words.iter().map(|words| words.swap(0, Ordering::Relaxed)).collect();
+        TouchedWords { read: take(&self.read), stored: take(&self.stored) }
     }
 }
 
@@ -128,5 +192,24 @@ mod tests {
         let lines: Vec<u64> = (0..80).filter(|line| sum.meet(file, line * 64..line * 64 + 8)).collect();
         assert_eq!(lines, [0, 1, 2, 63]);
         assert!(sum.meet(FileId(5), 0..8));
+    }
+
+    #[test]
+    fn what_is_read_afterwards_counts_unless_it_was_stored_before() {
+        let (watch, file) = (Watch::new(4096), FileId(3));
+        let lines =
+            |reads: Reads| -> Vec<u64> { (0..64).filter(|line| reads.meet(file, line * 64..line * 64 + 8)).collect() };
+        watch.note_read(0, 8);
+        watch.note_stored(640, 8);
+        watch.note_stored(704, 8);
+        let first: Touched = [(file, watch.take())].into_iter().collect();
+        for offset in [640, 712, 1280] {
+            watch.note_read(offset, 8);
+        }
+        let then: Touched = [(file, watch.take())].into_iter().collect();
+        assert_eq!(lines(first.reads()), [0]);
+        assert_eq!(lines(then.reads()), [10, 11, 20], "what was stored before it was taken counts no more");
+        assert_eq!(lines(first.reads_with(&then.words_read())), [0, 11, 20]);
+        assert_eq!(lines(then.reads_with(&first.words_read())), [0, 10, 11, 20]);
     }
 }
