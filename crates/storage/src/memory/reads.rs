@@ -62,7 +62,7 @@ pub(super) struct TouchedWords {
 
 /// The words of [`Touched`] that were read; takes little room.
 #[derive(Clone, Debug, Default)]
-pub struct WordsRead(Vec<(FileId, Vec<(usize, u64)>)>);
+pub struct WordsRead(Box<[(FileId, Box<[(usize, u64)]>)]>);
 
 impl Touched {
     /// The lines of which something was read.
@@ -154,7 +154,12 @@ impl Watch {
 
     /// What was touched; from now on, nothing was.
     pub(super) fn take(&self) -> TouchedWords {
-        let take = |words: &[AtomicU64]| words.iter().map(|words| words.swap(0, Ordering::Relaxed)).collect();
+        // Most are zero, and loads cost less.
+        let word = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => word.swap(0, Ordering::Relaxed),
+        };
+        let take = |words: &[AtomicU64]| words.iter().map(word).collect();
         TouchedWords { read: take(&self.read), stored: take(&self.stored) }
     }
 }
