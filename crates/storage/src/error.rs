@@ -26,6 +26,8 @@ pub enum Operation {
     SetLength,
     /// Reserving space.
     Allocate,
+    /// Giving up space inside of a file.
+    Punch,
     /// Making contents and length durable.
     Sync,
     /// Renaming a file.
@@ -63,6 +65,7 @@ impl fmt::Display for Operation {
             Self::Length => "get the length of",
             Self::SetLength => "set the length of",
             Self::Allocate => "reserve space for",
+            Self::Punch => "give up space of",
             Self::Sync => "sync",
             Self::Rename => "rename",
             Self::Remove => "remove",

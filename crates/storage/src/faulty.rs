@@ -6,6 +6,7 @@
 //! that makes that call fail.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -309,6 +310,11 @@ impl File for FaultyFile {
     fn allocate(&self, length: u64) -> Result<()> {
         self.pass(Operation::Allocate, None, Some(length))?;
         self.inner.allocate(length)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<()> {
+        self.pass(Operation::Punch, Some(range.start), Some(range.end.saturating_sub(range.start)))?;
+        self.inner.punch(range)
     }
 
     fn sync_data(&self) -> Result<()> {

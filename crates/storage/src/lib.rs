@@ -18,6 +18,7 @@ mod root;
 pub mod sync;
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -125,6 +126,10 @@ pub trait File: Send + Sync + Debug {
     /// Reserves space for `length` bytes from the start (and extends the file to it), so that
     /// later writes there cannot meet a full disk.
     fn allocate(&self, length: u64) -> Result<()>;
+    /// Gives up the space of a range of bytes, which read as zeros from then on; the length stays. Not durable before a
+    /// sync: a power loss may bring back any of the bytes. An error where the file
+    /// system knows no such holes; nothing has changed then.
+    fn punch(&self, range: Range<u64>) -> Result<()>;
     /// Makes the contents and the length durable.
     fn sync_data(&self) -> Result<()>;
     /// For fault injection, called in place of a [`File::sync_data`] that is made to fail: storage

@@ -6,6 +6,7 @@
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -283,6 +284,15 @@ impl File for RealFile {
             }
             result => result.context_below(&self.root, Operation::Allocate, &self.name, None),
         }
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punch = || rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start);
+        rustix::io::retry_on_intr(punch).context_below(&self.root, Operation::Punch, &self.name, Some(range.start))
     }
 
     fn sync_data(&self) -> Result<()> {

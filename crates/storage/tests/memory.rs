@@ -79,3 +79,42 @@ fn a_huge_length_costs_no_memory() {
     file.read_exact_at(&mut bytes, 1 << 40).unwrap();
     assert_eq!(bytes, [0; 3]);
 }
+
+#[test]
+fn space_that_was_given_up_inside_of_a_file_is_free_until_it_is_written() {
+    let storage = MemoryStorage::new();
+    let file = storage.open("a", OpenMode::CreateNew).unwrap();
+    file.write_all_at(&[7; 40_000], 0).unwrap();
+    storage.set_capacity(40_000);
+    assert!(file.write_all_at(b"x", 40_000).unwrap_err().is_storage_full());
+    // Blocks 1 to 3; of blocks 0 and 4 a part.
+    file.punch(4000..16_400).unwrap();
+    assert_eq!((file.len().unwrap(), storage.used_bytes()), (40_000, 40_000 - 3 * 4096));
+    file.punch(4000..16_400).unwrap();
+    assert_eq!(storage.used_bytes(), 40_000 - 3 * 4096, "space is given up once");
+    let mut bytes = vec![9; 40_000];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let expected: Vec<u8> = (0..40_000).map(|place| if (4000..16_400).contains(&place) { 0 } else { 7 }).collect();
+    assert!(bytes == expected);
+    let other = storage.open("b", OpenMode::CreateNew).unwrap();
+    other.write_all_at(&[1; 2 * 4096], 0).unwrap();
+    // One block is left, and what has no room changes nothing.
+    assert!(file.write_all_at(&[8; 4097], 8191).unwrap_err().is_storage_full());
+    assert!(file.allocate(40_000).unwrap_err().is_storage_full());
+    assert_eq!(storage.used_bytes(), 40_000 - 4096);
+    file.write_all_at(&[8; 4096], 8192).unwrap();
+    assert_eq!(storage.used_bytes(), 40_000);
+    other.set_len(0).unwrap();
+    file.allocate(40_000).unwrap();
+    assert_eq!(storage.used_bytes(), 40_000);
+    // A cut takes holes along.
+    file.punch(4096..40_000).unwrap();
+    file.set_len(10_000).unwrap();
+    assert_eq!(storage.used_bytes(), 10_000 - 4096);
+    file.set_len(20_000).unwrap();
+    assert_eq!(storage.used_bytes(), 20_000 - 4096, "what a file is extended by has its space");
+    drop(file);
+    storage.remove("a").unwrap();
+    assert_eq!(storage.used_bytes(), 0);
+    assert!(storage.open("b", OpenMode::Read).unwrap().punch(0..4096).is_err(), "it was opened for reading");
+}
