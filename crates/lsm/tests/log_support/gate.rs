@@ -1,6 +1,7 @@
 //! Storage whose syncs wait until a test lets them pass, fail or panic.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrane_storage::{File, LockKind, Storage};
@@ -119,6 +120,9 @@ impl File for AskingFile {
     }
     fn allocate(&self, length: u64) -> StorageResult<()> {
         self.inner.allocate(length)
+    }
+    fn punch(&self, range: Range<u64>) -> StorageResult<()> {
+        self.inner.punch(range)
     }
     fn sync_data(&self) -> StorageResult<()> {
         if !(self.ask)() {
