@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use terrane_lsm::Result;
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
-use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index};
+use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged};
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
 use terrane_lsm::memory::ErasedMemory;
+use terrane_lsm::memory::btree::KeyRange;
 use terrane_lsm::operation::Operation;
 use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
@@ -58,13 +59,13 @@ impl Index for HookedIndex {
         &self,
         parts: &[Arc<dyn DiskPart>],
         writer: ComponentWriter,
-        is_oldest: bool,
+        plan: &MergePlan,
         cancellation: &Cancellation,
-    ) -> Result<Option<ComponentMeta>> {
+    ) -> Result<Option<Merged>> {
         if let Some(hook) = self.merging.lock().unwrap().take() {
             hook();
         }
-        self.inner.merge(parts, writer, is_oldest, cancellation)
+        self.inner.merge(parts, writer, plan, cancellation)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
@@ -103,6 +104,7 @@ impl Bench {
             next_dataset_id: 1,
             last_sequence: 0,
             low_water: LogPosition::START,
+            given_up: 0,
             datasets: vec![dataset],
         };
         drop(ManifestFile::create(storage.clone(), manifest).unwrap());
@@ -342,4 +344,62 @@ fn an_index_can_be_dropped_while_it_is_merged() {
     assert!(bench.second.merging.lock().unwrap().is_none(), "it was merged");
     bench.flush();
     assert_dropped(&bench);
+}
+
+/// Of a B-tree of three levels, inner pages go as well.
+#[test]
+fn merges_by_front_parts_keep_every_key() {
+    const KEYS: u64 = 130_000;
+    let mut bench = Bench::new();
+    (0..KEYS).for_each(|key| bench.change(key, Some(key)));
+    bench.flush();
+    let parts = |bench: &Bench| bench.partitions.version(0).components(FIRST as usize).to_vec();
+    assert_eq!(parts(&bench)[0].file().meta().height, 3);
+    // While somebody looks at what was before each change, the flush keeps the versions with their numbers.
+    let early = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
+    (0..KEYS).filter(|key| key % 3 > 0).for_each(|key| bench.change(key, None));
+    let late = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
+    (0..KEYS).step_by(1000).for_each(|key| bench.change(key, Some(7 * key)));
+    bench.flush();
+    let cancellation = Cancellation::default();
+    let step = |bench: &Bench, bytes_max: u64| {
+        let place = (0, FIRST as usize);
+        let merged = bench.partitions.merge_front(&bench.workshop, place, bytes_max, &cancellation).unwrap().unwrap();
+        let index = BTreeIndex { is_sought: true };
+        parts(bench).iter().for_each(|part| _ = index.check(part).unwrap());
+        bench.assert_holds_the_model(FIRST as usize);
+        let version = bench.partitions.version(0);
+        for key in (0..KEYS).step_by(997).chain([0, 1, KEYS - 1]) {
+            let found = search::get(&version, FIRST as usize, &key.to_be_bytes(), u64::MAX).unwrap();
+            let found = found.map(|value| u64::from_be_bytes((*value).try_into().unwrap()));
+            assert_eq!(found, bench.model.get(&key).copied(), "key {key}");
+            let (from, behind) = (key.to_be_bytes(), bench.model.range(key..).count() as u64);
+            let range = KeyRange { from: Bound::Included(&from), to: Bound::Unbounded };
+            let estimated = search::estimate(&version, FIRST as usize, range, usize::MAX).unwrap();
+            // Deleted ones count until they are merged.
+            assert!(estimated <= 3 * KEYS && behind <= 2 * estimated + 1000, "key {key}: {estimated}, {behind}");
+        }
+        merged.components_left
+    };
+    let mut steps = 0;
+    while step(&bench, 40_000) > 1 {
+        steps += 1;
+        if steps == 3 {
+            for (pinned, model) in [&early, &late] {
+                assert_eq!(content(&pinned.versions_full()[0], FIRST as usize, pinned.sequence()), *model);
+            }
+        }
+        bench.change(1, Some(steps));
+        if steps % 4 == 2 {
+            bench.flush();
+        }
+    }
+    assert!(steps > 5, "{steps} steps");
+    drop((early, late));
+    bench.flush();
+    bench.merge_all(FIRST as usize);
+    bench.assert_holds_the_model(FIRST as usize);
+    bench.assert_no_strays();
+    let again = Bench::open(bench.storage.clone());
+    assert_eq!(content(&again.partitions.version(0), FIRST as usize, u64::MAX), bench.model);
 }

@@ -163,7 +163,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
             antimatter: statistics().map(|statistics| statistics.antimatter).sum(),
-            bytes: parts.iter().map(|part| part.file().meta().file_len).sum(),
+            bytes: parts.iter().map(|part| part.file().meta().bytes()).sum(),
         }
     });
     let indexes = indexes.collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, SpatialIndex};
+use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, MergePlan, SpatialIndex};
 use terrane_lsm::partition::Workshop;
 use terrane_space::Rect;
 
@@ -310,8 +310,8 @@ fn merge(
 ) -> Result<ComponentMeta> {
     let open = |meta| index.open(workshop.file(meta)?);
     let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-    let merged = index.merge(&parts, workshop.writer()?, true, cancellation)?;
-    merged.ok_or(Error::Cancelled)
+    let merged = index.merge(&parts, workshop.writer()?, &MergePlan::whole(true), cancellation)?;
+    merged.map(|merged| merged.meta).ok_or(Error::Cancelled)
 }
 
 /// Loads an index of the records in one primary component.

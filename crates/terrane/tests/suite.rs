@@ -19,6 +19,7 @@ mod disk_reserve;
 mod faults;
 mod feeds;
 mod foreign_files;
+mod full_disk;
 mod generated_keys;
 mod import;
 mod index_only;

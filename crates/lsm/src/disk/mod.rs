@@ -18,6 +18,7 @@ mod cache;
 mod column;
 mod component;
 pub mod curve;
+mod front;
 mod keys;
 mod page;
 pub mod rtree;
@@ -28,6 +29,7 @@ mod writer;
 
 pub use cache::{CacheCounters, PageCache};
 pub use component::{ComponentFile, ComponentMeta, Statistics, component_name};
+pub use front::Gone;
 pub use keys::Key;
 pub use page::{Page, PageKind, PagePointer, PageRef};
 pub use slot::ReadGuard;

@@ -73,7 +73,7 @@ struct State {
 pub(crate) struct Maintenance {
     state: Mutex<State>,
     changed: Condvar,
-    cancellation: Cancellation,
+    pub(super) cancellation: Cancellation,
     /// Of indexes that are being built, which are cancelled whenever the store is closed.
     builds: Cancellation,
     /// End of the log when it was last looked at who keeps how much of it.
@@ -121,7 +121,7 @@ impl Maintenance {
         self.flushed_bytes.fetch_add(outcome.bytes_written, Ordering::Relaxed);
     }
 
-    fn count_merge(&self, outcome: &MergeOutcome) {
+    pub(super) fn count_merge(&self, outcome: &MergeOutcome) {
         self.merges.fetch_add(1, Ordering::Relaxed);
         self.merge_read_bytes.fetch_add(outcome.bytes_read, Ordering::Relaxed);
         self.merge_written_bytes.fetch_add(outcome.bytes_written, Ordering::Relaxed);
@@ -362,6 +362,7 @@ impl Engine {
         let outcome = match flush() {
             // Each component is an open file, and a flush opens one of each index of each partition.
             Err(error) if error.is_too_many_files() && self.merge_to_fewest() => flush(),
+            Err(Error::Full { .. }) if self.make_way() => flush(),
             outcome => outcome,
         };
         let outcome = outcome.inspect_err(|error| self.note_failure(error))?;
@@ -474,7 +475,17 @@ impl Engine {
     ) -> Result<()> {
         let (partitions, workshop) = (&dataset.partitions, &self.workshop);
         let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
-        match self.on_full_flushed(|| merge().map_err(Error::from))? {
+        let merged = match self.on_full_flushed(|| merge().map_err(Error::from)) {
+            Err(Error::Full { .. }) if self.merge_index_by_fronts(dataset, (partition, place), cancellation)? => {
+                // Of what came of that, with the room that there is now; without that it is several components.
+                match self.on_full_flushed(|| merge().map_err(Error::from)) {
+                    Err(Error::Full { .. }) if !self.has_much_to_free(dataset, (partition, place)) => return Ok(()),
+                    merged => merged,
+                }
+            }
+            merged => merged,
+        };
+        match merged? {
             Some(outcome) => self.maintenance.count_merge(&outcome),
             None if cancellation.is_cancelled() => return Err(Error::Cancelled),
             None => {}

@@ -12,6 +12,7 @@
 
 mod catalog;
 mod commit;
+mod fronts;
 mod maintenance;
 mod names;
 mod open;

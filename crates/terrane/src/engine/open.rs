@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use terrane_lsm::disk::PageCache;
+use terrane_lsm::disk::{ComponentFile, PageCache};
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition, ReadOnlyTail, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
@@ -24,6 +24,10 @@ use super::{DatasetHandle, Datasets, Engine, Maintenance, Reserve, Visibility};
 use crate::locks::LockTable;
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
+
+/// A writer that gives up a part of a file has it locked for as long as that takes; a reader asks so often, with pauses.
+const HOLD_ATTEMPTS: usize = 1000;
+const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
 /// A reader that finds the manifest changed under it begins again, so many times at most.
 pub(super) const READER_ATTEMPTS: usize = 100;
@@ -170,6 +174,7 @@ impl Engine {
         durability.check_supported()?;
         let cache = PageCache::new(shares.cache);
         let datasets = open_datasets(storage, &cache, manifest, options.lenient)?;
+        hold_components(&datasets)?;
         let spill = SpillDirectory::new();
         let mut reader_manifest = manifest.clone();
         reader_manifest.next_file_id = next_file_id(storage.as_ref(), manifest)?;
@@ -270,6 +275,29 @@ pub(super) fn log_is_of_one_piece(tail: Option<&ReadOnlyTail>, before: &Manifest
     before.has_content_of(after) && (has_log || before.low_water == after.low_water)
 }
 
+/// The files of all components.
+fn component_files(datasets: &Datasets) -> Vec<Arc<ComponentFile>> {
+    let versions = datasets.values().flat_map(|dataset| dataset.partitions.versions().to_vec());
+    let indexes = versions.flat_map(|version| version.indexes.clone());
+    indexes.flat_map(|index| index.components).map(|part| part.file().clone()).collect()
+}
+
+/// Keeps a writer in another process from giving up parts of components that are read here, and waits until it has, if it is
+/// at it.
+fn hold_components(datasets: &Datasets) -> Result<()> {
+    for file in component_files(datasets) {
+        let mut attempts = 0;
+        while !file.hold() {
+            attempts += 1;
+            if attempts == HOLD_ATTEMPTS {
+                return Err(Error::Failed(format!("another process has locked {}", file.name())));
+            }
+            std::thread::sleep(HOLD_PAUSE);
+        }
+    }
+    Ok(())
+}
+
 /// What opening for writing makes of the files, which it changes only once they are known to fit together.
 struct Recovery<'a> {
     storage: &'a Arc<dyn Storage>,
@@ -307,6 +335,10 @@ impl Recovery<'_> {
         }
         if matches!(recovered, Err(Error::Full { .. })) {
             recovered = self.reserve.on_full(|| self.recover());
+        }
+        // What a crash has kept from being given up.
+        for file in recovered.iter().flat_map(|found| component_files(&found.datasets)) {
+            file.give_up_front();
         }
         if recovered.as_ref().is_ok_and(|found| found.datasets.values().all(|dataset| dataset.damage.is_empty())) {
             remove_strays(&**self.storage, &strays)?;
@@ -527,6 +559,7 @@ fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {
         next_dataset_id: 1,
         last_sequence: 0,
         low_water: LogPosition::START,
+        given_up: 0,
         datasets: Vec::new(),
     }
 }

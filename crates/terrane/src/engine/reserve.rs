@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::log::Log;
 use terrane_lsm::policy::MergePolicy;
 use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
@@ -373,6 +374,11 @@ impl Engine {
         self.reserve.on_full_after(|| self.without_spares(&mut merge), || self.flush_all().map(drop))
     }
 
+    /// As [`Self::on_full`] for a merge that goes before all else.
+    pub fn on_full_at_once<T>(&self, mut merge: impl FnMut() -> Result<T>) -> Result<T> {
+        self.reserve.on_full(|| self.without_spares(&mut merge))
+    }
+
     /// Brings the disk reserve to its size, if there is space.
     pub fn restore_reserve(&self) {
         if self.writable && !self.reserve.restore(self.disk_needs(0)) && self.give_up_spares() {
@@ -393,7 +399,7 @@ impl Engine {
     /// What needs space on disk if the log gets another file of so many bytes.
     fn disk_needs(&self, file: u64) -> Needs {
         Needs {
-            stored: self.workshop.manifest.current().components().map(|meta| meta.file_len).sum(),
+            stored: self.workshop.manifest.current().components().map(ComponentMeta::bytes).sum(),
             in_memory: self.memory_noted() as u64,
             logged: file + self.log.as_ref().map_or(0, Log::room),
         }
@@ -446,17 +452,24 @@ impl Engine {
         }
         // A small file if possible, as what it brings has no place but what is kept.
         let segment_size = self.options.log.segment_size;
-        self.on_full(|| match log.reserve_if(length, &mut |file| file < segment_size) {
-            Err(terrane_lsm::Error::Full { .. }) => Ok(log.reserve(length)?),
-            grown => Ok(grown?),
-        })
+        let grow = || {
+            self.on_full(|| match log.reserve_if(length, &mut |file| file < segment_size) {
+                Err(terrane_lsm::Error::Full { .. }) => Ok(log.reserve(length)?),
+                grown => Ok(grown?),
+            })
+        };
+        match grow() {
+            Err(Error::Full { .. }) if !brings && self.make_way() => grow(),
+            grown => grown,
+        }
     }
 
     /// Makes a merge of small components where there was no room for the one that the policy wants, so that
-    /// what is flushed on a full disk does not become many components; the error of the other one where nothing is small enough.
+    /// what is flushed on a full disk does not become many components, or, where nothing is small enough, of what deletes have left to be
+    /// freed; the error of the other one where nothing is.
     pub fn merge_what_fits(&self, dataset: &DatasetHandle, error: Error) -> Result<bool> {
         let manifest = self.workshop.manifest.current();
-        let mut largest = manifest.components().map(|meta| meta.file_len).max().unwrap_or(0);
+        let mut largest = manifest.components().map(ComponentMeta::bytes).max().unwrap_or(0);
         while largest > SMALLEST_MERGED {
             largest /= 4;
             let smaller = MergePolicy::Prefix { mergeable_bytes_max: largest, components_max: 4 };
@@ -465,7 +478,7 @@ impl Engine {
                 merged => return merged,
             }
         }
-        Err(error)
+        if self.merge_fronts(dataset)? { Ok(true) } else { Err(error) }
     }
 
     /// Flushes everything, and has it merged.

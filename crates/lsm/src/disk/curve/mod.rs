@@ -25,8 +25,10 @@ pub use pages::Inner;
 pub use search::Filter;
 
 use super::component::ComponentFile;
+use super::keys::append_integers;
+use super::page::PageKind;
 use super::rtree::Leaf;
-use super::spatial::TreeCursor;
+use super::spatial::{TreeCursor, cut_first_leaf};
 use crate::curve::Curve;
 use crate::{Error, Result};
 
@@ -50,7 +52,15 @@ impl CurveComponent {
                 format!("it is a component of kind {} where {} was expected", file.meta().kind, curve.kind()),
             ));
         }
-        Ok(Self { file, curve })
+        let component = Self { file, curve };
+        let stores_positions = component.curve.stores_positions();
+        cut_first_leaf(&component, PageKind::CurveLeaf, |leaf, from, payload| {
+            if stores_positions {
+                let positions: Vec<u64> = (from..leaf.count).map(|index| component.position_of(leaf, index)).collect();
+                append_integers(&positions, payload);
+            }
+        })?;
+        Ok(component)
     }
 
     /// The file underneath.

@@ -28,6 +28,8 @@ pub use tree::{Node, RTreeCursor};
 pub use super::spatial::WindowSearch;
 
 use super::component::ComponentFile;
+use super::page::PageKind;
+use super::spatial::cut_first_leaf;
 use crate::{Error, Result};
 
 /// The name of this kind in component descriptions.
@@ -49,7 +51,9 @@ impl RTreeComponent {
                 format!("it is a {} component where an {KIND} was expected", file.meta().kind),
             ));
         }
-        Ok(Self { file })
+        let component = Self { file };
+        cut_first_leaf(&component, PageKind::RTreeLeaf, |_, _, _| ())?;
+        Ok(component)
     }
 
     /// The file underneath.

@@ -238,5 +238,6 @@ pub fn part_meeting<T: SpatialTree>(component: &T, window: &Rect, pages_max: usi
             }
         }
     }
-    Ok(part)
+    // What is gone was not met.
+    Ok((part / (1.0 - component.file().part_gone())).min(1.0))
 }
