@@ -17,6 +17,7 @@ use terrane_lsm::memory::btree::KeyRange;
 use terrane_lsm::operation::Operation;
 use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
+use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
 use terrane_storage::{MemoryStorage, Storage};
 
 const FIRST: u32 = 0;
@@ -89,7 +90,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        Self::new_on(Arc::new(MemoryStorage::new()))
+    }
+
+    fn new_on(storage: Arc<dyn Storage>) -> Self {
         storage.create_directory("components").unwrap();
         let indexes = vec![IndexState::new(FIRST)];
         let partition = PartitionState { id: 0, flushed_sequence: 0, loads: 0, sources: BTreeMap::new(), indexes };
@@ -402,4 +406,46 @@ fn merges_by_front_parts_keep_every_key() {
     bench.assert_no_strays();
     let again = Bench::open(bench.storage.clone());
     assert_eq!(content(&again.partitions.version(0), FIRST as usize, u64::MAX), bench.model);
+}
+
+/// Merges change nothing that is found, so whatever a crash leaves of them has to be found whole.
+#[test]
+fn merges_by_front_parts_survive_crashes() {
+    const KEYS: u64 = 6_000;
+    let controller = Controller::new();
+    let mut bench = Bench::new_on(controller.storage());
+    controller.storage().sync_directory("").unwrap();
+    (0..KEYS).for_each(|key| bench.change(key, Some(key)));
+    bench.flush();
+    (0..KEYS).filter(|key| key % 4 > 0).for_each(|key| bench.change(key, None));
+    bench.flush();
+    let before = controller.events();
+    let (cancellation, place) = (Cancellation::default(), (0, FIRST as usize));
+    let mut steps = 0;
+    while bench.partitions.merge_front(&bench.workshop, place, 4 << 10, &cancellation).unwrap().is_some() {
+        steps += 1;
+        let version = bench.partitions.version(0);
+        if !version.components(FIRST as usize).iter().any(|part| part.file().meta().gone.is_some()) {
+            break;
+        }
+    }
+    assert!(steps > 3, "{steps} steps");
+    let is_hole = |event: &Event| matches!(event, Event::Disk(DiskEvent::Write { offset: 0, bytes, .. }) if bytes.len() > 4096 && bytes.iter().all(|byte| *byte == 0));
+    assert!(controller.log()[before..].iter().any(is_hole), "nothing was given up");
+    let budget = Budget { samples: 6, ..Budget::default() };
+    let mut images = 0;
+    for cut in before..=controller.events() {
+        for image in controller.images(cut, &budget, cut as u64).chain([controller.process_kill(cut)]) {
+            images += 1;
+            let found = Bench::open(image.storage());
+            let version = found.partitions.version(0);
+            let what = || format!("{}", image.describe());
+            assert_eq!(content(&version, FIRST as usize, u64::MAX), bench.model, "{}", what());
+            let index = BTreeIndex { is_sought: true };
+            for part in version.components(FIRST as usize) {
+                index.check(part).unwrap_or_else(|error| panic!("{error}: {}", what()));
+            }
+        }
+    }
+    assert!(images > 100, "{images} images");
 }

@@ -121,3 +121,30 @@ fn all_that_filled_a_disk_can_be_deleted_one_by_one() {
         assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
 }
+
+/// A reader in another process has the files as they were when it opened them; what they have is given up when it has gone.
+#[test]
+fn readers_beside_keep_what_they_have_opened() {
+    let disk = MemoryStorage::new();
+    let (_store, dataset, end) = full_store(&disk, 1);
+    let all: Vec<i64> = (0..end).collect();
+    let reader = Store::open_read_only_on(Arc::new(disk.clone()), small_log()).unwrap();
+    let read = reader.dataset(MAIN).unwrap();
+    let mut deleted = 0;
+    let mut delete = |dataset: &Dataset, until: i64| -> bool {
+        while deleted < until {
+            match dataset.delete(&Key::Int(deleted)) {
+                Ok(is_there) => assert!(is_there, "{deleted}"),
+                Err(Error::Full { .. }) => return false,
+                Err(other) => panic!("{other}"),
+            }
+            deleted += 1;
+        }
+        true
+    };
+    assert!(!delete(&dataset, end), "merges found room although nothing could be given up");
+    assert_holds(&read, &all);
+    drop((read, reader));
+    assert!(delete(&dataset, end), "the files were not given up");
+    assert_holds(&dataset, &[]);
+}
