@@ -439,7 +439,7 @@ fn merges_by_front_parts_survive_crashes() {
             images += 1;
             let found = Bench::open(image.storage());
             let version = found.partitions.version(0);
-            let what = || format!("{}", image.describe());
+            let what = || image.describe();
             assert_eq!(content(&version, FIRST as usize, u64::MAX), bench.model, "{}", what());
             let index = BTreeIndex { is_sought: true };
             for part in version.components(FIRST as usize) {

@@ -62,7 +62,10 @@ pub(super) struct TouchedWords {
 
 /// The words of [`Touched`] that were read; takes little room.
 #[derive(Clone, Debug, Default)]
-pub struct WordsRead(Box<[(FileId, Box<[(usize, u64)]>)]>);
+pub struct WordsRead(Box<[(FileId, PlacedBits)]>);
+
+/// Words of one file, 64 to a place, a bit for each.
+type PlacedBits = Box<[(usize, u64)]>;
 
 impl Touched {
     /// The lines of which something was read.
