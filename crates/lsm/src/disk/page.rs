@@ -75,6 +75,14 @@ pub struct PageHeader {
 
 const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
 
+impl PageHeader {
+    /// Of a page with this payload, without its checksum.
+    pub fn new(kind: PageKind, level: u8, flags: u16, count: usize, payload: &[u8]) -> Self {
+        let (payload_len, count) = (payload.len() as u32, count as u32);
+        Self { checksum: 0, payload_len, kind: kind as u8, level, flags, count }
+    }
+}
+
 /// Where a page lies in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable, serde::Serialize, serde::Deserialize)]
 #[repr(C)]
@@ -139,17 +147,10 @@ impl Page {
             .map(|verified| verified.map(|()| Self(words)))
     }
 
-    /// A page that is in no file.
+    /// A page that is in no file: nothing verifies it, and its checksum is 0.
     pub fn assemble(kind: PageKind, level: u8, flags: u16, count: usize, payload: &[u8]) -> Self {
         let length = (HEADER_LEN + payload.len()).next_multiple_of(ALIGNMENT);
-        let header = PageHeader {
-            checksum: 0,
-            payload_len: payload.len() as u32,
-            kind: kind as u8,
-            level,
-            flags,
-            count: count as u32,
-        };
+        let header = PageHeader::new(kind, level, flags, count, payload);
         let mut bytes = bytemuck::bytes_of(&header).to_vec();
         bytes.extend_from_slice(payload);
         bytes.resize(length, 0);

@@ -70,14 +70,7 @@ impl ComponentWriter {
         }
         let pointer = PagePointer { offset: self.len(), number: self.pages, length: length as u32 };
         let start = self.buffer.len();
-        let mut header = PageHeader {
-            checksum: 0,
-            payload_len: payload.len() as u32,
-            kind: kind as u8,
-            level,
-            flags,
-            count: count as u32,
-        };
+        let mut header = PageHeader::new(kind, level, flags, count, payload);
         self.buffer.extend_from_slice(bytemuck::bytes_of(&header));
         self.buffer.extend_from_slice(payload);
         self.buffer.resize(start + length, 0);

@@ -133,8 +133,9 @@ impl Passed {
         Some(Gone {
             leaf,
             in_leaf: lost + in_leaf as u32,
-            entries: entries + self.entries,
-            antimatter: antimatter + self.antimatter,
+            // What the manifest says of them may be any number.
+            entries: entries.saturating_add(self.entries),
+            antimatter: antimatter.saturating_add(self.antimatter),
         })
     }
 }

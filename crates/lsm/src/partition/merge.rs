@@ -189,9 +189,13 @@ impl Partitions {
     /// what went in: for where there is no room for a whole merge. `None` when there was nothing to do, there
     /// may be something older that is in no component, or it was cancelled.
     ///
-    /// The next call goes on with the same components, until they are used up. What is left of them has other keys, or places in the order of the entries, than the new one. That is the
-    /// newest of them all the same: what is left may have anti-matter of an object that has moved into the part that the new
-    /// component took, and that hides what older components have; the new one has none, as nothing is older.
+    /// The next call goes on with the same components, until they are used up. What is left of them has other keys, or
+    /// places in the order of the entries, than the new one. That is the newest of them all the same: what is left may
+    /// have anti-matter of an object that has moved into the part that the new component took, and that hides what older
+    /// components have; the new one has none, as nothing is older.
+    ///
+    /// What a crash leaves: before the manifest step, a file that no manifest names; after it, the new component and what is
+    /// left of the others, the space of which is given up when the store is opened, if it was not before.
     pub fn merge_front(
         &self,
         workshop: &Workshop,

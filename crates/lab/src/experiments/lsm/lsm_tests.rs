@@ -76,9 +76,7 @@ fn ingestion_is_measured_alone_and_beside_queries() {
     let memory = tables("lsm/memory");
     assert!(value(&memory, "dhb, M1D7", "IPS") > 0.0);
     let both = tables("lsm/mixed");
-    // On a busy machine, at one of the rates.
-    let rates = |kind: &str| (1..=4).map(|rate| value(&both, kind, &format!("QPS rate {rate}"))).sum::<f64>();
-    assert!(POINT_KINDS.iter().all(|kind| rates(kind.name()) > 0.0));
+    assert!(POINT_KINDS.iter().all(|kind| value(&both, kind.name(), "QPS rate 4") > 0.0));
 }
 
 #[test]
