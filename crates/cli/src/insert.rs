@@ -56,6 +56,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     insertion.together = arguments.atomic.then(|| Together::new(place::decoding_memory(common)));
     let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
     let Insertion { inserted, refused, repeated, discarded, .. } = insertion;
+    let feed = insertion.source.as_ref().map(|source| (source.name().to_owned(), source.position()));
     drop((insertion.dataset, insertion.source));
     if let Err(failure) = outcome {
         place.undo(store);
@@ -63,6 +64,9 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     }
     place.close(store, messages)?;
     messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
+    if let Some((name, position)) = feed {
+        messages.info(format_args!("feed {name:?} goes on from position {position}"));
+    }
     if repeated > 0 {
         messages.info(format_args!("passed {} that had been read before", counted(repeated, "record", "records")));
     }

@@ -61,7 +61,7 @@ impl Dataset {
     /// A name that cannot be; a feed that has a user already; storage.
     pub fn feed(&self, name: &str) -> Result<Feed> {
         self.engine.check_writable()?;
-        check_text("a feed's name", name, NAME_BYTES_MAX)?;
+        check_feed_name(name)?;
         let claim = Claim::new(&self.handle, name)?;
         let found = self.handle.feeds.load().iter().find(|feed| feed.name == name).cloned();
         let definition = match found {
@@ -90,6 +90,14 @@ impl Dataset {
             feeds.len() < count
         })
     }
+}
+
+/// Refuses what is no name for a feed.
+///
+/// # Errors
+/// [`Error::Usage`], which says what names are.
+pub fn check_feed_name(name: &str) -> Result<()> {
+    check_text("a feed's name", name, NAME_BYTES_MAX)
 }
 
 /// The feeds of a dataset.

@@ -67,7 +67,7 @@ pub use condition::{Condition, ConditionError};
 pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};
 pub use engine::{DiskReserve, MaintenanceCounters, check_dataset_name};
 pub use error::{Error, Result};
-pub use feed::{Feed, FeedInfo};
+pub use feed::{Feed, FeedInfo, check_feed_name};
 pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use join::{Join, JoinExplanation, JoinOn, JoinPairs, JoinRows};
 pub use key::Key;

@@ -51,7 +51,7 @@ impl Source {
     /// The source that the flags name, if its position is kept.
     ///
     /// # Errors
-    /// A file that cannot be followed.
+    /// A file that cannot be followed; what is no name for a feed.
     pub fn new(arguments: &InsertArguments) -> Result<Option<Self>, Failure> {
         let (positions, default_name) = match (&arguments.follow, &arguments.offset_field) {
             (Some(path), _) => {
@@ -63,6 +63,7 @@ impl Source {
             (None, None) => return Ok(None),
         };
         let name = arguments.feed.clone().unwrap_or(default_name);
+        terrane::check_feed_name(&name)?;
         Ok(Some(Self { name, positions, feed: None, restarts: arguments.restart, begun_at: 0, read: 0 }))
     }
 
@@ -72,6 +73,11 @@ impl Source {
             Positions::File(file) => Some(file),
             Positions::Member(_) => None,
         }
+    }
+
+    /// The name of its feed.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// How far it has been read.
@@ -89,7 +95,8 @@ impl Source {
             feed.restart()?;
         }
         self.check_source(&feed)?;
-        (self.begun_at, self.read) = (feed.position(), feed.position());
+        // The first record, for which there had to be a dataset first, has been read.
+        (self.begun_at, self.read) = (feed.position(), feed.position().max(self.read));
         self.feed = Some(feed);
         self.mark()
     }
@@ -215,11 +222,10 @@ fn member_mark(member: &str) -> String {
 /// The name of a file's feed, unless it has one of its own.
 fn name_of(path: &Path, has_name: bool) -> Result<String, Failure> {
     match path.to_str() {
-        Some(path) => Ok(path.to_owned()),
-        None if has_name => Ok(String::new()),
-        None => Err(Failure::usage(format!(
-            "the path {} is not UTF-8, so it cannot name a feed; name it with --feed",
-            path.display()
+        _ if has_name => Ok(String::new()),
+        Some(path) if terrane::check_feed_name(path).is_ok() => Ok(path.to_owned()),
+        _ => Err(Failure::usage(format!(
+            "the path {path:?} is not UTF-8, has control characters or is too long to be a feed's name; give the feed one with --feed"
         ))),
     }
 }

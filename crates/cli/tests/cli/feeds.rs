@@ -227,6 +227,11 @@ fn records_that_bring_their_positions_are_stored_once() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
     let field = ["--offset-field", "n"];
+    // Also of the input for which the dataset is made.
+    let first = lines([0, 0, 7, 3, 8]);
+    let answer = insert(&sandbox.path("first"), "d", first, &field).exits(5).says("line 2: column \"n\": position 0 ");
+    answer.says("line 4: column \"n\": position 3 comes after 7").says("feed \"stdin\" goes on from position 9");
+    holds(&sandbox.path("first"), [0, 7, 8]);
     insert(&store, "d", lines(0..50), &field).exits(0);
     insert(&store, "d", lines(20..70), &field).exits(0).says("passed 30 records that had been read before");
     let odd = [
@@ -285,6 +290,10 @@ fn what_cannot_be_a_source_is_refused() {
     follow(&store, &file, &["--offset-field", "n"]).exits(2);
     insert(&store, "d", lines([1]), &["--feed", "f"]).exits(2);
     insert(&store, "d", lines([1]), &["--restart"]).exits(2);
+    for name in ["", "a\nb", &"n".repeat(5000)] {
+        insert(&store, "d", lines([1]), &["--offset-field", "n", "--feed", name]).exits(2).says("feed's name");
+    }
+    follow(&store, &sandbox.write("a\nb", lines([1])), &[]).exits(2).says("feed's name");
     assert!(!store.exists(), "no store is left behind");
 }
 
