@@ -55,6 +55,7 @@ mod record_support;
 mod record_value;
 mod replay;
 mod resumed_builds;
+mod scattered_words;
 mod schema_evolution;
 mod secondary_indexes;
 mod spatial_indexes;

@@ -46,7 +46,7 @@ pub(super) enum BoundNode {
 
 /// Where texts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Texts {
+pub(crate) enum Texts {
     Key,
     Attribute(usize),
 }
@@ -70,11 +70,11 @@ impl BoundCondition {
         (node.map(|node| Self { node }), leaves_others)
     }
 
-    /// The only word that the condition asks for, if it asks for that alone, and of one attribute: its place.
-    pub fn only_word(&self) -> Option<(usize, &str)> {
+    /// The only word that the condition asks for, if it asks for that alone, and where it may be.
+    pub fn only_word(&self) -> Option<(&[Texts], &str)> {
         match self.node.conjuncts() {
-            [BoundNode::Words(columns, words)] => match (&columns[..], words.as_slice()) {
-                ([Texts::Attribute(place)], [word]) => Some((*place, word)),
+            [BoundNode::Words(columns, words)] => match words.as_slice() {
+                [word] => Some((columns, word)),
                 _ => None,
             },
             _ => None,

@@ -17,6 +17,19 @@ pub(crate) struct Implied {
     pub attributes: BTreeMap<usize, Domain<Value>>,
     /// Words that attributes have, by their places: ascending, each once.
     pub words: BTreeMap<usize, Vec<String>>,
+    /// Words that are somewhere in several columns.
+    pub scattered: Option<ScatteredWords>,
+}
+
+/// Words each of which is in one of several columns, not all in the same.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ScatteredWords {
+    /// Places of the attributes among the columns.
+    pub attributes: Vec<usize>,
+    /// Whether the key is one of the columns.
+    pub in_key: bool,
+    /// Ascending, each once.
+    pub words: Vec<String>,
 }
 
 impl BoundCondition {
@@ -42,16 +55,28 @@ impl Implied {
                 self.attributes.insert(*place, narrowed);
             }
             BoundNode::Words(columns, words) => {
-                // In which of several columns a word is, is not said.
-                if let [Texts::Attribute(place)] = columns[..] {
-                    let required = self.words.entry(place).or_default();
-                    required.extend_from_slice(words.as_slice());
-                    required.sort_unstable();
-                    required.dedup();
-                }
+                let required = match columns[..] {
+                    [Texts::Attribute(place)] => self.words.entry(place).or_default(),
+                    _ => &mut self.scattered.get_or_insert_with(|| ScatteredWords::in_columns(columns)).words,
+                };
+                required.extend_from_slice(words.as_slice());
+                required.sort_unstable();
+                required.dedup();
             }
             BoundNode::And(_) | BoundNode::Or(_) | BoundNode::Not(_) | BoundNode::IsNull(_) => {}
         }
+    }
+}
+
+impl ScatteredWords {
+    /// No words yet, in the columns of a condition: it asks for one column, or for all that have texts.
+    fn in_columns(columns: &[Texts]) -> Self {
+        let attribute = |column: &Texts| match column {
+            Texts::Key => None,
+            Texts::Attribute(place) => Some(*place),
+        };
+        let attributes = columns.iter().filter_map(attribute).collect();
+        Self { attributes, in_key: columns.contains(&Texts::Key), words: Vec::new() }
     }
 }
 

@@ -21,10 +21,10 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bound::{Attributes, BoundCondition};
+pub(crate) use bound::{Attributes, BoundCondition, Texts};
 pub(crate) use domain::Domain;
 pub use error::ConditionError;
-pub(crate) use implied::Implied;
+pub(crate) use implied::{Implied, ScatteredWords};
 pub use literal::Literal;
 pub(crate) use text::words;
 

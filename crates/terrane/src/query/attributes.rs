@@ -1,12 +1,15 @@
-//! Candidates from an index on attributes, or on the words of one.
+//! Candidates from an index on attributes, or on the words of one; or from the indexes on the words of several.
 
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use super::entries::{EntryFilter, Verdict};
-use super::explain::Explanation;
+use super::explain::{ATTRIBUTE_INDEX_ONLY, ATTRIBUTE_INDEXES_ONLY, Explanation};
+use super::plan::IndexSpans;
 use super::spans::{KeySpan, SpanScan, behind_prefix};
+use super::union::UnionScan;
 use crate::Result;
-use crate::condition::{Domain, Implied};
+use crate::condition::{Domain, Implied, ScatteredWords};
 use crate::schema::SchemaHistory;
 use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word};
 use crate::snapshot::Snapshot;
@@ -73,16 +76,37 @@ fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usiz
     KeySpan { from, to }
 }
 
-/// A search of an index that is keyed by bytes.
+/// A search of an index that is keyed by bytes, or of several.
 #[derive(Debug)]
 pub(super) struct AttributeScan {
     filter: EntryFilter,
-    scan: SpanScan,
+    entries: Entries,
+}
+
+#[derive(Debug)]
+enum Entries {
+    Index(SpanScan),
+    Union(UnionScan),
 }
 
 impl AttributeScan {
-    pub fn new(snapshot: &Snapshot, place: usize, filter: EntryFilter, spans: Vec<KeySpan>) -> Self {
-        Self { filter, scan: SpanScan::new(snapshot, place, spans) }
+    pub fn new(snapshot: &Snapshot, filter: EntryFilter, indexes: Vec<IndexSpans>) -> Self {
+        let entries = match <[IndexSpans; 1]>::try_from(indexes) {
+            Ok([IndexSpans { place, spans }]) => Entries::Index(SpanScan::new(snapshot, place, spans)),
+            Err(indexes) => {
+                let spans = |index: IndexSpans| index.spans.into_iter().map(move |span| (index.place, span));
+                Entries::Union(UnionScan::new(snapshot, indexes.into_iter().flat_map(spans)))
+            }
+        };
+        Self { filter, entries }
+    }
+
+    /// What explanations call the plan where no record is needed.
+    pub fn plan_of_entries_alone(&self) -> &'static str {
+        match self.entries {
+            Entries::Index(_) => ATTRIBUTE_INDEX_ONLY,
+            Entries::Union(_) => ATTRIBUTE_INDEXES_ONLY,
+        }
     }
 
     /// Visits the keys of the records of the next entries that may match; false at the end.
@@ -93,7 +117,14 @@ impl AttributeScan {
         visit: &mut dyn FnMut(&[u8], Verdict),
     ) -> Result<bool> {
         let (filter, mut seen) = (&self.filter, 0);
-        self.scan.advance(snapshot, &mut |entry, _| {
+        let scan = match &mut self.entries {
+            Entries::Index(scan) => scan,
+            Entries::Union(scan) => {
+                let verdict = filter.judge_any();
+                return scan.advance(snapshot, &mut explanation.entries, &mut |key| visit(key, verdict));
+            }
+        };
+        scan.advance(snapshot, &mut |entry, _| {
             match filter.judge(entry)? {
                 (Verdict::Fails, _) => {}
                 (verdict, key) => visit(key, verdict),
@@ -102,7 +133,7 @@ impl AttributeScan {
             Ok(if seen == ENTRIES_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         explanation.entries += seen as u64;
-        Ok(!self.scan.is_ended())
+        Ok(!scan.is_ended())
     }
 }
 
@@ -135,6 +166,63 @@ pub(super) fn serves(index: &DatasetIndex, history: &SchemaHistory, implied: &Im
             }
         }
     }
+}
+
+/// The entries of a word that may be in any of several columns, in an index of each.
+#[derive(Debug)]
+pub(super) struct Union {
+    /// About how many entries there are.
+    pub entries: u64,
+    /// Those of each index.
+    pub indexes: Vec<(u64, IndexSpans)>,
+}
+
+impl Union {
+    /// About how many entries are those of the index at a place.
+    pub fn share_of(&self, place: usize) -> Option<u64> {
+        self.indexes.iter().find(|(_, index)| index.place == place).map(|(entries, _)| *entries)
+    }
+}
+
+/// What serves words that may be in any of several columns: the one that has the fewest entries, of those that no chosen
+/// index leaves out. Or why none does.
+pub(super) fn union_of(
+    words: &ScatteredWords,
+    history: &SchemaHistory,
+    indexes: &[(usize, &Arc<DatasetIndex>)],
+    estimate: &dyn Fn(usize, &KeySpan) -> Result<u64>,
+) -> Result<std::result::Result<Union, String>> {
+    let name = |position: usize| history.newest().columns.get(position).map_or("", |column| &column.name);
+    if words.in_key {
+        let key = &history.newest().key.name;
+        return Ok(Err(format!("a word may be in the key {key:?} as well, which has no index of its words")));
+    }
+    let mut fewest: Option<Union> = None;
+    let mut reason = String::new();
+    for word in &words.words {
+        let mut union = Union { entries: 0, indexes: Vec::new() };
+        for &position in &words.attributes {
+            let serves = |(_, index): &&(usize, &Arc<DatasetIndex>)| match &index.content {
+                Content::Words { column, stop_words } => {
+                    history.position(*column) == Some(position) && !stop_words.contains(word)
+                }
+                _ => false,
+            };
+            let Some((place, _)) = indexes.iter().find(serves) else {
+                reason = format!("a word may be in {:?} as well, which has no index that has it", name(position));
+                break;
+            };
+            let span = span_of_word(word);
+            let entries = estimate(*place, &span)?;
+            union.entries += entries;
+            union.indexes.push((entries, IndexSpans { place: *place, spans: vec![span] }));
+        }
+        let is_whole = union.indexes.len() == words.attributes.len();
+        if is_whole && fewest.as_ref().is_none_or(|fewest| union.entries < fewest.entries) {
+            fewest = Some(union);
+        }
+    }
+    Ok(fewest.ok_or(reason))
 }
 
 fn span_of_word(word: &str) -> KeySpan {

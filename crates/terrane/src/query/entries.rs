@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::explain::{ON_ENTRIES, ON_ENTRIES_AND_RECORDS, ON_RECORDS};
 use super::filter::Filters;
 use crate::Result;
-use crate::condition::{Attributes, BoundCondition};
+use crate::condition::{Attributes, BoundCondition, Texts};
 use crate::schema::{ColumnType, SchemaHistory};
 use crate::secondary::{Content, DatasetIndex, decode_attribute, is_word_told_apart, split_attributes};
 use crate::value::ValueRef;
@@ -52,11 +52,26 @@ impl EntryFilter {
                 Self { values, columns, condition, decides_all }
             }
             Content::Words { column, .. } => {
-                let is_on = |place| history.position(*column) == Some(place);
-                let word = condition.only_word().filter(|(place, word)| is_on(*place) && is_word_told_apart(word));
+                let is_on = |texts: &[Texts]| match texts {
+                    [Texts::Attribute(place)] => history.position(*column) == Some(*place),
+                    _ => false,
+                };
+                let word = condition.only_word().filter(|(texts, word)| is_on(texts) && is_word_told_apart(word));
                 Self { decides_all: word.is_some() && filters.has_condition_alone(), ..undecided }
             }
         }
+    }
+
+    /// What entries decide of the only word that the conditions ask for, each in an index of one of several columns.
+    pub fn of_union(filters: &Filters) -> Self {
+        let word = filters.condition().and_then(BoundCondition::only_word).filter(|(_, word)| is_word_told_apart(word));
+        let decides_all = word.is_some() && filters.has_condition_alone();
+        Self { values: 1, columns: Vec::new(), condition: None, decides_all }
+    }
+
+    /// Has the records decide of entries that are looked at no further.
+    pub fn leave_to_records(&mut self) {
+        (self.condition, self.decides_all) = (None, false);
     }
 
     /// Whether a record of which an entry is found matches, unless the entry has a value in another form than the record.
@@ -73,14 +88,18 @@ impl EntryFilter {
         }
     }
 
+    /// What any entry says, where none is looked into.
+    pub fn judge_any(&self) -> Verdict {
+        if self.decides_all { Verdict::Matches } else { Verdict::Open }
+    }
+
     /// What an entry says, and the key of its record.
     ///
     /// # Errors
     /// Damage of the entry.
     pub fn judge<'e>(&self, entry: &'e [u8]) -> Result<(Verdict, &'e [u8])> {
         let Some(condition) = &self.condition else {
-            let key = split_attributes(entry, self.values)?.1;
-            return Ok((if self.decides_all { Verdict::Matches } else { Verdict::Open }, key));
+            return Ok((self.judge_any(), split_attributes(entry, self.values)?.1));
         };
         let mut values = Values::new();
         let (mut rest, mut is_whole) = (entry, true);

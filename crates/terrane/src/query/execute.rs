@@ -20,8 +20,8 @@ use super::aside::Aside;
 use super::attributes::AttributeScan;
 use super::entries::Verdict;
 use super::explain::{
-    ATTRIBUTE_INDEX_ONLY, CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PRIMARY_LOOKUPS,
-    PRIMARY_SCAN, SPATIAL_INDEX_ONLY,
+    CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PRIMARY_LOOKUPS, PRIMARY_SCAN,
+    SPATIAL_INDEX_ONLY,
 };
 use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
@@ -122,7 +122,13 @@ impl Execution {
         if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
             return Ok(Path::Nothing);
         }
-        let (path, considered) = choose_path(&self.snapshot, &self.filters, index, self.reads_records)?;
+        let (mut path, considered) = choose_path(&self.snapshot, &self.filters, index, self.reads_records)?;
+        if let (Path::Attributes { indexes, filter }, true) = (&mut path, self.committed.is_some())
+            && indexes.len() > 1
+        {
+            // They wait for each other longer than a step.
+            filter.leave_to_records();
+        }
         self.explanation.considered = considered;
         Ok(path)
     }
@@ -155,7 +161,7 @@ impl Execution {
     pub fn begin(&mut self, path: Path) -> Result<()> {
         let (started, pages_before) = (self.now_ns(), self.pages_read());
         if let Some(committed) = &mut self.committed {
-            committed.place = path.place();
+            committed.places = path.places();
         }
         self.begin_step()?;
         let (snapshot, in_steps) = (&self.snapshot, self.committed.is_some());
@@ -173,14 +179,16 @@ impl Execution {
             }
             Path::Records => Source::Primary(records(vec![KeySpan::ALL])),
             Path::Keys(ref spans) => Source::Primary(records(spans.clone())),
-            Path::Attributes { place, ref filter, ref spans } => {
+            Path::Attributes { ref indexes, ref filter } => {
                 self.entries_decide = filter.decides_all();
-                Source::Attributes(AttributeScan::new(snapshot, place, filter.clone(), spans.clone()))
+                Source::Attributes(AttributeScan::new(snapshot, filter.clone(), indexes.clone()))
             }
         };
         self.explain_path(&path);
         if let Path::Records | Path::Keys(_) | Path::Attributes { .. } = path {
-            self.explanation.components_searched = components_of(&self.snapshot.versions(), path.place());
+            let versions = self.snapshot.versions();
+            self.explanation.components_searched =
+                path.places().into_iter().map(|place| components_of(&versions, place)).sum();
         }
         if let Source::Index(_) = self.source {
             self.pass_memory()?;
@@ -396,9 +404,9 @@ impl Execution {
             appended.map_err(|error| self.snapshot.name_record(error, key))?;
             self.note_row();
         }
-        let plan = match self.source {
+        let plan = match &self.source {
             Source::Index(_) => Some(SPATIAL_INDEX_ONLY),
-            Source::Attributes(_) => Some(ATTRIBUTE_INDEX_ONLY),
+            Source::Attributes(scan) => Some(scan.plan_of_entries_alone()),
             Source::Primary(_) | Source::Nearest(_) | Source::Nothing => None,
         };
         if let Some(plan) = plan {

@@ -28,6 +28,7 @@ pub(super) const ON_ENTRIES_AND_RECORDS: &str = "index entries, then records";
 /// Plans of which it turns out that no record is needed.
 pub(super) const SPATIAL_INDEX_ONLY: &str = "spatial index only";
 pub(super) const ATTRIBUTE_INDEX_ONLY: &str = "attribute index only";
+pub(super) const ATTRIBUTE_INDEXES_ONLY: &str = "attribute indexes only";
 
 /// A step of a query and the time it took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,7 +73,8 @@ pub struct Considered {
 /// What a query did to find its answer. Complete when the last row has been taken.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `spatial index`, `spatial index only`, `attribute index`, `attribute index only`, `primary range`, `primary scan`, `nothing can match`, `nearest`,
+    /// `spatial index`, `spatial index only`, `attribute index`, `attribute index only`, `attribute indexes` and `attribute
+    /// indexes only` where the words of several columns are looked for together, `primary range`, `primary scan`, `nothing can match`, `nearest`,
     /// or `nearest by primary scan` where what the index has to note on the way does not fit in memory.
     pub plan: &'static str,
     /// Which states of the dataset the answer may rest on.

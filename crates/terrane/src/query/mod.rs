@@ -19,6 +19,7 @@ mod rows;
 pub(crate) mod spans;
 #[cfg(test)]
 mod tests;
+mod union;
 
 use std::fmt;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use terrane_lsm::partition::{IndexVersion, Version};
 use terrane_lsm::search::{estimate, estimate_window, spatial_sources};
 use terrane_space::Rect;
 
-use super::attributes::{Serves, serves};
+use super::attributes::{Serves, Union, serves, union_of};
 use super::entries::EntryFilter;
 use super::explain::Considered;
 use super::filter::Filters;
@@ -22,6 +22,7 @@ use super::holds_points;
 use super::index::antimatter_fits;
 use super::spans::{KeySpan, of_keys};
 use crate::condition::Implied;
+use crate::schema::SchemaHistory;
 use crate::secondary::{Content, DatasetIndex, PRIMARY, SPATIAL};
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
@@ -37,6 +38,10 @@ const ESTIMATE_PAGES: usize = 32;
 
 const ASKED_FOR: &str = "it was asked for";
 const CHEAPER: &str = "another way is cheaper";
+const FEWEST: &str = "it gives the fewest candidates";
+const FEWEST_TOGETHER: &str = "those of all columns give the fewest candidates together";
+const SCATTERED: &str = "a word may be in another column as well";
+const COLUMN_SERVED: &str = "another index of the words of its column comes first";
 const UNFIT: &str = "what it has to note as deleted does not fit in memory";
 const NO_BOXES: &str = "its components are no trees of boxes, over which the nearest are found";
 
@@ -51,13 +56,20 @@ pub(crate) enum Path {
     Keys(Vec<KeySpan>),
     /// The windows of its conditions on places, in the spatial index at a place.
     Windows(usize),
-    /// An index on attributes or words.
+    /// An index on attributes or words, or the union of several.
     Attributes {
-        place: usize,
-        /// What its entries decide.
+        indexes: Vec<IndexSpans>,
+        /// What their entries decide.
         filter: EntryFilter,
-        spans: Vec<KeySpan>,
     },
+}
+
+/// Entries of an index that is keyed by bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexSpans {
+    /// Its place.
+    pub place: usize,
+    pub spans: Vec<KeySpan>,
 }
 
 impl Path {
@@ -68,15 +80,17 @@ impl Path {
             Self::Records => "primary scan",
             Self::Keys(_) => "primary range",
             Self::Windows(_) => "spatial index",
+            Self::Attributes { indexes, .. } if indexes.len() > 1 => "attribute indexes",
             Self::Attributes { .. } => "attribute index",
         }
     }
 
-    /// The place of the index that it goes through.
-    pub fn place(&self) -> usize {
+    /// The places of the indexes that it goes through.
+    pub fn places(&self) -> Vec<usize> {
         match self {
-            Self::Windows(place) | Self::Attributes { place, .. } => *place,
-            Self::Nothing | Self::Records | Self::Keys(_) => PRIMARY as usize,
+            Self::Windows(place) => vec![*place],
+            Self::Attributes { indexes, .. } => indexes.iter().map(|index| index.place).collect(),
+            Self::Nothing | Self::Records | Self::Keys(_) => vec![PRIMARY as usize],
         }
     }
 
@@ -96,7 +110,10 @@ pub(super) fn expected_entries(snapshot: &Snapshot, filters: &Filters, path: &Pa
         Path::Windows(place) => {
             estimate_windows(&versions, *place, filters.windows().unwrap_or_default(), ESTIMATE_PAGES)
         }
-        Path::Attributes { place, spans, .. } => estimate_spans(&versions, *place, spans),
+        Path::Attributes { indexes, .. } => {
+            let entries = indexes.iter().map(|index| estimate_spans(&versions, index.place, &index.spans));
+            entries.sum()
+        }
     }
 }
 
@@ -289,11 +306,18 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
         }
         Content::Attributes(_) | Content::Words { .. } => {
             let versions = snapshot.versions_full();
-            let serves = implied.map_or(Serves::Nothing, |implied| serves(index, &snapshot.history, &implied));
+            let implied = implied.unwrap_or_default();
+            let serves = serves(index, &snapshot.history, &implied);
             let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
-            let Some((entries, spans)) = fewest else { return Err(cannot_serve(index, &nothing_demanded(index))) };
+            let Some((entries, spans)) = fewest else {
+                let reason = match asks_for_scattered(index, &snapshot.history, &implied) {
+                    true => format!("{SCATTERED}; without a name, the indexes of all columns are used together"),
+                    false => nothing_demanded(index),
+                };
+                return Err(cannot_serve(index, &reason));
+            };
             let filter = EntryFilter::new(index, &snapshot.history, filters);
-            (Some(Path::Attributes { place, filter, spans }), Some(entries))
+            (Some(Path::Attributes { indexes: vec![IndexSpans { place, spans }], filter }), Some(entries))
         }
     };
     let used = Considered { is_used: true, ..considered(index, entries, ASKED_FOR) };
@@ -341,30 +365,50 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
     let Some(implied) = filters.implied() else { return Ok(Keyed { path: None, considered, windows_met }) };
     let versions = snapshot.versions_full();
     let cheapest = cheapest(snapshot, &versions, filters, &implied, reads_records, &mut considered)?;
-    let Some((cost, number, path)) = cheapest else { return Ok(Keyed { path: None, considered, windows_met }) };
-    let chosen = &mut considered[number];
+    let Some(Cheapest { cost, numbers, path }) = cheapest else {
+        return Ok(Keyed { path: None, considered, windows_met });
+    };
+    let mut conclude = |is_used: bool, reason: &str| {
+        for number in &numbers {
+            (considered[*number].is_used, considered[*number].reason) = (is_used, reason.to_owned());
+        }
+    };
     if let Some(windows) = filters.windows()
         && unusable(&versions, SPATIAL as usize).is_none()
     {
         let met = estimate_windows(&versions, SPATIAL as usize, windows, ESTIMATE_PAGES)?;
         windows_met = Some(met);
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
-            chosen.reason = format!("the windows give fewer candidates, about {met}");
+            conclude(false, &format!("the windows give fewer candidates, about {met}"));
             return Ok(Keyed { path: None, considered, windows_met });
         }
     }
     let records = records_of(&versions)?;
     if cost > records {
-        chosen.reason = cheaper_to_read_all(records);
+        conclude(false, &cheaper_to_read_all(records));
         return Ok(Keyed { path: None, considered, windows_met });
     }
-    chosen.is_used = true;
-    chosen.reason = "it gives the fewest candidates".to_owned();
+    conclude(true, if numbers.len() == 1 { FEWEST } else { FEWEST_TOGETHER });
     Ok(Keyed { path: Some(path), considered, windows_met })
 }
 
-/// Of the keys and the indexes on attributes and words, the one that costs least: the cost in records that are read in
-/// order, and its number among those considered.
+/// What costs least of the keys and the indexes on attributes and words.
+struct Cheapest {
+    /// In records that are read in order.
+    cost: u64,
+    /// Of its indexes among those considered.
+    numbers: Vec<usize>,
+    path: Path,
+}
+
+impl Cheapest {
+    /// The cheaper of two.
+    fn or(self, other: Option<Self>) -> Self {
+        other.filter(|other| other.cost <= self.cost).unwrap_or(self)
+    }
+}
+
+/// Of the keys and the indexes on attributes and words, what costs least.
 fn cheapest(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
@@ -372,15 +416,21 @@ fn cheapest(
     implied: &Implied,
     reads_records: bool,
     considered: &mut Vec<Considered>,
-) -> Result<Option<(u64, usize, Path)>> {
-    let mut best: Option<(u64, usize, Path)> = None;
+) -> Result<Option<Cheapest>> {
+    let mut best: Option<Cheapest> = None;
+    let cost_of = |filter: &EntryFilter, entries: u64, spans: usize| {
+        let of_entry = if filter.decides_all() && !reads_records { 1 } else { LOOKUP_RECORDS };
+        // Each span is sought for.
+        entries.saturating_mul(of_entry).saturating_add((spans as u64).saturating_mul(LOOKUP_RECORDS))
+    };
+    let union = scattered_union(snapshot, versions, implied)?;
+    let mut numbers_of_union = Vec::new();
     if let (Some(keys), Some(primary)) = (&implied.key, snapshot.indexes.get(PRIMARY as usize)) {
         let spans = of_keys(keys);
         let entries = estimate_spans(versions, PRIMARY as usize, &spans)?;
         considered.push(self::considered(primary, Some(entries), CHEAPER));
-        // Each span is sought for.
         let cost = entries.saturating_add(spans.len() as u64 * LOOKUP_RECORDS);
-        best = Some((cost, 0, Path::Keys(spans)));
+        best = Some(Cheapest { cost, numbers: vec![0], path: Path::Keys(spans) });
     }
     for (place, index) in snapshot.indexes.secondaries() {
         if index.content.values().is_none() {
@@ -392,7 +442,14 @@ fn cheapest(
         let alternatives = match serves(index, &snapshot.history, implied) {
             Serves::Never => continue,
             Serves::Nothing => {
-                note(None, &nothing_demanded(index));
+                match union.as_ref().filter(|_| asks_for_scattered(index, &snapshot.history, implied)) {
+                    Some(union) => {
+                        let (entries, reason) = share_of(union, versions, place);
+                        note(entries, reason);
+                        numbers_of_union.extend(entries.map(|_| considered.len() - 1));
+                    }
+                    None => note(None, &nothing_demanded(index)),
+                }
                 continue;
             }
             Serves::Spans(alternatives) => alternatives,
@@ -403,15 +460,57 @@ fn cheapest(
         }
         let Some((entries, spans)) = fewest(versions, place, alternatives)? else { continue };
         note(Some(entries), CHEAPER);
+        let is_in_union = matches!(&union, Some(Ok(union)) if union.share_of(place).is_some());
+        numbers_of_union.extend(is_in_union.then_some(considered.len() - 1));
         let filter = EntryFilter::new(index, &snapshot.history, filters);
-        let of_entry = if filter.decides_all() && !reads_records { 1 } else { LOOKUP_RECORDS };
-        let sought = (spans.len() as u64).saturating_mul(LOOKUP_RECORDS);
-        let cost = entries.saturating_mul(of_entry).saturating_add(sought);
-        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, considered.len() - 1, Path::Attributes { place, filter, spans }));
-        }
+        let cost = cost_of(&filter, entries, spans.len());
+        let path = Path::Attributes { indexes: vec![IndexSpans { place, spans }], filter };
+        best = Some(Cheapest { cost, numbers: vec![considered.len() - 1], path }.or(best));
+    }
+    if let Some(Ok(Union { entries, indexes })) = union {
+        let filter = EntryFilter::of_union(filters);
+        let cost = cost_of(&filter, entries, indexes.len());
+        let indexes = indexes.into_iter().map(|(_, spans)| spans).collect();
+        best = Some(Cheapest { cost, numbers: numbers_of_union, path: Path::Attributes { indexes, filter } }.or(best));
     }
     Ok(best)
+}
+
+/// About how many entries an index has in a union, if it is in one, and why not, if it is not.
+fn share_of<'u>(
+    union: &'u std::result::Result<Union, String>,
+    versions: &[Arc<Version>],
+    place: usize,
+) -> (Option<u64>, &'u str) {
+    match (unusable(versions, place), union) {
+        (Some(reason), _) => (None, reason),
+        (None, Err(reason)) => (None, reason),
+        (None, Ok(union)) => match union.share_of(place) {
+            None => (None, COLUMN_SERVED),
+            entries => (entries, CHEAPER),
+        },
+    }
+}
+
+/// Whether a condition asks for words that may be in the column of an index, or in another.
+fn asks_for_scattered(index: &DatasetIndex, history: &SchemaHistory, implied: &Implied) -> bool {
+    let Content::Words { column, .. } = &index.content else { return false };
+    let position = history.position(*column);
+    let attributes = implied.scattered.as_ref().map(|words| &words.attributes);
+    attributes.is_some_and(|attributes| attributes.iter().any(|attribute| Some(*attribute) == position))
+}
+
+/// What serves the words that may be in any of several columns, or why nothing does; `None` if there are no such words.
+fn scattered_union(
+    snapshot: &Snapshot,
+    versions: &[Arc<Version>],
+    implied: &Implied,
+) -> Result<Option<std::result::Result<Union, String>>> {
+    let Some(words) = &implied.scattered else { return Ok(None) };
+    let usable = |(place, _): &(usize, _)| unusable(versions, *place).is_none();
+    let usable: Vec<_> = snapshot.indexes.secondaries().filter(usable).collect();
+    let estimate = |place: usize, span: &KeySpan| estimate_spans(versions, place, std::slice::from_ref(span));
+    union_of(words, &snapshot.history, &usable, &estimate).map(Some)
 }
 
 /// About how many entries lie in spans of the B-trees at a place.

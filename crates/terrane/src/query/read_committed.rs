@@ -21,8 +21,8 @@ use crate::{Error, Result};
 pub(super) struct ReadCommitted {
     /// Of the schema that the conditions and the columns are prepared for.
     schema_version: u32,
-    /// Place of the index that candidates come from.
-    pub place: usize,
+    /// Places of the indexes that candidates come from.
+    pub places: Vec<usize>,
     /// Of the partitions in scope, the one whose spatial index is searched.
     partition: usize,
 }
@@ -40,7 +40,7 @@ impl Execution {
     /// The schema, or the index that candidates come from, is not any more what the query was prepared for.
     pub fn begin_step(&mut self) -> Result<()> {
         let Some(committed) = &self.committed else { return Ok(()) };
-        let (version, place) = (committed.schema_version, committed.place);
+        let (version, places) = (committed.schema_version, &committed.places);
         if !self.snapshot.renew() {
             return Ok(());
         }
@@ -54,9 +54,10 @@ impl Execution {
         if self.snapshot.history.newest().version != version {
             return changed("the schema was changed".into());
         }
-        match unusable(&self.snapshot.versions(), place) {
-            Some(_) => changed("the index that it went through was dropped".into()),
-            None => Ok(()),
+        let versions = self.snapshot.versions();
+        match places.iter().any(|place| unusable(&versions, *place).is_some()) {
+            true => changed("the index that it went through was dropped".into()),
+            false => Ok(()),
         }
     }
 
@@ -73,7 +74,8 @@ impl Execution {
     /// Goes on with the spatial index of the next partition, in a step of its own; false if there is none.
     pub fn begin_next_partition(&mut self) -> Result<bool> {
         let Some(committed) = &mut self.committed else { return Ok(false) };
-        let (place, partition) = (committed.place, committed.partition + 1);
+        let &[place] = committed.places.as_slice() else { return Ok(false) };
+        let partition = committed.partition + 1;
         if partition >= self.snapshot.scope().len() {
             return Ok(false);
         }

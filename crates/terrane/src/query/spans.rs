@@ -118,6 +118,11 @@ impl SpanScan {
         }
     }
 
+    /// The partition whose entries come next; none at the end.
+    pub fn partition(&self) -> Option<usize> {
+        self.current.as_ref().map(|current| current.partition)
+    }
+
     /// Whether nothing is left.
     pub fn is_ended(&self) -> bool {
         self.current.is_none()

@@ -375,13 +375,20 @@ const FLOATS: [f64; 18] = [
     f64::NEG_INFINITY,
     f64::NAN,
 ];
-/// The words that texts are made of.
-pub const WORDS: [&str; 6] = ["north", "Süd", "STATION", "7", "straße", "Ночь"];
+/// The words that texts are made of, but for a rare one.
+const WORDS: [&str; 6] = ["north", "Süd", "STATION", "7", "straße", "Ночь"];
+const RARE_WORD: &str = "Zaunkönig";
 const TIMES: [i64; 7] = [i64::MIN, -1, 0, 1, 86_400_000_000, 1_700_000_000_123_456, i64::MAX];
 const DAYS: [i32; 6] = [i32::MIN, -1, 0, 1, 20_000, i32::MAX];
 
 fn text() -> impl Strategy<Value = String> {
-    vec(select(WORDS.to_vec()), 0..4).prop_map(|words| words.join(" - "))
+    let word = prop_oneof![60 => select(WORDS.to_vec()), 1 => Just(RARE_WORD)];
+    vec(word, 0..4).prop_map(|words| words.join(" - "))
+}
+
+/// Words to look for.
+pub fn any_words() -> impl Strategy<Value = Vec<&'static str>> + Clone {
+    vec(prop_oneof![6 => select(WORDS.to_vec()), 1 => Just(RARE_WORD)], 1..3)
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -481,7 +488,7 @@ fn is_of_texts(place: Place) -> bool {
 
 fn any_leaf(key_type: KeyType) -> impl Strategy<Value = Plan> {
     any_place(key_type).prop_flat_map(|place| {
-        let words = vec(select(WORDS.to_vec()), 1..3);
+        let words = any_words();
         let anywhere = words.clone().prop_map(|words| Plan::Match(None, words)).boxed();
         let special = match place {
             _ if is_of_texts(place) => words.prop_map(move |words| Plan::Match(Some(place), words)).boxed(),

@@ -21,7 +21,7 @@ use terrane_storage::MemoryStorage;
 
 use super::affine::Affine;
 use super::conditions::{
-    COLUMNS, KEY, Place, Plan, WORDS, any_comparison, any_key, any_place, any_plan, any_values, points,
+    COLUMNS, KEY, Place, Plan, any_comparison, any_key, any_place, any_plan, any_values, any_words, points,
 };
 use super::kinds::{self, EXTENDED, KINDS};
 use super::shapes::Shape;
@@ -93,7 +93,7 @@ impl Draws {
 
 /// Conditions of which many demand something of single columns, of some also of the columns of an index one after the other.
 fn any_condition(key_type: KeyType) -> impl Strategy<Value = Plan> {
-    let words = (select(WORD_INDEXES.to_vec()), vec(select(WORDS.to_vec()), 1..3))
+    let words = (select(WORD_INDEXES.to_vec()), any_words())
         .prop_map(|((_, column, _), words)| Plan::Match(Some(Place::Attribute(column)), words));
     let part = prop_oneof![4 => any_comparison(any_place(key_type)), 1 => words, 2 => any_plan(key_type)].boxed();
     let of_an_index = select(ATTRIBUTE_INDEXES.to_vec()).prop_flat_map(|(_, columns)| {

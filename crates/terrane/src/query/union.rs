@@ -1,0 +1,84 @@
+//! Entries of several indexes together, each record once: of a word that may be in any of several columns, each of which
+//! has an index of its words.
+//!
+//! Behind one word, entries are in the order of their records' keys. So the spans of the indexes are merged partition by
+//! partition, of which some entries wait in memory.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use super::spans::{KeySpan, SpanScan};
+use crate::Result;
+use crate::secondary::split_attributes;
+use crate::snapshot::Snapshot;
+
+/// Entries of an index that wait to be merged, at most.
+const WAITING_MAX: usize = 1024;
+/// Bytes of their keys from which on no more are read.
+const WAITING_BYTES: usize = 64 << 10;
+
+/// A merge of the entries of one word in several indexes.
+#[derive(Debug)]
+pub(super) struct UnionScan {
+    parts: Vec<Part>,
+}
+
+/// The entries of one index.
+#[derive(Debug)]
+struct Part {
+    scan: SpanScan,
+    /// Partitions and keys of records, ascending, from which on the scan goes on.
+    waiting: VecDeque<(usize, Vec<u8>)>,
+}
+
+impl UnionScan {
+    /// Entries of indexes at these places, each in a span in which one word is in front of all keys.
+    pub fn new(snapshot: &Snapshot, spans: impl IntoIterator<Item = (usize, KeySpan)>) -> Self {
+        let part = |(place, span)| Part { scan: SpanScan::new(snapshot, place, vec![span]), waiting: VecDeque::new() };
+        Self { parts: spans.into_iter().map(part).collect() }
+    }
+
+    /// Visits the keys of the next records, up to where an index is to be read again; false at the end. `seen` grows by the
+    /// entries that were looked at.
+    pub fn advance(&mut self, snapshot: &Snapshot, seen: &mut u64, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        for part in &mut self.parts {
+            *seen += part.fill(snapshot)?;
+        }
+        while self.parts.iter().all(Part::is_known) {
+            let Some(next) = self.parts.iter().filter_map(|part| part.waiting.front()).min().cloned() else {
+                return Ok(false);
+            };
+            for part in &mut self.parts {
+                part.waiting.pop_front_if(|first| *first == next);
+            }
+            visit(&next.1);
+        }
+        Ok(true)
+    }
+}
+
+impl Part {
+    /// Whether it is known which of its entries comes next, or that there is none.
+    fn is_known(&self) -> bool {
+        !self.waiting.is_empty() || self.scan.is_ended()
+    }
+
+    /// Reads the next entries if none wait, and tells how many.
+    fn fill(&mut self, snapshot: &Snapshot) -> Result<u64> {
+        let mut bytes = 0;
+        while let (true, Some(partition)) = (self.waiting.is_empty(), self.scan.partition()) {
+            let waiting = &mut self.waiting;
+            self.scan.advance(snapshot, &mut |entry, _| {
+                let (_, key) = split_attributes(entry, 1)?;
+                bytes += key.len();
+                waiting.push_back((partition, key.to_vec()));
+                let is_enough = waiting.len() == WAITING_MAX || bytes >= WAITING_BYTES;
+                Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            if !self.waiting.is_empty() {
+                return Ok(self.waiting.len() as u64);
+            }
+        }
+        Ok(0)
+    }
+}
