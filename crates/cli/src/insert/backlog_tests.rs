@@ -62,21 +62,40 @@ fn what_does_not_fit_is_spilled_and_comes_in_its_turn() {
 
 #[test]
 fn the_room_of_what_was_read_is_given_back_before_all_was() {
-    let files = SpillFiles::with_sizes(&std::env::temp_dir(), 4 << 20, u64::MAX);
-    let backlog = Backlog::new(2000, Excess::Spill(files));
-    backlog.fill(&mut numbered(100_000), 1000);
-    let bytes = || match &backlog.lock().excess {
-        Excess::Spill(files) => files.len(),
-        Excess::Discard => 0,
-    };
-    let before = bytes();
-    assert!(before > 12 << 20, "{before}");
-    let mut arrivals = &backlog;
-    let mut received = 0;
-    while received < 50_000 {
-        received += arrivals.next(1000).expect("lines").len();
+    // Where files can have holes, of one file as well.
+    for file_bytes in [4 << 20, u64::MAX] {
+        let files = SpillFiles::with_sizes(&std::env::temp_dir(), file_bytes, u64::MAX);
+        let backlog = Backlog::new(2000, Excess::Spill(files));
+        backlog.fill(&mut numbered(100_000), 1000);
+        let bytes = || match &backlog.lock().excess {
+            Excess::Spill(files) => (files.len(), files.bytes_taken()),
+            Excess::Discard => (0, 0),
+        };
+        let before = bytes();
+        assert!(before.0 > 12 << 20 && before.1 >= before.0, "{before:?}");
+        let mut arrivals = &backlog;
+        let mut received = 0;
+        while received < 50_000 {
+            received += arrivals.next(1000).expect("lines").len();
+        }
+        let after = bytes();
+        assert!(after.0 < before.0 * 2 / 3 && after.1 < before.1 * 2 / 3, "{after:?} of {before:?}");
     }
-    assert!(bytes() < before * 2 / 3, "{} of {before}", bytes());
+}
+
+#[test]
+fn as_much_room_is_left_as_the_store_and_the_lines_take() {
+    const MIB: u64 = 1 << 20;
+    for (file_system, store, waiting, left) in [
+        (100 * MIB, 0, 0, 100 * MIB / 16),
+        (100 * MIB, 9 * MIB, 6 * MIB, 15 * MIB),
+        (100 * MIB, 60 * MIB, 10 * MIB, 25 * MIB),
+        (1 << 40, 0, MIB, 1 << 30),
+        (1 << 40, 3 << 30, 2 << 30, 5 << 30),
+        (1 << 40, u64::MAX, 1, 1 << 38),
+    ] {
+        assert_eq!(super::super::spill::room_left(file_system, store, waiting), left, "{store} and {waiting}");
+    }
 }
 
 #[test]

@@ -1,10 +1,15 @@
-//! Lines that wait on disk for their turn, in files without names that go as soon as they are read.
+//! Lines that wait on disk for their turn, in files without names whose room is given back as they are read.
+//!
+//! In the end all lines are in the store, which then merges what it has: so they leave as much room as the store and they
+//! themselves take. Where there is less, lines wait in their source.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::lines::Line;
 
@@ -12,10 +17,16 @@ use super::lines::Line;
 pub const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes from which on another file is begun, so that the room of what was read is given back.
 const FILE_BYTES: u64 = 64 << 20;
-/// Part of the file system that is left to others, the store among them.
+/// Part of the file system that is always left to others, the store among them.
 const SPARE_PART: u64 = 16;
 /// Bytes of it at most.
 const SPARE_MAX: u64 = 1 << 30;
+/// Part of the file system that is left to them at most, however large the store is.
+const ROOM_PART: u64 = 4;
+/// Bytes that are written until the store is measured again.
+const MEASURED_BYTES: u64 = 4 << 20;
+/// Bytes of a block, by which files are measured.
+const BLOCK_BYTES: u64 = 512;
 
 /// Lines in files, in the order in which they came.
 #[derive(Debug)]
@@ -25,6 +36,10 @@ pub struct SpillFiles {
     /// Bytes that the files may have together, besides what the disk has room for.
     bytes_max: u64,
     files: VecDeque<SpillFile>,
+    /// Bytes of the store when it was measured last.
+    store_bytes: u64,
+    /// Bytes that were written since.
+    unmeasured: u64,
 }
 
 #[derive(Debug)]
@@ -46,7 +61,8 @@ impl SpillFiles {
     }
 
     pub(super) fn with_sizes(directory: &Path, file_bytes: u64, bytes_max: u64) -> Self {
-        Self { directory: directory.to_owned(), file_bytes, bytes_max, files: VecDeque::new() }
+        let directory = directory.to_owned();
+        Self { directory, file_bytes, bytes_max, files: VecDeque::new(), store_bytes: 0, unmeasured: MEASURED_BYTES }
     }
 
     /// Whether there are no lines.
@@ -54,9 +70,9 @@ impl SpillFiles {
         self.files.is_empty()
     }
 
-    /// Bytes of all files.
+    /// Bytes that have not been read.
     pub fn len(&self) -> u64 {
-        self.files.iter().map(|file| file.end).sum()
+        self.files.iter().flat_map(|file| &file.pieces).map(|(_, length)| length).sum()
     }
 
     /// Takes lines; gives them back where the disk has no room that is not left to others.
@@ -108,10 +124,22 @@ impl SpillFiles {
         Ok(true)
     }
 
-    fn has_room(&self, length: u64) -> io::Result<bool> {
-        let found = rustix::fs::statvfs(&self.directory)?;
-        let spare = (found.f_blocks.saturating_mul(found.f_frsize) / SPARE_PART).min(SPARE_MAX);
-        Ok(found.f_bavail.saturating_mul(found.f_frsize) >= spare.saturating_add(length))
+    fn has_room(&mut self, length: u64) -> io::Result<bool> {
+        if self.unmeasured >= MEASURED_BYTES {
+            (self.store_bytes, self.unmeasured) = (bytes_in(&self.directory)?, 0);
+        }
+        self.unmeasured += length;
+        let found = statvfs(&self.directory)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let left = room_left(bytes(found.f_blocks), self.store_bytes, self.len() + length);
+        Ok(bytes(found.f_bavail) >= left.saturating_add(length))
+    }
+
+    /// Bytes that the files take on disk.
+    #[cfg(test)]
+    pub fn bytes_taken(&self) -> u64 {
+        let taken = |file: &SpillFile| file.file.metadata().expect("it is open").blocks() * BLOCK_BYTES;
+        self.files.iter().map(taken).sum()
     }
 
     /// The lines of the first piece, which is gone then.
@@ -125,6 +153,9 @@ impl SpillFiles {
         file.file.read_exact_at(&mut bytes, offset)?;
         if file.pieces.is_empty() {
             self.files.pop_front();
+        } else {
+            // Not every file system can; then the room comes back with that of the file.
+            let _ = fallocate(&file.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, offset + length);
         }
         let mut rest = &bytes[..];
         let mut lines = Vec::new();
@@ -133,6 +164,30 @@ impl SpillFiles {
         }
         Ok(lines)
     }
+}
+
+/// Bytes of a file system that are left to others, where a store has so many and so many of lines wait.
+pub(super) fn room_left(file_system: u64, store: u64, waiting: u64) -> u64 {
+    let spare = (file_system / SPARE_PART).min(SPARE_MAX);
+    store.saturating_add(waiting).min(file_system / ROOM_PART).max(spare)
+}
+
+/// Bytes on disk of the files of a directory and of those below.
+fn bytes_in(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let found = entry.metadata().and_then(|found| match found.is_dir() {
+            true => bytes_in(&entry.path()),
+            false => Ok(found.blocks() * BLOCK_BYTES),
+        });
+        bytes += match found {
+            // The store removes files meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            found => found?,
+        };
+    }
+    Ok(bytes)
 }
 
 fn encode(lines: &[Line]) -> Vec<u8> {
