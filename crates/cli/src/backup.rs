@@ -7,6 +7,7 @@ use terrane::{BackupPoint, BackupReport, Options, RestoreReport, Store, counted}
 
 use crate::args::{BackupArguments, Common, RestoreArguments};
 use crate::failure::Failure;
+use crate::messages::Messages;
 use crate::size::format_size;
 use crate::{environment, output, place};
 
@@ -72,8 +73,13 @@ pub fn take(arguments: &BackupArguments, common: &Common) -> Result<(), Failure>
     output::print_report(format, &Taken(store.backup(&arguments.backup, arguments.keep)?))
 }
 
-pub fn restore(arguments: &RestoreArguments, common: &Common) -> Result<(), Failure> {
+pub fn restore(arguments: &RestoreArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::report_format(arguments.format)?;
+    for remnant in Store::backup_remnants(&arguments.backup)? {
+        messages.warn(format_args!(
+            "{remnant} has no manifest, of a backup that did not end or was changed since; nothing is restored from it"
+        ));
+    }
     let Some(store) = &arguments.store else {
         for at in Store::backup_points(&arguments.backup)? {
             output::print_report(format, &Listed { point: at.name(), at })?;

@@ -1,5 +1,6 @@
 //! Backups: a point restored is the store as it was, whatever came between, and whatever befalls the backup is told.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -347,11 +348,6 @@ fn damage_of_a_backup_is_told_and_never_restored() {
     assert!(error.is_damage() && error.to_string().contains("commit 499 instead of 500"), "{error}");
     log.set_len(0).unwrap();
     assert!(restore(&backup, &memory(), None).unwrap_err().is_damage());
-    // A component that is damaged is not taken for a copy that is there already.
-    let name = format!("components/{}", backup.list("components").unwrap()[0]);
-    backup.open(&name, OpenMode::Write).unwrap().set_len(100).unwrap();
-    let error = store.backup_to(backup, None).unwrap_err();
-    assert!(error.to_string().contains(&name), "{error}");
 }
 
 /// A point counts only if all of it is sound, also what earlier ones have of it.
@@ -363,16 +359,62 @@ fn what_was_damaged_in_a_backup_is_copied_anew() {
     store.backup_to(backup.clone(), None).unwrap();
     let sizes = |name: &String| backup.open(&format!("components/{name}"), OpenMode::Read).unwrap().len().unwrap();
     let largest = backup.list("components").unwrap().into_iter().max_by_key(sizes).unwrap();
-    let file = backup.open(&format!("components/{largest}"), OpenMode::Write).unwrap();
-    let (mut byte, middle) = ([0], file.len().unwrap() / 2);
-    file.read_exact_at(&mut byte, middle).unwrap();
-    file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
-    assert!(restore(&backup, &memory(), None).unwrap_err().is_damage());
-    let report = store.backup_to(backup.clone(), Some(1)).unwrap();
-    assert_eq!((report.components_copied, report.points_removed), (1, 1));
+    let name = format!("components/{largest}");
+    let damages: [&dyn Fn(&dyn File); 4] = [
+        &|file| {
+            let (mut byte, middle) = ([0], file.len().unwrap() / 2);
+            file.read_exact_at(&mut byte, middle).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+        },
+        &|file| file.set_len(100).unwrap(),
+        &|file| file.set_len(0).unwrap(),
+        &|file| file.write_all_at(b"more", file.len().unwrap()).unwrap(),
+    ];
+    for damage in damages {
+        damage(&*backup.open(&name, OpenMode::Write).unwrap());
+        assert!(restore(&backup, &memory(), None).unwrap_err().is_damage());
+        let report = store.backup_to(backup.clone(), Some(1)).unwrap();
+        assert_eq!((report.components_copied, report.points_removed), (1, 1));
+        let place = memory();
+        restore(&backup, &place, None).unwrap();
+        assert_eq!(keys(&place).len(), 5000);
+    }
+}
+
+/// A copy of the store that went on by itself, and has more commits by now than the backup.
+#[test]
+fn components_of_a_copy_that_went_its_own_way_are_not_written_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = |name: &str| Arc::new(RealStorage::new(directory.path().join(name))) as Arc<dyn Storage>;
+    let (source, copy, backup) = (storage("store"), storage("copy"), storage("backup"));
+    filled(&source, 0..10).close().unwrap();
+    let options = || Options { create: false, ..small_options() };
+    for (from, to) in [("store", "copy"), ("store/components", "copy/components"), ("store/log", "copy/log")] {
+        let (from, to) = (directory.path().join(from), directory.path().join(to));
+        fs::create_dir(&to).unwrap();
+        let files = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        files.for_each(|path| drop(fs::copy(&path, to.join(path.file_name().unwrap())).unwrap()));
+    }
+    let go_on = |storage: &Arc<dyn Storage>, keys: std::ops::Range<i64>| {
+        let store = Store::open_on(storage.clone(), options()).unwrap();
+        keys.for_each(|key| store.dataset(MAIN).unwrap().insert(&sized(key)).map(drop).unwrap());
+        store.flush().unwrap();
+        store
+    };
+    go_on(&source, 10..20).backup_to(backup.clone(), None).unwrap();
+    let before: Vec<_> = backup.list("components").unwrap();
+    let other = go_on(&copy, 20..60);
+    let error = other.backup_to(backup.clone(), None).unwrap_err();
+    assert!(matches!(error, Error::Usage(_)) && error.to_string().contains("went on in another way"), "{error}");
+    assert_eq!(backup.list("components").unwrap(), before);
+    assert_eq!(restored_keys(&backup), (0..20).map(Key::Int).collect::<Vec<_>>());
+}
+
+/// The keys of the newest point.
+fn restored_keys(backup: &Arc<dyn Storage>) -> Vec<Key> {
     let place = memory();
-    restore(&backup, &place, None).unwrap();
-    assert_eq!(keys(&place).len(), 5000);
+    restore(backup, &place, None).unwrap();
+    keys(&place)
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Together {
         self.bytes += bytes;
         if self.bytes > self.bytes_max {
             return Err(Error::Memory {
-                what: "the records of an input that is inserted by one transaction".into(),
+                what: "what an input brings to be inserted by one transaction".into(),
                 needed_bytes: self.bytes as u64,
                 available_bytes: self.bytes_max as u64,
             }

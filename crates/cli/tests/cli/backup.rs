@@ -76,12 +76,22 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     restore(&copies, &[&store]).exits(2).says("there is no backup");
     assert!(!store.exists());
     insert(&store, "d", "{\"id\":1,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
-    backup(&store, &store, &[]).exits(2).says("is a store");
+    backup(&store, &store, &[]).exits(2).says("lies in the store");
+    backup(&store, &store.join("copies"), &[]).exits(2).says("lies in the store");
+    assert!(!store.join("copies").exists());
     backup(&store, &copies, &["--keep", "0"]).exits(2);
     backup(&store, &copies, &[]).exits(0);
     restore(&copies, &[&store]).exits(2).says("is not empty");
     restore(&copies, &["--at".as_ref(), "x".as_ref()]).exits(2);
     restore(&copies, &[&sandbox.path("p"), "--at".as_ref(), "x".as_ref()]).exits(2).says("has no point \"x\"");
+    restore(&copies, &[&copies.join("p")]).exits(2).says("lies in the backup");
+    // A point that is gone but for its log is told of.
+    fs::write(copies.join("points/00000000000000000009-000000000009.log"), "").expect("it is written");
+    restore(&copies, &[]).exits(0).says("points/00000000000000000009-000000000009.log has no manifest");
+    fs::create_dir_all(sandbox.path("ended/components")).expect("it is made");
+    fs::write(sandbox.path("ended/components/000000000001.tc"), "").expect("it is written");
+    restore(&copies, &[&sandbox.path("ended")]).exits(2).says("what a restoration left that was ended, remove it");
+    fs::remove_file(copies.join("points/00000000000000000009-000000000009.log")).expect("it goes");
     // Damage is told with its file, and no store is made of it.
     let log = fs::read_dir(copies.join("points")).expect("points").map(|entry| entry.expect("one").path());
     let log = log.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "log")).expect("a log");

@@ -71,6 +71,8 @@ impl Store {
     /// A directory of something else, or of a store that went on in another way; damage in what is copied; storage.
     /// Earlier points are there whatever happens.
     pub fn backup(&self, directory: impl AsRef<Path>, keep: Option<usize>) -> Result<BackupReport> {
+        let (source, _) = self.storage_and_options();
+        check_apart(directory.as_ref(), ("store", Path::new(&source.describe())), "take the backup")?;
         self.backup_to(Arc::new(RealStorage::new(directory.as_ref())), keep)
     }
 
@@ -90,7 +92,7 @@ impl Store {
     /// the log is verified before the store counts as one; nothing is written outside of its place.
     ///
     /// # Errors
-    /// A place that is not empty; a point that there is not; damage; storage. What was made is taken away again.
+    /// A place that is not empty; a point that there is not; damage; storage. The files that were made are taken away again.
     pub fn restore(
         backup: impl AsRef<Path>,
         store: impl AsRef<Path>,
@@ -98,7 +100,7 @@ impl Store {
         options: &Options,
     ) -> Result<RestoreReport> {
         restore::check_links(store.as_ref())?;
-        restore::check_apart(backup.as_ref(), store.as_ref())?;
+        check_apart(store.as_ref(), ("backup", backup.as_ref()), "restore")?;
         Self::restore_on(
             &(Arc::new(RealStorage::new(backup.as_ref())) as _),
             Arc::new(RealStorage::new(store.as_ref())),
@@ -120,6 +122,19 @@ impl Store {
         restore::restore(backup, &store, point, options)
     }
 
+    /// Logs of points without their manifests, by their names in the backup: what a backup left that did not end, or of which
+    /// something was taken away since. Nothing is restored from them.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn backup_remnants(backup: impl AsRef<Path>) -> Result<Vec<String>> {
+        let storage = RealStorage::new(backup.as_ref());
+        let known: Vec<String> = points(&storage)?.iter().map(BackupPoint::log_name).collect();
+        let names = if storage.exists(POINTS)? { storage.list(POINTS)? } else { Vec::new() };
+        let logs = names.into_iter().filter(|name| name.ends_with(".log")).map(|name| format!("{POINTS}/{name}"));
+        Ok(logs.filter(|name| !known.contains(name)).collect())
+    }
+
     /// The points that a backup has, oldest first.
     ///
     /// # Errors
@@ -131,6 +146,22 @@ impl Store {
             true => Err(Error::usage(format!("there is no backup at {}", storage.describe()))),
             false => Ok(points),
         }
+    }
+}
+
+/// Refuses a place inside of a backup's or a store's directory, which is for what belongs to that.
+fn check_apart(place: &Path, (what, directory): (&str, &Path), advice: &str) -> Result<()> {
+    let Ok(directory) = directory.canonicalize() else { return Ok(()) };
+    // The place itself need not be there.
+    let above =
+        place.ancestors().find_map(|above| if above == Path::new("") { None } else { above.canonicalize().ok() });
+    match above.or_else(|| std::env::current_dir().ok()) {
+        Some(above) if above.starts_with(&directory) => Err(Error::usage(format!(
+            "{} lies in the {what} {}; {advice} to another directory",
+            place.display(),
+            directory.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

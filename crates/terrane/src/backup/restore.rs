@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use terrane_lsm::disk::{ComponentFile, PageCache, component_name};
 use terrane_lsm::log::{copy_file, create_empty, import_tail};
-use terrane_lsm::manifest::{Manifest, ManifestFile};
+use terrane_lsm::manifest::{self, Manifest, ManifestFile};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{BackupPoint, COMPONENTS, manifest_of, points};
@@ -26,22 +26,6 @@ pub(super) fn check_links(store: &Path) -> Result<()> {
             store.display()
         ))),
         None => Ok(()),
-    }
-}
-
-/// Refuses a place in the backup's own directory, which is for what belongs to it.
-pub(super) fn check_apart(backup: &Path, store: &Path) -> Result<()> {
-    let Ok(backup) = backup.canonicalize() else { return Ok(()) };
-    // The place itself need not be there.
-    let place =
-        store.ancestors().find_map(|above| if above == Path::new("") { None } else { above.canonicalize().ok() });
-    match place.or_else(|| std::env::current_dir().ok()) {
-        Some(place) if place.starts_with(&backup) => Err(Error::usage(format!(
-            "{} lies in the backup {}; restore to another directory",
-            store.display(),
-            backup.display()
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -110,7 +94,11 @@ fn check_vacant(store: &dyn Storage) -> Result<()> {
     }
     let file = own_names(store)?.into_iter().find(|name| ![COMPONENTS, LOG, LOCK].contains(&name.as_str()));
     file.map_or(Ok(()), |name| {
-        Err(Error::usage(format!("{} is not empty (it has {name}); restore to another directory", store.describe())))
+        let advice = match store.exists(manifest::NAME)? {
+            true => "restore to another directory",
+            false => "if it is what a restoration left that was ended, remove it; or restore to another directory",
+        };
+        Err(Error::usage(format!("{} is not empty (it has {name}); {advice}", store.describe())))
     })
 }
 

@@ -58,7 +58,7 @@ pub(super) fn take(
     // Names are in the order in which points were taken, whatever the clock does.
     let unix_seconds = earlier.last().map_or(seconds, |last| seconds.max(last.unix_seconds + 1));
     let point = BackupPoint { sequence: pinned.last_sequence, unix_seconds };
-    let mut backup = Backup { target, cache, point, copied: 0, bytes_written: 0 };
+    let mut backup = Backup { target, earlier: &earlier, cache, point, copied: 0, bytes_written: 0 };
     let mut components = 0;
     for dataset in pinned.datasets.values() {
         for index in dataset.partitions.versions().iter().flat_map(|version| &version.indexes) {
@@ -83,6 +83,7 @@ pub(super) fn take(
 /// A backup on its way.
 struct Backup<'a> {
     target: &'a Arc<dyn Storage>,
+    earlier: &'a [BackupPoint],
     cache: Arc<PageCache>,
     point: BackupPoint,
     copied: u64,
@@ -96,16 +97,8 @@ impl Backup<'_> {
         let meta = part.file().meta();
         let name = component_name(meta.file_id);
         if self.target.exists(&name)? {
-            let opened = self.open(meta).map_err(|error| match error.is_damage() {
-                true => Error::Failed(format!(
-                    "{} in {} is damaged, or of a store that went on in another way ({error}); take the backup to another directory",
-                    name,
-                    self.target.describe()
-                )),
-                false => error,
-            })?;
-            match index.open(opened).and_then(|part| index.check(&part)).map_err(Error::from) {
-                Err(error) if error.is_damage() => {}
+            match self.open(meta).and_then(|file| Ok(index.check(&index.open(file)?)?)) {
+                Err(error) if error.is_damage() => self.check_same(meta)?,
                 verified => return verified.map(|_| ()),
             }
         }
@@ -123,6 +116,21 @@ impl Backup<'_> {
             return Err(error);
         }
         self.copied += 1;
+        Ok(())
+    }
+
+    /// Refuses to write over a file that an earlier point has under this name and that is another one.
+    fn check_same(&self, meta: &ComponentMeta) -> Result<()> {
+        for point in self.earlier {
+            let manifest = manifest_of(&**self.target, point)?;
+            if manifest.components().any(|known| known.file_id == meta.file_id && known.stamp != meta.stamp) {
+                return Err(Error::usage(format!(
+                    "point {} of {} is of this store as it went on in another way; take the backup to another directory",
+                    point.name(),
+                    self.target.describe()
+                )));
+            }
+        }
         Ok(())
     }
 
