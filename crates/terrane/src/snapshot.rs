@@ -246,8 +246,7 @@ impl Snapshot {
     /// Says which record is damaged, if that is what an error is about.
     #[cold]
     pub(crate) fn name_record(&self, error: Error, key: &[u8]) -> Error {
-        let key = Key::decode(self.history.newest().key.key_type, key).ok();
-        error.of_record(&self.handle.name, key.map(|key| key.to_string()))
+        self.handle.name_record(&self.history, error, key)
     }
 
     /// Calls `visit` with the key and the stored form of every record, in each partition in the order of keys. Keeps no

@@ -122,6 +122,26 @@ fn all_that_filled_a_disk_can_be_deleted_one_by_one() {
     }
 }
 
+/// By one call, whose own snapshots do not stand in its way.
+#[test]
+fn all_that_filled_a_disk_can_be_deleted_by_a_condition() {
+    for partitions in [1, 2] {
+        let disk = MemoryStorage::new();
+        let (store, dataset, end) = full_store(&disk, partitions);
+        let kept = 20..100;
+        let condition = Condition::parse("size < 20 or size >= 100").unwrap();
+        let left: Vec<i64> = (0..end).filter(|key| kept.contains(&(key % 100))).collect();
+        let some = dataset.delete_where(&condition, &[]).unwrap();
+        assert_eq!(some, end as u64 - left.len() as u64);
+        assert_holds(&dataset, &left);
+        let rest = dataset.delete_where(&Condition::parse("size >= 0").unwrap(), &[]).unwrap();
+        assert_eq!(rest, left.len() as u64);
+        assert_holds(&dataset, &[]);
+        let report = store.check(false).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+}
+
 /// A reader in another process has the files as they were when it opened them; what they have is given up when it has gone.
 #[test]
 fn readers_beside_keep_what_they_have_opened() {

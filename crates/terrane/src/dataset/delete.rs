@@ -1,5 +1,7 @@
 //! Deleting the records that meet a condition.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
 use terrane_lsm::search;
 
@@ -8,10 +10,11 @@ use super::pipeline::Pipeline;
 use super::write::{Change, Origin};
 use crate::batch::BatchKeys;
 use crate::condition::Condition;
-use crate::query::{Filter, Filters, Query};
+use crate::query::{Filter, Filters, Query, Rows};
+
 use crate::record::RecordView;
+use crate::schema::SchemaHistory;
 use crate::secondary::PRIMARY;
-use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
 impl Dataset {
@@ -20,7 +23,8 @@ impl Dataset {
     ///
     /// The keys come from a snapshot, some thousands at a time. Each record is read again and judged again
     /// under the lock of its key, so one that was changed meanwhile and no longer matches stays; what is
-    /// inserted after the snapshot stays as well.
+    /// inserted after the snapshot stays as well. Only where the disk is full, on which a snapshot keeps what deletes
+    /// would give up, the rest is found by a later one.
     ///
     /// # Errors
     /// A condition that does not fit the schema, or filters that make no sense: nothing is deleted. Damage, no
@@ -29,19 +33,26 @@ impl Dataset {
     pub fn delete_where(&self, condition: &Condition, filters: &[Filter]) -> Result<u64> {
         self.engine.check_writable()?;
         let query = filters.iter().cloned().fold(Query::new().condition(condition.clone()), Query::filter);
-        let snapshot = self.snapshot();
-        let mut deletion = Deletion::new(self, &snapshot, &query)?;
-        let outcome = deletion.run();
-        outcome.map_err(|error| error.after_deleting(deletion.deleted))?;
-        Ok(deletion.deleted)
+        let mut deletion = Deletion::new(self, &self.snapshot().history, &query)?;
+        let mut outcome = deletion.run();
+        // On a full disk, the snapshot keeps what deletes give up.
+        while matches!(outcome, Err(Error::Full { .. })) {
+            let before = deletion.deleted;
+            outcome = deletion.run_in_steps();
+            if deletion.deleted == before {
+                break;
+            }
+        }
+        outcome.map(|()| deletion.deleted).map_err(|error| error.after_deleting(deletion.deleted))
     }
 }
 
 /// A deletion under way.
 struct Deletion<'d> {
     dataset: &'d Dataset,
-    snapshot: &'d Snapshot,
     query: &'d Query,
+    /// The schemas when it was begun.
+    history: Arc<SchemaHistory>,
     /// The conditions, prepared for this version of the schema.
     filters: Filters,
     version: u32,
@@ -49,20 +60,37 @@ struct Deletion<'d> {
 }
 
 impl<'d> Deletion<'d> {
-    fn new(dataset: &'d Dataset, snapshot: &'d Snapshot, query: &'d Query) -> Result<Self> {
-        let schema = snapshot.schema();
-        let filters = Filters::new(query, &schema)?;
-        Ok(Self { dataset, snapshot, query, filters, version: schema.version, deleted: 0 })
+    fn new(dataset: &'d Dataset, history: &Arc<SchemaHistory>, query: &'d Query) -> Result<Self> {
+        let schema = history.newest();
+        let filters = Filters::new(query, schema)?;
+        Ok(Self { dataset, query, filters, version: schema.version, history: history.clone(), deleted: 0 })
+    }
+
+    /// The rows of what matches now, as keys.
+    fn rows(&self) -> Result<Rows> {
+        self.dataset.snapshot().query(&self.query.clone().columns([&self.history.newest().key.name]))
     }
 
     fn run(&mut self) -> Result<()> {
-        let key = &self.snapshot.schema().key.name;
-        let mut rows = self.snapshot.query(&self.query.clone().columns([key]))?;
+        let mut rows = self.rows()?;
         while let Some(batch) = rows.next_batch()? {
             self.delete(&batch)?;
         }
         // No answer rests on a change whose sync has failed while its key was waited for.
         self.dataset.engine.check_writable()
+    }
+
+    /// As [`Self::run`] with a snapshot for each batch, which is let go before anything is deleted.
+    fn run_in_steps(&mut self) -> Result<()> {
+        while let Some(batch) = { self.rows()?.next_batch()? } {
+            let before = self.deleted;
+            self.delete(&batch)?;
+            if self.deleted == before {
+                // Others have changed or deleted all of them.
+                break;
+            }
+        }
+        self.run()
     }
 
     /// Deletes those of the records with these keys that still match.
@@ -78,13 +106,14 @@ impl<'d> Deletion<'d> {
     }
 
     fn delete_rows(&mut self, batch: &RecordBatch, pipeline: &mut Pipeline<'d>) -> Result<()> {
-        let keys = BatchKeys::new(batch, self.snapshot.history.newest())?;
+        let history = self.history.clone();
+        let keys = BatchKeys::new(batch, history.newest())?;
         let mut key = Vec::new();
         for row in 0..batch.num_rows() {
             key.clear();
             keys.encode_row(row, &mut key)?;
             pipeline.lock(self.dataset.lock_hash(&key))?;
-            if self.still_matches(&key).map_err(|error| self.snapshot.name_record(error, &key))?
+            if self.still_matches(&key).map_err(|error| self.dataset.handle.name_record(&history, error, &key))?
                 && let Some(committed) = self.dataset.change(&key, Change::Delete, None, Origin::default())?
             {
                 pipeline.note(committed);
@@ -104,7 +133,7 @@ impl<'d> Deletion<'d> {
         let schema = history.newest();
         if schema.version != self.version {
             // The names in the condition may be those of other columns by now.
-            if history.renamings() != self.snapshot.history.renamings() {
+            if history.renamings() != self.history.renamings() {
                 return Err(Error::refused(
                     "a column was renamed or dropped meanwhile; delete the rest by the names that the columns have now",
                 ));

@@ -31,7 +31,7 @@ fn delete_after(dataset: &Dataset, query: Query, meanwhile: impl FnOnce()) -> u6
     let snapshot = dataset.snapshot();
     let keys = snapshot.query(&query.clone().columns(["id"])).unwrap().next_batch().unwrap().unwrap();
     meanwhile();
-    let mut deletion = Deletion::new(dataset, &snapshot, &query).unwrap();
+    let mut deletion = Deletion::new(dataset, &snapshot.history, &query).unwrap();
     deletion.delete(&keys).unwrap();
     deletion.deleted
 }
@@ -95,7 +95,7 @@ fn a_deletion_stops_where_names_mean_something_else() {
         let query = Query::new().condition(Condition::on("size").equals(5));
         let snapshot = dataset.snapshot();
         let keys = snapshot.query(&query.clone().columns(["id"])).unwrap().next_batch().unwrap().unwrap();
-        let mut deletion = Deletion::new(&dataset, &snapshot, &query).unwrap();
+        let mut deletion = Deletion::new(&dataset, &snapshot.history, &query).unwrap();
         change(&dataset);
         let error = deletion.delete(&keys).unwrap_err();
         assert!(error.is_refusal() && error.to_string().contains("renamed or dropped meanwhile"), "{error}");

@@ -19,7 +19,7 @@ use crate::feed::{FeedDefinition, FeedsInUse};
 use crate::options::{DatasetOptions, Options};
 use crate::schema::{Schema, SchemaHistory};
 use crate::secondary::{IndexDefinition, IndexKind, Indexes, PRIMARY, SPATIAL};
-use crate::{Error, Result};
+use crate::{Error, Key, Result};
 
 /// What the manifest keeps of a dataset for the database.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -97,6 +97,13 @@ pub(crate) struct Unopened {
 }
 
 impl DatasetHandle {
+    /// Says which record is damaged, if that is what an error is about.
+    #[cold]
+    pub fn name_record(&self, history: &SchemaHistory, error: Error, key: &[u8]) -> Error {
+        let key = Key::decode(history.newest().key.key_type, key).ok();
+        error.of_record(&self.name, key.map(|key| key.to_string()))
+    }
+
     /// Opens a dataset. With `lenient`, an index that cannot be opened is left without components
     /// and noted in `damage`, for a check; else it is an error.
     pub fn open(
