@@ -59,7 +59,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "lsm/mixed",
-        description: "dynamic workload 2: inserts and circle selects at once, at four rates of insertion",
+        description: "dynamic workload 2: inserts and circle selects at once, of points and rectangles, at four rates",
         takes: &["full", "seconds"],
         run: together::rates,
     },
