@@ -1,5 +1,6 @@
-//! Writers, readers, indexes that come and go, flushes and merges at once, in a process that is killed and goes on again:
-//! what was acknowledged is there, and every index agrees with the primary. For hours with `TERRANE_SOAK=1`.
+//! Writers, readers, indexes that come and go, flushes, merges and backups at once, in a process that is killed and goes on
+//! again: what was acknowledged is there, every index agrees with the primary, and the newest backup can be restored. For
+//! hours with `TERRANE_SOAK=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,11 +30,14 @@ const THREADS: u64 = WRITERS + READERS + 1;
 /// Each writer has as many keys of its own.
 const SLOTS: i64 = 400;
 const DATASET: &str = "d";
-const INDEXES: [(&str, IndexKind, &[&str]); 6] = [
+const BACKUP: &str = "backup";
+const INDEXES: [(&str, IndexKind, &[&str]); 8] = [
     ("by_number", IndexKind::BTree, &["number"]),
     ("by_flag", IndexKind::BTree, &["flag", "number"]),
     ("words", IndexKind::Inverted, &["text"]),
     ("curve", IndexKind::Dhvb, &[]),
+    ("places", IndexKind::Dhb, &[]),
+    ("grid", IndexKind::Shb, &[]),
     ("cells", IndexKind::Sif, &[]),
     ("boxes", IndexKind::RTree, &[]),
 ];
@@ -167,11 +171,11 @@ fn is_written(found: &Record) -> bool {
     }
 }
 
-/// Makes and drops indexes, flushes, merges.
-fn maintain(store: &Store, dataset: &Dataset, thread: u64, seed: u64) {
+/// Makes and drops indexes, flushes, merges, takes backups.
+fn maintain(store: &Store, dataset: &Dataset, backup: &Path, thread: u64, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     for number in 0.. {
-        match rng.random_range(0..12) {
+        match rng.random_range(0..13) {
             0..8 => {
                 let (name, kind, columns) = INDEXES[rng.random_range(0..INDEXES.len())];
                 let info = store.info().unwrap();
@@ -179,7 +183,9 @@ fn maintain(store: &Store, dataset: &Dataset, thread: u64, seed: u64) {
                     true => dataset.drop_index(name).unwrap(),
                     false => {
                         let options = match kind {
-                            IndexKind::Sif => IndexOptions::default().domain(-250.0, -250.0, 250.0, 250.0),
+                            IndexKind::Sif | IndexKind::Shb => {
+                                IndexOptions::default().domain(-250.0, -250.0, 250.0, 250.0)
+                            }
                             _ => IndexOptions::default(),
                         };
                         dataset.create_index_with(name, kind, columns, &options).unwrap();
@@ -188,6 +194,7 @@ fn maintain(store: &Store, dataset: &Dataset, thread: u64, seed: u64) {
             }
             8..10 => dataset.flush().unwrap(),
             10 => dataset.compact().unwrap(),
+            11 => drop(store.backup(backup, Some(2)).unwrap()),
             _ => {
                 let policies = [MergePolicy::CONSTANT, MergePolicy::SIZE_TIERED];
                 dataset.set_merge_policy(policies.get(rng.random_range(0..3)).copied()).unwrap();
@@ -221,7 +228,7 @@ fn run_until_killed(directory: &Path) {
         for reader in 0..READERS {
             scope.spawn(move || read(dataset, WRITERS + reader));
         }
-        scope.spawn(move || maintain(store, dataset, THREADS - 1, seed));
+        scope.spawn(move || maintain(store, dataset, &directory.join(BACKUP), THREADS - 1, seed));
     });
 }
 
@@ -307,5 +314,20 @@ fn kill_again_and_again(directory: &Path, rng: &mut SmallRng, kills: usize, chan
         expected = held;
         drop(dataset);
         store.close().unwrap();
+        restore_newest(&directory.join(BACKUP));
     }
+}
+
+/// If there is a backup, its newest point is a store of which every record is one that a writer has written.
+fn restore_newest(backup: &Path) {
+    if Store::backup_points(backup).is_err() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().join("restored");
+    Store::restore(backup, &place, None, &options()).unwrap();
+    let store = Store::open(place, options()).unwrap();
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert!(numbers(&store.dataset(DATASET).unwrap()).len() <= WRITERS as usize * SLOTS as usize);
 }
