@@ -45,7 +45,10 @@ impl UnionScan {
             *seen += part.fill(snapshot)?;
         }
         while self.parts.iter().all(Part::is_known) {
-            let Some(next) = self.parts.iter().filter_map(|part| part.waiting.front()).min().cloned() else {
+            let firsts =
+                self.parts.iter().enumerate().filter_map(|(number, part)| Some((part.waiting.front()?, number)));
+            let first = firsts.min().map(|(_, number)| number);
+            let Some(next) = first.and_then(|number| self.parts[number].waiting.pop_front()) else {
                 return Ok(false);
             };
             for part in &mut self.parts {
