@@ -30,7 +30,7 @@ const GRID: u32 = 12;
 const MEDIA: [(&str, PersistenceDomain); 3] =
     [("adr", PersistenceDomain::Adr), ("eadr", PersistenceDomain::Eadr), ("page-cache", PersistenceDomain::PageCache)];
 
-/// A tree of two dimensions with some options.
+/// A tree with some options.
 #[derive(Clone, Debug)]
 pub struct Explored {
     configuration: String,
@@ -39,8 +39,9 @@ pub struct Explored {
 }
 
 impl Explored {
-    /// Every configuration that is explored: of the FBR-tree small nodes first, then ones with bitmaps of two words; at
-    /// last the tree that logs whole nodes, small ones, since large ones differ in nothing.
+    /// Every configuration that is explored: of the FBR-tree small nodes first, then ones with bitmaps of two words; then
+    /// the tree that logs whole nodes, small ones, since large ones differ in nothing; at last, where most can be lost, self-validating
+    /// leaves that are copied and entries of two lines.
     pub fn configurations() -> Vec<Self> {
         // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
         let forms = [
@@ -50,17 +51,27 @@ impl Explored {
         ];
         let fbr = [4, 60].into_iter().flat_map(|fan_out| forms.map(|form| (Kind::Fbr, fan_out, form)));
         let logged = ("logged", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar);
-        let mut all = Vec::new();
-        for (kind, fan_out, (name, leaves, rebalancing, split)) in fbr.chain([(Kind::Logged, 4, logged)]) {
-            for (medium, domain) in MEDIA {
-                let mut options = Options { fan_out, leaves, rebalancing, split, ..Options::new(domain) };
-                // Small chunks, so that pools grow and are soon looked through.
-                options.pool.chunk_length = 1 << 16;
-                options.pool.address_space = 1 << 28;
-                all.push(Self { configuration: format!("{name}-{fan_out}-{medium}"), kind, options });
-            }
-        }
+        let everywhere = fbr.chain([(Kind::Logged, 4, logged)]);
+        let copied = ("self-validating-copied", LeafForm::SelfValidating, Rebalancing::CopyOnWrite, Split::Quadratic);
+        let in_4 = ("four-dimensions", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar);
+        let mut all: Vec<Self> = everywhere
+            .flat_map(|(kind, fan_out, form)| MEDIA.map(|medium| Self::new(kind, fan_out, form, medium)))
+            .collect();
+        all.extend([(Kind::Fbr, copied), (Kind::FbrIn4, in_4)].map(|(kind, form)| Self::new(kind, 4, form, MEDIA[0])));
         all
+    }
+
+    fn new(
+        kind: Kind,
+        fan_out: usize,
+        (name, leaves, rebalancing, split): (&str, LeafForm, Rebalancing, Split),
+        (medium, domain): (&str, PersistenceDomain),
+    ) -> Self {
+        let mut options = Options { fan_out, leaves, rebalancing, split, ..Options::new(domain) };
+        // Small chunks, so that pools grow and are soon looked through.
+        options.pool.chunk_length = 1 << 16;
+        options.pool.address_space = 1 << 28;
+        Self { configuration: format!("{name}-{fan_out}-{medium}"), kind, options }
     }
 
     /// Which tree it is.
@@ -232,7 +243,7 @@ impl Subject for Explored {
     fn steps(&self, seed: u64) -> Vec<Step> {
         let count = match self.kind {
             Kind::Fbr if self.options.fan_out > 10 => STEPS_LARGE,
-            Kind::Fbr => STEPS,
+            Kind::Fbr | Kind::FbrIn4 => STEPS,
             Kind::Logged => STEPS_LOGGED,
         };
         self.steps_drawn(seed, count)
