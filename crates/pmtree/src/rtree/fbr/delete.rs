@@ -26,6 +26,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if self.delete_at(&path, rect, payload)? {
                 return Ok(true);
             }
+            self.check_no_change_failed()?;
         }
     }
 

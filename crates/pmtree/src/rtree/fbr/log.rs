@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
-use terrane_storage::sync::{Condvar, Mutex};
+use terrane_storage::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
 use super::layout::{LOG, Layout, Metadata};
 use super::node::Node;
@@ -44,6 +44,8 @@ const PREPARE: Site = Site::new("fbr.log.prepare");
 const COMMIT: Site = Site::new("fbr.log.commit");
 const CLEAR: Site = Site::new("fbr.log.clear");
 const WITHDRAW: Site = Site::new("fbr.log.withdraw");
+
+const FAILED: &str = "a change of nodes has failed in the middle";
 
 /// What an entry changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,11 +152,13 @@ impl Change {
 pub(super) struct Log {
     free: Mutex<VecDeque<usize>>,
     returned: Condvar,
+    /// Offset of an entry whose change failed in the middle; 0 while there is none.
+    failed: AtomicU64,
 }
 
 impl Log {
     pub(super) fn new() -> Self {
-        Self { free: Mutex::new((0..ENTRIES).collect()), returned: Condvar::new() }
+        Self { free: Mutex::new((0..ENTRIES).collect()), returned: Condvar::new(), failed: AtomicU64::new(0) }
     }
 
     /// Bytes of all entries.
@@ -223,8 +227,9 @@ impl<const D: usize, B: Backend> Drop for Entry<'_, D, B> {
 }
 
 impl<const D: usize, B: Backend> Entry<'_, D, B> {
-    /// Keeps the entry from being used for another change.
+    /// Keeps the entry of a change that has failed from being used for another one.
     pub(super) fn keep(self) {
+        self.tree.log.failed.store(self.tree.log_entry(self.index), Ordering::Relaxed);
         std::mem::forget(self);
     }
 
@@ -392,7 +397,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         match node.log_word() {
             0 => Ok(()),
             log_word if self.engaged(log_word)?.is_none() => Ok(()),
-            _ => Err(self.damaged(node.offset, "a change of the node failed in the middle")),
+            _ => Err(self.damaged(node.offset, FAILED)),
+        }
+    }
+
+    /// Refuses to look once more for what is reached by a log entry alone, if the change of one will never be completed.
+    pub(super) fn check_no_change_failed(&self) -> Result<()> {
+        match self.log.failed.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            entry => Err(self.damaged(entry, FAILED)),
         }
     }
 

@@ -199,6 +199,30 @@ fn a_child_that_is_linked_twice_is_damage_and_nothing_to_wait_for() {
     assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(Error::Damaged { .. }))), "{outcomes:?}");
 }
 
+/// What is wrong shows when the commitment is brought into the node. Readers go on by the log, which says all that was there.
+#[test]
+fn writers_refuse_a_node_that_a_change_has_left_in_the_middle() {
+    const FULL: u64 = 4;
+    let options = options(Rebalancing::InPlace, LeafForm::SelfValidating);
+    let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+    (0..FULL).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+    let leaf = tree.root().unwrap();
+    leaf.bitmap().slots().for_each(|slot| tree.backend().store(leaf.word(tree.layout.mark(slot)), 0));
+    let reason_of = |outcome: Result<()>| match outcome {
+        Err(Error::Damaged { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let (rect, payload) = entry(FULL);
+    let split = reason_of(tree.insert(&rect, payload));
+    assert!(split.contains("no tag of its leaf"), "{split}");
+    for number in 0..FULL {
+        let (rect, payload) = entry(number);
+        assert!(tree.contains(&rect, payload).unwrap(), "{number} is not found");
+        let refused = [tree.insert(&rect, 100), tree.delete(&rect, payload).map(|_| ())].map(reason_of);
+        assert!(refused.iter().all(|reason| reason.contains("has failed in the middle")), "{refused:?}");
+    }
+}
+
 /// Marks are 32 bits of a number and the session's above.
 #[test]
 fn marks_run_on_into_those_of_openings_that_never_were() {
