@@ -86,6 +86,41 @@ fn an_entry_of_which_there_always_is_one_is_never_missed() {
     }
 }
 
+/// A deletion that has found its entry by way of a root which another one lowers, and below which the tree grows again.
+#[test]
+fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
+    const GROWN: u64 = 5;
+    let point = |number: u64| Rect::point([number as f64, (number * 7 % 5) as f64]).unwrap();
+    for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
+        let options = options(PersistenceDomain::Adr, 4, rebalancing);
+        for deleted in 0..GROWN {
+            let tree = || {
+                let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+                (0..GROWN).for_each(|number| tree.insert(&point(number), number).unwrap());
+                tree
+            };
+            let shape = tree();
+            let look_up = |load| interrupt(At::Load, load, || (), || shape.contains(&point(deleted), deleted).unwrap());
+            // The search of the deletion has as many. Where it has ended there are no locks yet.
+            let of_search = (0..).find(|&load| !look_up(load).1).unwrap();
+            for load in 0..=of_search {
+                let tree = Arc::new(tree());
+                let other = tree.clone();
+                let shrink_and_grow = move || {
+                    for number in (0..GROWN).filter(|&number| number != deleted) {
+                        assert!(other.delete(&point(number), number).unwrap());
+                    }
+                    (10..10 + GROWN).for_each(|number| other.insert(&point(number), number).unwrap());
+                };
+                let deletion = || tree.delete(&point(deleted), deleted).unwrap();
+                assert_eq!(interrupt(At::Load, load, shrink_and_grow, deletion), (true, true));
+                let census = Arc::into_inner(tree).unwrap().check().unwrap();
+                assert_eq!((census.entries, census.underfull), (GROWN, 0), "{deleted}, load {load}: {census:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);

@@ -96,9 +96,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             Kind::Split => {
                 let parent = self.node(change.node(Role::Parent))?;
                 self.link_sibling(&parent, change)?;
-                // Until here the sibling's entries are found by way of the first half's box. Who does not know the sibling has to
-                // find another number if he finds a smaller box.
-                self.bump(&parent);
+                // Until here the sibling's entries are found by way of the first half's box.
                 self.shrink(&parent, change.node(Role::First))?;
             }
             Kind::Merge => {
@@ -117,9 +115,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
-            Kind::CopySplit | Kind::CopyMerge => {
-                self.bump(&self.node(change.node(Role::Parent))?);
-            }
+            // The parent is one of the nodes that have changed.
+            Kind::CopySplit | Kind::CopyMerge => {}
         }
         Ok(())
     }
@@ -162,7 +159,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let before = parent.rect(slot);
         let common = bounds.and_then(|bounds| before.intersection(&bounds)).filter(|common| *common != before);
         let Some(common) = common else { return Ok(false) };
-        // Before it, for who looks twice for what is not there.
+        // Before it: for who does not know what has moved out of the box, and for who looks twice for what is not there.
         self.bump(parent);
         Ok(self.store_rect(parent, slot, &common))
     }
