@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use terrane_storage::MemoryStorage;
+use terrane_storage::sync::Ordering;
 
 use crate::{Backend, Options, PersistenceDomain, Pool, ROOT, Traced};
 
@@ -43,4 +44,25 @@ fn a_block_freed_ahead_of_where_was_looked_is_claimed_once() {
     }
     assert!(claimed.contains(&blocks[199]) && claimed.contains(&blocks[1]));
     assert!(!claimed.contains(&blocks[0]) && !claimed.contains(&blocks[2]));
+}
+
+/// What was retired later would be given out before what came first is settled, and may name a word in it (E2).
+#[test]
+fn nothing_is_settled_beside_another_thread_that_settles() {
+    let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
+    let mut intent = pool.intent();
+    let block = intent.acquire(64, ROOT).unwrap();
+    pool.backend().store(ROOT, block);
+    intent.finish();
+    let mut intent = pool.intent();
+    intent.release(block, ROOT).unwrap();
+    pool.backend().store(ROOT, 0);
+    intent.retire(&pool.pin());
+    let is_given_out = || pool.claim(64).unwrap() == block;
+    pool.allocator().is_settling.store(true, Ordering::Release);
+    pool.reclaim().unwrap();
+    assert!(!is_given_out(), "settled beside another thread");
+    pool.allocator().is_settling.store(false, Ordering::Release);
+    pool.reclaim().unwrap();
+    assert!(is_given_out());
 }
