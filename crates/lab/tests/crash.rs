@@ -60,6 +60,17 @@ fn what_is_left_out_is_found_shrunk_and_found_again_by_the_command_that_is_print
     }
 }
 
+/// It shows by a second crash, in a recovery.
+#[test]
+fn what_random_crashes_do_not_show_is_looked_for_where_it_was_left_out() {
+    const SITE: &str = "fence:fbr.complete.root";
+    let output = crash(&["fbr", "--only", "in-place-4-adr", "--budget", "2000", "--drop", SITE]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() == 1 && rows[0].contains(SITE) && rows[0].contains(", then "), "{text}");
+}
+
 #[test]
 fn json_has_a_figure_a_line() {
     let output = crash(&["pmwcas", "--budget", "500", "--format", "json"]);
@@ -87,7 +98,7 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["pmwcas", "--replay", "dax; count"], "there are: adr, eadr, page-cache"),
         (&["fbr", "--gate", "--exhaustive"], "cannot be used with"),
         (&["fbr", "--only", "in-place-4-adr,logged"], "no configuration logged; there are: in-place-4-adr,"),
-        (&["fbr", "--exhaustive", "--only", "in-place-60-adr"], "no small cases"),
+        (&["fbr", "--exhaustive", "--only", "in-place-60-adr"], "of in-place-60-adr, but of in-place-4-adr,"),
         (&["pmwcas", "--exhaustive", "--part", "3/2"], "a part is written K/N"),
         (&["pmwcas", "--part", "1/2"], "--exhaustive"),
         (&["pmwcas", "--budget", "0"], "0 is not in 1.."),

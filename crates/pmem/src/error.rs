@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// The range of addresses that was set aside is used up.
     #[error(
-        "{pool} cannot grow to {wanted} bytes: {reserved} bytes of address space were set aside for it; open it with a larger `address_space` in its options"
+        "{pool} would take {wanted} bytes of address space, and {reserved} are set aside for it; open it with a larger `address_space` in its options"
     )]
     AddressSpace {
         /// The file.
@@ -89,7 +89,7 @@ pub enum Error {
         reason: String,
     },
     /// It holds another structure than the one it was opened as.
-    #[error("{pool} holds a structure with layout {found:#x}, not {expected:#x}; open it as what it is")]
+    #[error("{pool} holds a structure with layout {}, not {}; open it as what it is", layout_name(*found), layout_name(*expected))]
     OtherLayout {
         /// The file.
         pool: String,
@@ -108,4 +108,25 @@ pub enum Error {
         /// What happened.
         reason: &'static str,
     },
+}
+
+/// A layout id as text, if its bytes are letters and digits, in their order in the file.
+fn layout_name(id: u64) -> String {
+    let bytes = id.to_le_bytes();
+    match std::str::from_utf8(&bytes) {
+        Ok(text) if bytes.iter().all(u8::is_ascii_alphanumeric) => text.to_owned(),
+        _ => format!("{id:#x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_named_as_their_programs_name_them() {
+        let (found, expected) = (u64::from_le_bytes(*b"FBRTREE1"), 0x7e57);
+        let error = Error::OtherLayout { pool: "pool".to_owned(), found, expected };
+        assert!(error.to_string().contains("layout FBRTREE1, not 0x7e57"), "{error}");
+    }
 }

@@ -71,12 +71,21 @@ fn a_failure_in_what_is_done_after_a_recovery_shrinks_and_replays() {
 
 #[test]
 fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
-    let options =
-        Gate { seeds: 0..2, breadth: BREADTH, near: BREADTH, names_stride: 1, in_all: true, inside_stride: 1 };
+    let options = Gate {
+        seeds: 0..2,
+        only: None,
+        breadth: BREADTH,
+        near: BREADTH,
+        names_stride: 1,
+        in_all: true,
+        inside_stride: 1,
+    };
     let report = gate(&[RIGHT], &options).unwrap();
     assert!(report.is_closed() && report.caught.len() == 4, "{report}");
-    let site = "canary.entry".to_owned();
-    assert!(report.names().contains(&Dropped { instruction: Instruction::Fence, site }), "{report}");
+    let dropped = Dropped { instruction: Instruction::Fence, site: "canary.entry".to_owned() };
+    assert!(report.names().contains(&dropped), "{report}");
+    let one = gate(&[RIGHT], &Gate { only: Some(dropped.clone()), ..options.clone() }).unwrap();
+    assert!(one.is_closed() && one.names() == [&dropped].into(), "{one}");
     let few = Breadth { branches: 1, samples: 0, seed: 1 };
     let blind = Gate { breadth: few, near: few, ..options };
     assert!(!gate(&[RIGHT], &blind).unwrap().uncaught.is_empty(), "it cannot have tried enough");

@@ -67,7 +67,8 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
     let breadth = Breadth { branches: 128, samples: 30, seed: 1 };
-    let options = Gate { seeds: 0..20, breadth, near: breadth, names_stride: 1, in_all: true, inside_stride: 1 };
+    let options =
+        Gate { seeds: 0..20, only: None, breadth, near: breadth, names_stride: 1, in_all: true, inside_stride: 1 };
     let report = gate(&Explored::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
     assert!(report.is_closed(), "{report}");

@@ -214,8 +214,8 @@ fn no_flush_and_no_fence_can_be_left_out() {
     let breadth = Breadth { branches: 24, samples: 24, seed: 1 };
     let near = Breadth { branches: 256, samples: 64, seed: 1 };
     let options = match is_soak() {
-        true => Gate { seeds: 1..21, breadth, near, names_stride: 1, in_all: true, inside_stride: 2 },
-        false => Gate { seeds: 1..4, breadth, near, names_stride: 7, in_all: false, inside_stride: 5 },
+        true => Gate { seeds: 1..21, only: None, breadth, near, names_stride: 1, in_all: true, inside_stride: 2 },
+        false => Gate { seeds: 1..4, only: None, breadth, near, names_stride: 7, in_all: false, inside_stride: 5 },
     };
     let report = gate(&Explored::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");

@@ -15,6 +15,8 @@ use crate::Instruction;
 pub struct Gate {
     /// What histories are drawn from, one after the other until the loss is caught.
     pub seeds: std::ops::Range<u64>,
+    /// What to leave out; everything in turn, if nothing is named.
+    pub only: Option<Dropped>,
     /// How many images of each cut are tried.
     pub breadth: Breadth,
     /// How many of each cut that comes soon after something was left out. These are few, and show most.
@@ -96,7 +98,8 @@ impl fmt::Display for GateReport {
         rows.sort_by_key(|(dropped, ..)| (&dropped.site, dropped.instruction));
         writeln!(formatter, "| left out | structure | what shows its loss |\n|---|---|---|")?;
         rows.iter().try_for_each(|(dropped, configuration, what)| {
-            writeln!(formatter, "| `{dropped}` | {} {configuration} | {what} |", self.structure)
+            let structure = [self.structure, configuration].join(" ");
+            writeln!(formatter, "| `{dropped}` | {} | {what} |", structure.trim_end())
         })
     }
 }
@@ -116,9 +119,10 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<F
         let of_creation =
             own_names(subject, Instruction::sites(&History::record(subject, Vec::new(), None)?.controller));
         let Names { of_history, of_recoveries } = all_names(subject, gate.seeds.start, gate.names_stride)?;
-        let reached: BTreeSet<Dropped> = of_history.union(&of_recoveries).cloned().collect();
+        let is_meant = |dropped: &&Dropped| gate.only.as_ref().is_none_or(|only| only == *dropped);
+        let reached: BTreeSet<Dropped> = of_history.union(&of_recoveries).filter(is_meant).cloned().collect();
         let mut logs = BTreeMap::new();
-        all.extend(listed.iter().cloned());
+        all.extend(listed.iter().filter(is_meant).cloned());
         report.unlisted.extend(reached.difference(&listed).cloned());
         seen.extend(reached.iter().cloned());
         for dropped in reached {
