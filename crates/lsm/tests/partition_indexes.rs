@@ -6,7 +6,6 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use terrane_lsm::Result;
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
 use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged};
@@ -17,8 +16,9 @@ use terrane_lsm::memory::btree::KeyRange;
 use terrane_lsm::operation::Operation;
 use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
+use terrane_lsm::{Error, Result};
 use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
 
 const FIRST: u32 = 0;
 const SECOND: u32 = 7;
@@ -188,12 +188,18 @@ impl Bench {
 
     /// What lies in the directory is what the manifest names.
     fn assert_no_strays(&self) {
-        let files: BTreeSet<String> = self.storage.list("components").unwrap().into_iter().collect();
+        assert_eq!(strays(&*self.storage), BTreeSet::new());
         let manifest = Manifest::read(&*self.storage).unwrap().unwrap();
-        let named = manifest.components().map(|meta| component_name(meta.file_id));
-        let named: BTreeSet<String> = named.map(|name| name.trim_start_matches("components/").to_owned()).collect();
-        assert_eq!(files, named);
+        assert_eq!(self.storage.list("components").unwrap().len(), manifest.components().count());
     }
+}
+
+/// Files that the manifest does not name.
+fn strays(storage: &dyn Storage) -> BTreeSet<String> {
+    let manifest = Manifest::read(storage).unwrap().unwrap();
+    let named: BTreeSet<String> = manifest.components().map(|meta| component_name(meta.file_id)).collect();
+    let files = storage.list("components").unwrap().into_iter().map(|name| format!("components/{name}"));
+    files.filter(|name| !named.contains(name)).collect()
 }
 
 fn content(version: &Version, place: usize, snapshot: u64) -> BTreeMap<u64, u64> {
@@ -408,27 +414,91 @@ fn merges_by_front_parts_keep_every_key() {
     assert_eq!(content(&again.partitions.version(0), FIRST as usize, u64::MAX), bench.model);
 }
 
-/// Merges change nothing that is found, so whatever a crash leaves of them has to be found whole.
-#[test]
-fn merges_by_front_parts_survive_crashes() {
-    const KEYS: u64 = 6_000;
-    let controller = Controller::new();
-    let mut bench = Bench::new_on(controller.storage());
-    controller.storage().sync_directory("").unwrap();
-    (0..KEYS).for_each(|key| bench.change(key, Some(key)));
+/// Two components: keys, and the deletion of three in four of them.
+fn with_deletions(storage: Arc<dyn Storage>, keys: u64) -> Bench {
+    let mut bench = Bench::new_on(storage);
+    (0..keys).for_each(|key| bench.change(key, Some(key)));
     bench.flush();
-    (0..KEYS).filter(|key| key % 4 > 0).for_each(|key| bench.change(key, None));
+    (0..keys).filter(|key| key % 4 > 0).for_each(|key| bench.change(key, None));
     bench.flush();
-    let before = controller.events();
+    bench
+}
+
+/// Merges by front parts until one component is left; how many there were.
+fn merge_fronts(bench: &Bench) -> Result<u64> {
     let (cancellation, place) = (Cancellation::default(), (0, FIRST as usize));
     let mut steps = 0;
-    while bench.partitions.merge_front(&bench.workshop, place, 4 << 10, &cancellation).unwrap().is_some() {
+    while bench.partitions.merge_front(&bench.workshop, place, 4 << 10, &cancellation)?.is_some() {
         steps += 1;
         let version = bench.partitions.version(0);
         if !version.components(FIRST as usize).iter().any(|part| part.file().meta().gone.is_some()) {
             break;
         }
     }
+    Ok(steps)
+}
+
+/// Opens what a partition has left as a new process does.
+fn reopen(Bench { storage, model, .. }: Bench) -> Bench {
+    strays(&*storage).iter().for_each(|name| storage.remove(name).unwrap());
+    Bench { model, ..Bench::open(storage) }
+}
+
+/// At any call of any of the merges, so also when some of them have given up what went in. What is found stays, here and
+/// in the store that is opened then; and where the call failed alone, merging goes on.
+#[test]
+fn merges_by_front_parts_go_on_after_any_call_has_failed() {
+    const KEYS: u64 = 5_000;
+    let new = || {
+        let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()));
+        let bench = with_deletions(Arc::new(storage.clone()), KEYS);
+        (storage, bench)
+    };
+    let mut met_between = 0;
+    for fault in [Fault::Eio, Fault::StorageFull, Fault::SyncFailure] {
+        let (storage, bench) = new();
+        let before = storage.calls_open_to(fault);
+        assert!(merge_fronts(&bench).unwrap() > 3, "too few merges");
+        let calls = storage.calls_open_to(fault) - before;
+        for (at, persistent) in (1..=calls).flat_map(|at| [(at, false), (at, true)]) {
+            let what = format!("{fault:?}, call {at}, for good: {persistent}");
+            let (storage, bench) = new();
+            storage.arm(FaultPlan { at, fault, persistent });
+            // A hole that is not made takes space and no more.
+            let outcome = merge_fronts(&bench);
+            assert!(storage.faults() > 0, "{what}");
+            storage.disarm();
+            bench.assert_holds_the_model(FIRST as usize);
+            let version = bench.partitions.version(0);
+            let is_between = version.components(FIRST as usize).iter().any(|part| part.file().meta().gone.is_some());
+            met_between += u64::from(outcome.is_err() && is_between);
+            drop(version);
+            let bench = match at % 2 {
+                0 => reopen(bench),
+                _ => match merge_fronts(&bench) {
+                    Ok(_) => bench,
+                    Err(Error::Poisoned { .. }) => reopen(bench),
+                    Err(error) => panic!("{error} after {what}"),
+                },
+            };
+            bench.assert_holds_the_model(FIRST as usize);
+            merge_fronts(&bench).unwrap_or_else(|error| panic!("{error} after {what}"));
+            bench.assert_holds_the_model(FIRST as usize);
+            let again = Bench::open(bench.storage.clone());
+            assert_eq!(content(&again.partitions.version(0), FIRST as usize, u64::MAX), bench.model, "{what}");
+        }
+    }
+    assert!(met_between > 50, "{met_between} failed between two parts");
+}
+
+/// Merges change nothing that is found, so whatever a crash leaves of them has to be found whole.
+#[test]
+fn merges_by_front_parts_survive_crashes() {
+    let controller = Controller::new();
+    let bench = with_deletions(controller.storage(), 6_000);
+    controller.storage().sync_directory("").unwrap();
+    let before = controller.events();
+    let steps = merge_fronts(&bench).unwrap();
     assert!(steps > 3, "{steps} steps");
     let is_hole = |event: &Event| matches!(event, Event::Disk(DiskEvent::Write { offset: 0, bytes, .. }) if bytes.len() > 4096 && bytes.iter().all(|byte| *byte == 0));
     assert!(controller.log()[before..].iter().any(is_hole), "nothing was given up");
