@@ -1,0 +1,80 @@
+//! Backups of a store in which merges have taken the front of components.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use terrane_lsm::index::Cancellation;
+use terrane_space::CoordinateSystem;
+use terrane_storage::{MemoryStorage, Storage};
+
+use crate::schema::KeyType;
+use crate::testing::{delete, points, put};
+use crate::{Dataset, Key, Options, Query, Store};
+
+/// Bytes that a merge takes of each component, more or less.
+const PART: u64 = 16 << 10;
+
+/// Merges the front parts of what the indexes have; how many components are left of which something is gone.
+fn merge_fronts_once(dataset: &Dataset) -> usize {
+    let (engine, partitions) = (&dataset.engine, &dataset.handle.partitions);
+    let places = partitions.version(0).indexes.len();
+    let mut trimmed = 0;
+    for place in 0..places {
+        partitions.merge_front(&engine.workshop, (0, place), PART, &Cancellation::default()).unwrap();
+        let version = partitions.version(0);
+        trimmed += version.components(place).iter().filter(|part| part.file().meta().gone.is_some()).count();
+    }
+    trimmed
+}
+
+/// In ascending order.
+fn keys_of(dataset: &Dataset) -> Vec<i64> {
+    let rows = dataset.snapshot().query(&Query::new().columns(["id"])).unwrap();
+    let batches = rows.map(|batch| batch.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec());
+    let mut keys: Vec<i64> = batches.flatten().collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn restored_keys(backup: &Arc<dyn Storage>, point: &str) -> Vec<i64> {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    Store::restore_on(backup, storage.clone(), Some(point), &Options::default()).unwrap();
+    let store = Store::open_on(storage, Options::default()).unwrap();
+    let report = store.check(false).unwrap();
+    assert!(report.is_clean() && report.foreign_files.is_empty(), "{point}: {report}");
+    let dataset = store.dataset("d").unwrap();
+    let found = keys_of(&dataset);
+    // What is left is merged like anything else.
+    dataset.compact().unwrap();
+    assert_eq!(keys_of(&dataset), found, "{point}");
+    store.close().unwrap();
+    found
+}
+
+#[test]
+fn every_point_of_a_store_between_two_merges_by_front_parts_is_restored() {
+    const COUNT: i64 = 12_000;
+    let (store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
+    let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    put(&dataset, (0..COUNT).map(|number| (Key::Int(number), (number % 100) as f64, (number / 100) as f64)));
+    dataset.flush().unwrap();
+    delete(&dataset, (0..COUNT).filter(|number| number % 4 > 0).map(Key::Int));
+    dataset.flush().unwrap();
+    let (mut points, mut trimmed) = (Vec::new(), 0);
+    loop {
+        points.push(store.backup_to(backup.clone(), None).unwrap().point);
+        let left = merge_fronts_once(&dataset);
+        trimmed += usize::from(left > 0);
+        if left == 0 {
+            break;
+        }
+    }
+    points.push(store.backup_to(backup.clone(), None).unwrap().point);
+    assert!(trimmed > 2, "{trimmed} backups of trimmed components");
+    let expected: Vec<i64> = (0..COUNT).step_by(4).collect();
+    for point in &points {
+        assert!(restored_keys(&backup, point) == expected, "{point} of {points:?}");
+    }
+    store.close().unwrap();
+}
