@@ -53,6 +53,7 @@ fn what_is_left_out_is_found_shrunk_and_found_again_by_the_command_that_is_print
         assert_eq!(again.status.code(), Some(1), "{}{}", stdout(&again), stderr(&again));
         let failure = |text: &str| text.lines().skip_while(|line| !line.contains(" (")).collect::<Vec<_>>().join("\n");
         let found = text.split("images a minute\n").nth(1).expect(&text);
+        assert!(!found.contains(".new at byte"), "a store is told with the name that the pool had before: {found}");
         assert_eq!(failure(&stdout(&again)), failure(found));
         // The same history with nothing left out survives, or has other stores to lose.
         let whole: Vec<&str> = [structure, "--replay", arguments[arguments.len() - 1]].to_vec();

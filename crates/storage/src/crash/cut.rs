@@ -240,7 +240,8 @@ impl Cut {
                 None => when,
                 Some(file) => {
                     let store = &file.stores.waiting[index];
-                    format!("{when}: store of {:#x} to {} at byte {}", store.value, file.name, store.offset)
+                    let name = file.name_at(unit.order);
+                    format!("{when}: store of {:#x} to {name} at byte {}", store.value, store.offset)
                 }
             },
             UnitKind::Data(id, index) => match self.state.files.get(&id) {
@@ -253,6 +254,7 @@ impl Cut {
 
 fn describe_data(file: &FileState, change: &DataChange, unit: &Unit, choice: &Choice) -> String {
     let mut lost = Vec::new();
+    let name = file.name_at(unit.order);
     let mut bits = unit.bits.clone();
     if let Some(length) = change.length {
         bits.end -= 1;
@@ -261,7 +263,7 @@ fn describe_data(file: &FileState, change: &DataChange, unit: &Unit, choice: &Ch
         }
     }
     let Some(write) = &change.write else {
-        return format!("{} of {}", lost.join(", "), file.name);
+        return format!("{} of {name}", lost.join(", "));
     };
     let count = bits.len();
     let numbers: Vec<usize> = (0..count).filter(|number| !choice.keeps(bits.start + number)).collect();
@@ -272,5 +274,5 @@ fn describe_data(file: &FileState, change: &DataChange, unit: &Unit, choice: &Ch
         let sectors: Vec<String> = numbers.iter().map(|number| (first + *number as u64).to_string()).collect();
         lost.push(format!("sectors {} of {count}", sectors.join(" ")));
     }
-    format!("write of {} bytes to {} at byte {} ({})", write.bytes.len(), file.name, write.offset, lost.join(", "))
+    format!("write of {} bytes to {name} at byte {} ({})", write.bytes.len(), write.offset, lost.join(", "))
 }

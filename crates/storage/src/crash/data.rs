@@ -43,8 +43,8 @@ pub(super) struct LengthChange {
 /// A file at some point of the history.
 #[derive(Clone, Debug)]
 pub(super) struct FileState {
-    /// The name it was created by, for messages.
-    pub(super) name: Arc<str>,
+    /// The names that it has had, for messages, each with the number of the event that gave it.
+    names: Vec<(i64, Arc<str>)>,
     pub(super) durable: Arc<Content>,
     pub(super) pending: Vec<DataChange>,
     /// Stores to the file's mapping. They count as later than all waiting writes: a file is not
@@ -95,7 +95,19 @@ impl LengthChange {
 
 impl FileState {
     pub(super) fn new(name: Arc<str>, durable: Arc<Content>) -> Self {
-        Self { name, length: durable.length(), durable, pending: Vec::new(), stores: Stores::default() }
+        let names = vec![(i64::MIN, name)];
+        Self { names, length: durable.length(), durable, pending: Vec::new(), stores: Stores::default() }
+    }
+
+    pub(super) fn rename(&mut self, order: i64, name: Arc<str>) {
+        self.names.push((order, name));
+    }
+
+    /// Its name at the time of an event.
+    pub(super) fn name_at(&self, order: i64) -> &str {
+        let later = self.names.partition_point(|(given, _)| *given < order);
+        // The first name counts from the beginning.
+        later.checked_sub(1).map_or("", |latest| &self.names[latest].1)
     }
 
     /// Whether a power loss can take anything away.

@@ -78,6 +78,7 @@ impl State {
             }
             DiskEvent::Rename { file, from, to } => {
                 self.change_names(order, NameEffect::Rename { file: *file, from: from.clone(), to: to.clone() });
+                self.change_file(*file, |state| state.rename(order, to.clone()));
             }
             DiskEvent::Remove { name, .. } => self.change_names(order, NameEffect::Remove { name: name.clone() }),
             DiskEvent::CreateDirectory { name } => {
