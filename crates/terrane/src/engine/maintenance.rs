@@ -7,9 +7,7 @@ use std::sync::{Arc, Weak};
 
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition};
-use terrane_lsm::parallel::{self, threads_of};
-use terrane_lsm::partition::{FlushOutcome, IndexVersion, MergeOutcome};
-use terrane_lsm::policy::MergePolicy;
+use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
 use terrane_storage::sync::thread::{self, JoinHandle};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -19,6 +17,7 @@ use crate::secondary::has_unbuilt;
 use crate::{Error, Result};
 
 mod admission;
+mod merges;
 
 pub(crate) use admission::Admitted;
 
@@ -390,150 +389,6 @@ impl Engine {
             Ok(manifest.raise_low_water(position))
         })?;
         self.reclaim_log(low_water);
-        Ok(())
-    }
-
-    /// Merges what is small whatever the policy says, so that fewer files are open; whether there was anything.
-    fn merge_to_fewest(&self) -> bool {
-        let merge = |dataset: &Arc<DatasetHandle>| {
-            let (bytes_max, cancellation) = (self.shares.work as u64, &self.maintenance.cancellation);
-            let counted = &|outcome: &MergeOutcome| self.maintenance.count_merge(outcome);
-            dataset.partitions.merge_to_fewest(&self.workshop, bytes_max, cancellation, counted).map_err(Error::from)
-        };
-        let merged: Vec<_> = self.datasets.load().values().map(merge).collect();
-        self.note_failures(&merged);
-        self.note_components();
-        merged.iter().any(|merged| matches!(merged, Ok(1..)))
-    }
-
-    /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others, and
-    /// returns why the first failed: [`Error::Unmerged`] unless the failure is one of durability.
-    pub fn merge_all(&self) -> Result<()> {
-        let mut unmerged: Vec<_> = self.datasets.load().values().cloned().collect();
-        let mut failed = Ok(());
-        // One merge of each in turn, so that no dataset waits for all merges of another.
-        while !unmerged.is_empty() {
-            unmerged.retain(|dataset| match self.merge_guarded(dataset) {
-                Ok(merged) => merged,
-                Err(error) => {
-                    self.note_failure(&error);
-                    // A handle that refuses writes, as after a failed sync, lacks more than a merge.
-                    let error = match self.visibility.failure() {
-                        Some(_) => error,
-                        None => Error::Unmerged { dataset: dataset.name.clone(), cause: Box::new(error) },
-                    };
-                    if failed.is_ok() {
-                        failed = Err(error);
-                    }
-                    false
-                }
-            });
-            self.note_components();
-        }
-        self.restore_reserve();
-        failed
-    }
-
-    /// As [`Self::merge_once`]. In the background, a panic is a failure of this merge alone: the thread goes on, so
-    /// that writers are not slowed for merges that never come. What the panic left is sound, as a
-    /// merge changes nothing until the manifest's step, and later steps fail where they do not fit it.
-    fn merge_guarded(&self, dataset: &DatasetHandle) -> Result<bool> {
-        if !self.options.background {
-            return self.merge_once(dataset);
-        }
-        catch_unwind(AssertUnwindSafe(|| self.merge_once(dataset)))
-            .unwrap_or_else(|panic| Err(Error::Failed(format!("the merge panicked{}", reason_of(&*panic)))))
-    }
-
-    /// Makes the merge that the policy wants first of each partition of a dataset, several at a time; false if it wants
-    /// none, or all had to give up.
-    fn merge_once(&self, dataset: &DatasetHandle) -> Result<bool> {
-        match self.merge_by(dataset, &dataset.merge_policy(&self.options)) {
-            Err(error @ Error::Full { .. }) => self.merge_what_fits(dataset, error),
-            merged => merged,
-        }
-    }
-
-    pub fn merge_by(&self, dataset: &DatasetHandle, policy: &MergePolicy) -> Result<bool> {
-        let cancellation = &self.maintenance.cancellation;
-        self.in_partitions(dataset, |partition, bytes_max| {
-            let merge = || dataset.partitions.merge(&self.workshop, partition, policy, bytes_max, cancellation);
-            let merged = self.on_full_flushed(|| merge().map_err(Error::from))?;
-            merged.iter().for_each(|outcome| self.maintenance.count_merge(outcome));
-            Ok(merged.is_some())
-        })
-    }
-
-    /// Merges the oldest components of an index of a partition into one, as many as are told.
-    pub fn merge_oldest(
-        &self,
-        dataset: &DatasetHandle,
-        (partition, place): (usize, usize),
-        count: usize,
-        bytes_max: u64,
-        cancellation: &Cancellation,
-    ) -> Result<()> {
-        let (partitions, workshop) = (&dataset.partitions, &self.workshop);
-        let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
-        let merged = match self.on_full_flushed(|| merge().map_err(Error::from)) {
-            Err(Error::Full { .. }) if self.merge_index_by_fronts(dataset, (partition, place), cancellation)? => {
-                // Of what came of that, with the room that there is now; without that it is several components.
-                match self.on_full_flushed(|| merge().map_err(Error::from)) {
-                    Err(Error::Full { .. }) if !self.has_much_to_free(dataset, (partition, place)) => return Ok(()),
-                    merged => merged,
-                }
-            }
-            merged => merged,
-        };
-        match merged? {
-            Some(outcome) => self.maintenance.count_merge(&outcome),
-            None if cancellation.is_cancelled() => return Err(Error::Cancelled),
-            None => {}
-        }
-        Ok(())
-    }
-
-    /// Calls `work` for every partition of a dataset, several at a time, with the bytes of memory that it may take; whether
-    /// one of the calls told so. Of several errors, the first partition's counts.
-    pub fn in_partitions(
-        &self,
-        dataset: &DatasetHandle,
-        work: impl Fn(usize, u64) -> Result<bool> + Sync,
-    ) -> Result<bool> {
-        let partitions: Vec<usize> = (0..dataset.partitions.count()).collect();
-        let threads = threads_of(self.workshop.threads_max, partitions.len());
-        let bytes_max = (self.shares.work / threads) as u64;
-        let outcomes = parallel::map(threads, &partitions, |&partition| work(partition, bytes_max));
-        self.note_failures(&outcomes);
-        outcomes.into_iter().try_fold(false, |any, outcome| Ok(any | outcome?))
-    }
-
-    /// Merges the components that every index of a dataset has now into one.
-    pub fn compact(&self, dataset: &DatasetHandle) -> Result<()> {
-        self.check_writable()?;
-        self.seal(dataset)?;
-        while self.flush_oldest(dataset)? {}
-        // What is there now; writers may add components for as long as they like.
-        let versions = dataset.partitions.versions();
-        let count = |index: &IndexVersion| index.components.len();
-        let counts: Vec<Vec<usize>> =
-            versions.iter().map(|version| version.indexes.iter().map(count).collect()).collect();
-        // They would keep memory components that are flushed meanwhile.
-        drop(versions);
-        let cancellation = &self.maintenance.cancellation;
-        let compacted = self.in_partitions(dataset, |partition, bytes_max| {
-            for (place, &count) in counts[partition].iter().enumerate() {
-                self.merge_oldest(dataset, (partition, place), count, bytes_max, cancellation)?;
-            }
-            Ok(true)
-        });
-        self.restore_reserve();
-        compacted.inspect_err(|error| self.note_failure(error))?;
-        self.note_components();
-        // Merges that the policy wanted meanwhile were put off.
-        if self.options.background {
-            self.after_flush();
-        }
         Ok(())
     }
 }
