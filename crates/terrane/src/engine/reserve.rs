@@ -446,7 +446,10 @@ impl Engine {
             match grow() {
                 Err(Error::Full { .. }) if !brings => break,
                 // Others may have had the reserve, or have flushed, in between.
-                Err(Error::Full { .. }) if attempt < GROWTH_ATTEMPTS => self.reserve.wait_until_unused(),
+                Err(Error::Full { .. }) if attempt < GROWTH_ATTEMPTS => {
+                    self.reserve.wait_until_unused();
+                    self.workshop.merges.wait_for_one();
+                }
                 grown => return grown.map_err(|error| self.reserve.explain(error)),
             }
         }
@@ -522,6 +525,12 @@ impl Engine {
         }
         if self.memory_noted() as u64 > AUTOMATIC_MIN {
             self.make_room()?;
+            if !is_spent() {
+                return Ok(());
+            }
+        }
+        // A merge takes what is free until it ends, or fails and gives back what it has taken.
+        while self.workshop.merges.wait_for_one() {
             if !is_spent() {
                 return Ok(());
             }

@@ -107,6 +107,40 @@ fn a_flush_on_a_full_disk_waits_for_the_merges_under_way() {
     engine.close().unwrap();
 }
 
+/// Nor is what brings more refused for what a merge has taken and gives back.
+#[test]
+fn an_insert_on_a_full_disk_waits_for_the_merges_under_way() {
+    const RESERVE: u64 = 64 << 10;
+    let disk = MemoryStorage::new();
+    let options = Options { background: false, disk_reserve: crate::DiskReserve::Bytes(RESERVE), ..Options::default() };
+    let engine = Engine::open(Arc::new(disk.clone()), options).unwrap();
+    let dataset = texts(&engine, "d");
+    batch(&dataset, 0, 100_000).commit().unwrap();
+    engine.flush_all().unwrap();
+    engine.restore_reserve();
+    disk.set_capacity(disk.used_bytes() - RESERVE / 2);
+    let mut is_first = true;
+    let with_the_reserve = || match std::mem::take(&mut is_first) {
+        true => Err(Error::Full { what: "a merge".to_owned() }),
+        false => Ok(()),
+    };
+    engine.on_full_at_once(with_the_reserve).unwrap();
+    let insert = |key| batch(&dataset, key, 1000).commit();
+    assert!(matches!(insert(1_000), Err(Error::Full { .. })), "nobody gives space back");
+    let merges = &engine.workshop.merges;
+    std::thread::scope(|scope| {
+        let merge = merges.begin();
+        let insert = scope.spawn(|| insert(2_000).map(|_| ()));
+        while merges.waiting() == 0 && !insert.is_finished() {
+            std::thread::yield_now();
+        }
+        disk.set_capacity(1 << 30);
+        drop(merge);
+        insert.join().unwrap().unwrap();
+    });
+    engine.close().unwrap();
+}
+
 /// Batches claim what they bring, but for what trees take ahead: at most an eighth of what they hold.
 #[test]
 fn a_batch_claims_what_it_brings() {
