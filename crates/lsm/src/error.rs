@@ -55,7 +55,7 @@ pub enum Error {
         cause: String,
     },
     /// A write needs space that the disk does not have; nothing was changed.
-    #[error("no space left for {what}; free some space and write again")]
+    #[error("no space left for {what}; free some space and try again")]
     Full {
         /// What needed the space.
         what: String,

@@ -75,6 +75,16 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
+    /// A point of a backup is not what was written, and was not restored: take the backup again, or restore an earlier point.
+    #[error(
+        "the backup at {backup} is damaged: {finding}; take it again, which copies anew what the store still has, or restore an earlier point"
+    )]
+    DamagedBackup {
+        /// Where it is.
+        backup: String,
+        /// File below its directory, offset, and what does not fit.
+        finding: String,
+    },
     /// A stored record, or what an index says of one, is not what was written, though its page is:
     /// restore a backup.
     #[error(
@@ -162,7 +172,7 @@ pub enum Error {
     #[error("{0}")]
     Storage(#[source] Arc<StorageError>),
     /// No space is left; nothing was changed.
-    #[error("no space left for {what}; free some space and write again")]
+    #[error("no space left for {what}; free some space and try again")]
     Full {
         /// What needed the space.
         what: String,
@@ -258,7 +268,10 @@ impl Error {
     /// Whether stored bytes are not what was written.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => true,
+            Self::Damaged { .. }
+            | Self::DamagedBackup { .. }
+            | Self::DamagedRecord { .. }
+            | Self::DamagedIndex { .. } => true,
             _ => self.cause().is_some_and(Self::is_damage),
         }
     }
@@ -301,7 +314,10 @@ impl Error {
             Self::Usage(_) | Self::UnknownDataset { .. } | Self::Unsupported { .. } | Self::ReadOnly => Self::USAGE,
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
-            Self::Damaged { .. } | Self::DamagedRecord { .. } | Self::DamagedIndex { .. } => Self::CORRUPTION,
+            Self::Damaged { .. }
+            | Self::DamagedBackup { .. }
+            | Self::DamagedRecord { .. }
+            | Self::DamagedIndex { .. } => Self::CORRUPTION,
             Self::Unmerged { cause, .. }
             | Self::Unreclaimed { cause }
             | Self::Unbuilt { cause, .. }

@@ -43,7 +43,7 @@ fn a_full_disk_is_told_from_other_failures_on_every_way() {
     assert!(matches!(Error::from(through_lsm), Error::Full { .. }));
     let full = StorageError::new(Operation::Write, "components/5.tc", Some(7), io::ErrorKind::StorageFull);
     let message = Error::from(full.below(std::path::Path::new("/data"))).to_string();
-    assert_eq!(message, "no space left for /data/components/5.tc at byte 7; free some space and write again");
+    assert_eq!(message, "no space left for /data/components/5.tc at byte 7; free some space and try again");
 }
 
 #[test]

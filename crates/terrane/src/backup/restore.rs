@@ -56,8 +56,12 @@ pub(super) fn restore(
     options: &Options,
 ) -> Result<RestoreReport> {
     let shares = MemoryShares::of(options)?;
-    let point = choose(&**backup, point)?;
-    let manifest = manifest_of(&**backup, &point)?;
+    let of_backup = |error: Error| match error.is_damage() {
+        true => Error::DamagedBackup { backup: backup.describe(), finding: error.finding() },
+        false => error,
+    };
+    let point = choose(&**backup, point).map_err(of_backup)?;
+    let manifest = manifest_of(&**backup, &point).map_err(of_backup)?;
     manifest.durability.parse::<Durability>()?.check_supported()?;
     check_vacant(&**store)?;
     let lock = lock(&**store, true)?;
@@ -71,7 +75,7 @@ pub(super) fn restore(
         }
     }
     drop(lock);
-    restored
+    restored.map_err(of_backup)
 }
 
 fn choose(backup: &dyn Storage, name: Option<&str>) -> Result<BackupPoint> {
