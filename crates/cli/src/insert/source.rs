@@ -114,14 +114,17 @@ impl Source {
         if is_known {
             return Ok(());
         }
-        let what = match &self.positions {
-            Positions::File(file) => format!("{} is not the file", file.path().display()),
-            Positions::Member(member) => format!("positions in {member:?} are not those"),
+        let (what, first) = match &self.positions {
+            Positions::File(file) => (
+                format!("{} is not the file", file.path().display()),
+                format!("if that has another name now, read the rest of it first, with --feed {:?}; then ", self.name),
+            ),
+            Positions::Member(member) => (format!("positions in {member:?} are not those"), String::new()),
         };
         Err(Failure::new(
             Failure::FAILURE,
             format!(
-                "{what} that feed {:?} has read up to {position}; give it another --feed, or let it begin anew with --restart",
+                "{what} that feed {:?} has read up to {position}; {first}give it another --feed, or let it begin anew with --restart",
                 self.name
             ),
         ))

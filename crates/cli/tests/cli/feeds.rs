@@ -150,6 +150,28 @@ fn a_file_that_takes_the_name_is_read_after_the_rest_of_the_old_one() {
     holds(&store, (0..22).chain(30..60));
 }
 
+/// While nobody follows it. The message says how to go on without a gap.
+#[test]
+fn a_file_that_is_moved_away_between_two_runs_is_read_to_its_end_under_its_new_name() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(10);
+    follower.end(Signal::INT).exits(130);
+    append(&file, &lines(10..25));
+    let moved = sandbox.path("log.1");
+    fs::rename(&file, &moved).expect("it is moved");
+    fs::write(&file, lines(30..40)).expect("another one takes the name");
+    let feed = file.to_str().expect("a name");
+    follow(&store, &file, &[]).exits(1).says("read the rest of it first, with --feed").says(feed);
+    for (path, more, keys) in [(&moved, ["--feed", feed].as_slice(), 15), (&file, ["--restart"].as_slice(), 10)] {
+        let mut follower = Follower::start(&store, path, more);
+        follower.keys(keys);
+        follower.end(Signal::INT).exits(130);
+    }
+    holds(&store, (0..25).chain(30..40));
+}
+
 /// As programs do that are told of a rotation after it.
 #[test]
 fn who_goes_on_writing_to_a_file_that_was_moved_away_is_heard() {
