@@ -131,3 +131,28 @@ impl Drop for Mapping {
         debug_assert!(outcome.is_ok(), "a range that was mapped is unmapped: {outcome:?}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// The addresses behind it may be somebody else's then, and would be mapped over.
+    #[test]
+    fn a_mapping_does_not_grow_after_it_has_failed_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let readable = File::create_new(&path).unwrap();
+        readable.set_len(1 << 16).unwrap();
+        let unreadable = OpenOptions::new().write(true).open(&path).unwrap();
+        let mapping = Mapping::reserve(1 << 20).unwrap();
+        mapping.extend(readable.as_fd(), 1 << 13, false).unwrap();
+        // A file that cannot be read cannot be mapped.
+        assert_eq!(mapping.extend(unreadable.as_fd(), 1 << 14, false), Err(Errno::ACCESS));
+        assert_eq!(mapping.extend(readable.as_fd(), 1 << 14, false), Err(Errno::NOMEM));
+        assert_eq!(mapping.mapped(), 1 << 13);
+        assert!(mapping.word(1 << 13).is_none() && mapping.word((1 << 13) - 8).is_some());
+    }
+}

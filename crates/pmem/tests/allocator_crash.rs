@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use terrane_pmem::explorer::{Place, Subject};
 use terrane_pmem::pmwcas::explored::Explored;
-use terrane_pmem::{Backend, Dropping, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
+use terrane_pmem::{Backend, Dropping, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced, pmwcas};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 
@@ -410,6 +410,12 @@ fn a_crash_at_any_instant_while_slots_are_added_loses_none_and_no_block() {
     }
 }
 
+fn blocks_of(pool: &Pool<Traced>) -> Vec<u64> {
+    let mut blocks = Vec::new();
+    pool.visit_blocks(|block, _| blocks.push(block)).unwrap();
+    blocks
+}
+
 /// The word that linked to a retired block is in a block of somebody else's now, and holds by chance what it held.
 #[test]
 fn a_retired_block_is_free_whatever_its_link_holds_later() {
@@ -434,9 +440,43 @@ fn a_retired_block_is_free_whatever_its_link_holds_later() {
         persist(backend, ROOT, &[node], LINK);
         intent.finish();
         let image = controller.process_kill(controller.events());
-        let pool = open(&*image.storage(), domain);
-        let mut blocks = Vec::new();
-        pool.visit_blocks(|block, _| blocks.push(block)).unwrap();
-        assert_eq!(blocks, [node], "{domain:?}");
+        assert_eq!(blocks_of(&open(&*image.storage(), domain)), [node], "{domain:?}");
     }
+}
+
+/// What a crash leaves of two intents: one that has freed a block, and one of which a block is linked there alone.
+#[test]
+fn what_a_free_block_links_is_free() {
+    for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache] {
+        let controller = Controller::new();
+        let pool = create(&controller, domain, None);
+        let backend = pool.backend();
+        let mut intent = pool.intent();
+        let parent = intent.acquire(64, ROOT).unwrap();
+        persist(backend, ROOT, &[parent], LINK);
+        intent.finish();
+        let mut of_child = pool.intent();
+        let child = of_child.acquire(64, parent + 16).unwrap();
+        persist(backend, parent + 16, &[child], NODE);
+        let mut intent = pool.intent();
+        intent.release(parent, ROOT).unwrap();
+        persist(backend, ROOT, &[0], LINK);
+        intent.finish();
+        let image = controller.process_kill(controller.events());
+        assert_eq!(blocks_of(&open(&*image.storage(), domain)), [0; 0], "{domain:?}");
+        drop(of_child);
+    }
+}
+
+/// As an operation on several words may have left it.
+#[test]
+fn flags_in_a_link_are_no_part_of_it() {
+    let controller = Controller::new();
+    let pool = create(&controller, PersistenceDomain::Adr, None);
+    let mut intent = pool.intent();
+    let block = intent.acquire(64, ROOT).unwrap();
+    persist(pool.backend(), ROOT, &[block | pmwcas::FLAGS], LINK);
+    let image = controller.process_kill(controller.events());
+    assert_eq!(blocks_of(&open(&*image.storage(), PersistenceDomain::Adr)), [block]);
+    drop(intent);
 }

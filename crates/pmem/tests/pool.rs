@@ -323,6 +323,21 @@ fn after_a_failed_sync_a_pool_is_not_trusted() {
 }
 
 #[test]
+fn after_a_failed_sync_a_pool_does_not_grow() {
+    let faulty = FaultyStorage::new(Arc::new(MemoryStorage::new()));
+    let options = Options { domain: PersistenceDomain::Adr, ..options() };
+    let pool = Pool::<Traced>::create(&faulty, "pool", &options).unwrap();
+    faulty.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
+    let grow = || pool.intent().acquire(64, ROOT).map(drop);
+    let length = pool.length();
+    assert!(matches!(grow(), Err(Error::Storage(_))));
+    for _ in 0..2 {
+        assert!(matches!(grow(), Err(Error::Untrusted { .. })), "a later sync proves nothing");
+    }
+    assert_eq!(pool.length(), length);
+}
+
+#[test]
 fn a_pool_that_was_copied_with_holes_has_its_space_when_it_is_opened() {
     let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());

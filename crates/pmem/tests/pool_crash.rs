@@ -196,3 +196,23 @@ fn a_header_that_was_found_is_durable_before_the_other_copy_is_written() {
 fn the_second_copy_of_a_header_is_durable_before_the_first_one_is_written_again() {
     cannot_be_left_out("pool.header.second", closings_leave_a_pool);
 }
+
+/// By the rule that a pool on the page cache is of the boot in which it was opened last, not made.
+#[test]
+fn a_pool_of_an_earlier_boot_is_opened_again_after_a_kill_in_this_one() {
+    for domain in DOMAINS {
+        let first = Controller::new();
+        Pool::<Traced>::create(&*first.storage(), "pool", &options(domain)).unwrap().close().unwrap();
+        let gone_down =
+            |controller: &Controller| controller.images(controller.events(), &BUDGET, 1).next().unwrap().restart();
+        let second = gone_down(&first);
+        drop(open(&*second.storage(), domain).unwrap());
+        let killed = second.process_kill(second.events()).restart();
+        drop(open(&*killed.storage(), domain).unwrap());
+        let third = open(&*gone_down(&killed).storage(), domain);
+        match domain {
+            PersistenceDomain::PageCache => assert!(matches!(third, Err(Error::Untrusted { .. })), "{third:?}"),
+            PersistenceDomain::Adr | PersistenceDomain::Eadr => drop(third.unwrap()),
+        }
+    }
+}

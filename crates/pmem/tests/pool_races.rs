@@ -20,11 +20,13 @@ struct Meeting {
     /// The opening that is met, and then what the other creation has open.
     mode: OpenMode,
     other: Mutex<Option<Arc<dyn File>>>,
+    /// Whether the other creation comes before the opening, and ends.
+    ends: bool,
 }
 
 impl Meeting {
     fn new(inner: MemoryStorage, mode: OpenMode) -> Self {
-        Self { inner, mode, other: Mutex::new(None) }
+        Self { inner, mode, other: Mutex::new(None), ends: false }
     }
 
     /// What a creation does first.
@@ -40,9 +42,14 @@ impl Meeting {
 
 impl Storage for Meeting {
     fn open(&self, name: &str, mode: OpenMode) -> terrane_storage::Result<Arc<dyn File>> {
-        let file = self.inner.open(name, mode)?;
         let mut other = self.other.lock().unwrap();
-        if (name, mode) == (DRAFT, self.mode) && other.is_none() {
+        let is_met = (name, mode) == (DRAFT, self.mode) && other.is_none();
+        if is_met && self.ends {
+            create(&self.inner).unwrap().close().unwrap();
+            *other = Some(self.inner.open("pool", OpenMode::Read)?);
+        }
+        let file = self.inner.open(name, mode)?;
+        if is_met && !self.ends {
             *other = Some(self.replace_draft()?);
         }
         Ok(file)
@@ -112,4 +119,15 @@ fn a_creation_that_finds_a_left_draft_removes_no_other() {
     let storage = MemoryStorage::new();
     drop(storage.open(DRAFT, OpenMode::CreateNew).unwrap());
     leaves_the_other_alone(&Meeting::new(storage, OpenMode::Write)).unwrap();
+}
+
+/// It has looked whether the name is free before the other one took it.
+#[test]
+fn a_creation_beside_which_another_one_ends_takes_no_name() {
+    let storage = Meeting { ends: true, ..Meeting::new(MemoryStorage::new(), OpenMode::CreateNew) };
+    let error = create(&storage).unwrap_err();
+    assert!(error.to_string().contains("exists"), "{error}");
+    assert_eq!(storage.list("").unwrap(), ["pool"]);
+    let other = storage.other.lock().unwrap().take().unwrap();
+    assert!(other.has_name().unwrap(), "the pool was renamed over");
 }
