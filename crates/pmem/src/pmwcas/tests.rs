@@ -215,6 +215,19 @@ fn a_question_after_the_decision_leaves_nothing_behind() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 12], "{image:?}"));
 }
 
+/// Whoever reads the word would take it back as well, but not when the descriptor that it names has become another one.
+#[test]
+fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
+    let (controller, pool, words) = create(2);
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words, 10);
+    let backend = pool.backend();
+    backend.compare_exchange(words[0], 1, conditional(stopped, 0, OTHERS[1])).unwrap();
+    let killed = controller.process_kill(controller.events());
+    let recovered: Pool<Traced> = Pool::open(&*killed.storage(), "pool", &options()).unwrap();
+    assert_eq!([0, 1].map(|at: usize| recovered.backend().load(words[at])), [1, 2]);
+}
+
 /// A word of a completed operation is somebody else's when power is lost, and holds by chance what the descriptor's
 /// words held.
 #[test]
