@@ -120,6 +120,20 @@ fn a_full_cpu_cache_writes_back_what_nobody_flushed() {
     assert_eq!(pool.backend().take().media_blocks, 1);
 }
 
+#[test]
+fn a_flush_is_no_use_of_a_line_and_what_is_drained_is_evicted() {
+    let (pool, block) = pool(PersistenceDomain::Adr);
+    let backend = pool.backend();
+    backend.reset(2 * LINE);
+    [0, LINE].into_iter().for_each(|line| backend.store(block + line, 1));
+    backend.persist(block..block + 8, SITE);
+    // The flushed line, which is clean, is the one that has not been used for longest.
+    backend.load(block + 2 * LINE);
+    assert_eq!(backend.take().lines_evicted, 0);
+    backend.drain_media();
+    assert_eq!(backend.take().lines_evicted, 1, "the dirty line was in the cache still");
+}
+
 /// What decision 16 says of the allocator.
 #[test]
 fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_a_flush_a_line_and_a_fence() {
