@@ -104,6 +104,9 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["pmwcas", "--part", "1/2"], "--exhaustive"),
         (&["pmwcas", "--budget", "0"], "0 is not in 1.."),
         (&["fbr", "--drop", "fbr.search.persist"], "interleavings.rs: what_a_search_has_seen"),
+        (&["fbr", "--drop", "flush:fbr.shorten"], "marks.rs: an_older_tree_is_one"),
+        (&["fbr", "--drop", "nonsense"], "flush:fbr.shorten"),
+        (&["fbr", "--only", "logged-4-adr", "--drop", "fence:fbr.insert.entry"], "none of the configurations"),
         (&["pmwcas", "--only", "eadr", "--drop", "fence:pmwcas.prepare"], "matters on adr alone"),
     ] {
         let output = crash(arguments);

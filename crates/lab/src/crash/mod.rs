@@ -10,8 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{
-    Breadth, Case, Dropped, Failure, Gate, Part, Place, Sample, Tally, check_canary, gate, names, replay, sample,
-    shrink,
+    Breadth, Case, Dropped, Failure, Gate, Part, Sample, Tally, check_canary, gate, names, replay, sample, shrink,
 };
 
 pub use show::Format;
@@ -248,25 +247,24 @@ fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Drop
         let found = names(*subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?;
         sites.extend(found);
     }
+    let listed = flushing.iter().flat_map(|subject| subject.places());
+    let all: std::collections::BTreeSet<Dropped> =
+        listed.flat_map(|place| place.dropped().collect::<Vec<_>>()).chain(sites.iter().cloned()).collect();
     let is_meant = |site: &&Dropped| site.site == name || site.to_string() == name;
-    let meant: Vec<&Dropped> = sites.iter().filter(is_meant).collect();
-    if let [site] = meant.as_slice() {
-        return Ok((*site).clone());
-    }
+    let meant: Vec<&Dropped> = all.iter().filter(is_meant).collect();
+    let elsewhere =
+        meant.iter().find_map(|site| flushing.iter().find_map(|subject| Some((*site, subject.shown_by(site)?))));
     let list = |sites: &mut dyn Iterator<Item = &Dropped>| sites.map(Dropped::to_string).collect::<Vec<_>>().join(", ");
-    let mut others = flushing.iter().flat_map(|subject| {
-        let is_meant = |dropped: &Dropped| dropped.site == name || dropped.to_string() == name;
-        let meant = subject.places().iter().flat_map(Place::dropped).filter(is_meant).collect::<Vec<_>>();
-        meant.into_iter().filter_map(|dropped| Some((subject.shown_by(&dropped)?, dropped)))
-    });
-    if let (true, Some((test, dropped))) = (meant.is_empty(), others.next()) {
-        let what =
-            format!("no history of steps one after the other shows what the loss of {dropped} does; {test} does");
-        return Err(Usage(what).into());
-    }
-    Err(Usage(match meant.is_empty() {
-        true => format!("no flush or fence {name}; there are: {}", list(&mut sites.iter())),
-        false => format!("{name} is the name of a flush and of a fence: {}", list(&mut meant.into_iter())),
-    })
-    .into())
+    let what = match (meant.as_slice(), elsewhere) {
+        (_, Some((dropped, test))) => {
+            format!("no history of steps one after the other shows what the loss of {dropped} does; {test} does")
+        }
+        ([site], None) if sites.contains(*site) => return Ok((*site).clone()),
+        ([site], None) => format!("none of the configurations that are searched comes to {site}"),
+        ([], None) => format!("no flush or fence {name}; there are: {}", list(&mut all.iter())),
+        (several, None) => {
+            format!("{name} is the name of a flush and of a fence: {}", list(&mut several.iter().copied()))
+        }
+    };
+    Err(Usage(what).into())
 }
