@@ -387,6 +387,25 @@ fn entries_that_move_into_a_box_which_held_them_already_are_found() {
     assert!(moves > 20, "{moves}");
 }
 
+/// A search that has read which change a node is tied to before it was, and what the node holds when the change was brought in.
+#[test]
+fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
+    const COMMIT: At = At::Fence("fbr.log.commit");
+    let mut changes = 0;
+    for scenario in scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4) {
+        let stops = Stops { from: Some((COMMIT, 0)), stride: 1, count: 4 };
+        for done in (0..scenario.operations.len()).step_by(if is_soak() { 1 } else { 10 }) {
+            let image = scenario.after(done);
+            let tree = scenario.open(&*image.storage());
+            if interrupt(COMMIT, 0, || (), || Scenario::run(&tree, &scenario.operations[done..=done])).1 {
+                changes += 1;
+                interleave(&scenario, &image, done, &SEARCHES[0], 1, stops);
+            }
+        }
+    }
+    assert!(changes > 3, "{changes}");
+}
+
 /// A search that knows the old half of a split by a box that has shrunk, and the new one not at all. All of them run, stopped between
 /// any two reads of theirs, with the split stopped at any step from the linking of the new half on.
 #[test]
