@@ -50,7 +50,8 @@ pub struct Options {
     /// wants of it. A medium that does not promise it is refused; that caches survive a power loss is
     /// taken from the caller where the kernel does not say ([`probe::persistence_domain`](crate::probe::persistence_domain)).
     pub domain: PersistenceDomain,
-    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps its own.
+    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps its own. The blocks of a chunk
+    /// have one length, so a structure whose blocks have two takes two chunks at least.
     pub chunk_length: u64,
     /// Bytes of address space that are set aside, up to which the pool can grow until it is opened again.
     pub address_space: u64,
