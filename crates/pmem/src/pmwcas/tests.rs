@@ -213,6 +213,16 @@ fn a_question_after_the_decision_leaves_nothing_behind() {
     drop(guard);
     pool.reclaim().unwrap();
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 12], "{image:?}"));
+    // When the descriptor is another operation's, nobody could tell what the question was.
+    let stamp = Status::load(pool.backend(), stopped).stamp;
+    for value in 12..52 {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        descriptor.swap(words[1], value, value + 1).unwrap();
+        assert!(descriptor.execute());
+    }
+    assert_ne!(Status::load(pool.backend(), stopped).stamp, stamp);
+    after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 52], "{image:?}"));
 }
 
 /// Whoever reads the word would take it back as well, but not when the descriptor that it names has become another one.
