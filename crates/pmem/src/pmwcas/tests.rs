@@ -225,6 +225,21 @@ fn a_question_after_the_decision_leaves_nothing_behind() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 52], "{image:?}"));
 }
 
+/// Two operations that take the same words in other orders would help each other without end.
+#[test]
+fn words_are_taken_in_the_order_of_their_places() {
+    let (_, pool, words) = create(3);
+    let guard = pool.pin();
+    let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+    for at in [1, 2, 0] {
+        descriptor.swap(words[at], at as u64 + 1, 10).unwrap();
+    }
+    let (place, stamp) = (descriptor.place, descriptor.stamp);
+    assert!(descriptor.execute());
+    let entries = Entry::load_all(pool.backend(), place, stamp);
+    assert_eq!(entries.map(|(_, entry)| entry.address).collect::<Vec<_>>(), words);
+}
+
 /// Whoever reads the word would take it back as well, but not when the descriptor that it names has become another one.
 #[test]
 fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
