@@ -6,6 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site};
@@ -13,6 +14,10 @@ use terrane_storage::RealStorage;
 
 const SITE: Site = Site::new("test");
 const THREADS: u64 = 4;
+
+/// One test at a time: a process that is begun has what is open in this one, with its lock, until it has become another program. So
+/// the other test's process could find its pool locked.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn options() -> Options {
     Options { chunk_length: 1 << 14, address_space: 1 << 30, ..Options::new(1, PersistenceDomain::PageCache) }
@@ -105,6 +110,7 @@ fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
     if let Some(directory) = killed::place() {
         return change_pool(&directory);
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = support::directory();
     drop(create(directory.path()));
     for changes in [1, 10, 100, 1000, 3000, 3001, 5000, 7000] {
@@ -228,6 +234,7 @@ fn words_that_change_at_once_are_as_they_were_acknowledged_and_read_after_kills(
     if let Some(directory) = killed::place() {
         return change_counters(&directory);
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = support::directory();
     create_counters(directory.path());
     let mut behind = 0;
