@@ -23,8 +23,8 @@ fn options() -> Options {
     Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
 }
 
-/// Puts a new block in the place of the linked one; a block has the same number in each of its words.
-fn replace(pool: &Pool<Traced>, link: u64, number: u64) {
+/// Puts a new block in the place of the linked one, or none without a number; a block has its number in each of its words.
+fn replace(pool: &Pool<Traced>, link: u64, number: Option<u64>) {
     let backend = pool.backend();
     let guard = pool.pin();
     let mut intent = pool.intent();
@@ -32,9 +32,12 @@ fn replace(pool: &Pool<Traced>, link: u64, number: u64) {
     if old != 0 {
         intent.release(old, link).unwrap();
     }
-    let block = intent.acquire(64, link).unwrap();
-    [0, 8, 16].into_iter().for_each(|place| backend.store(block + place, number));
-    backend.persist(block..block + 24, SITE);
+    let block = number.map_or(0, |number| {
+        let block = intent.acquire(64, link).unwrap();
+        [0, 8, 16].into_iter().for_each(|place| backend.store(block + place, number));
+        backend.persist(block..block + 24, SITE);
+        block
+    });
     backend.store(link, block);
     backend.persist(link..link + 8, SITE);
     intent.retire(&guard);
@@ -60,7 +63,8 @@ fn run(pool: &Pool<Traced>, links: u64, thread: u64, random: &mut SmallRng) {
                 let other = random.random_range(0..THREADS);
                 look(pool, links + other * 8, other);
             }
-            _ => replace(pool, links + thread * 8, thread * 100 + round),
+            1 => replace(pool, links + thread * 8, Some(thread * 100 + round)),
+            _ => replace(pool, links + thread * 8, (round % 2 == 1).then_some(thread * 100 + round)),
         }
         if random.random() {
             pool.reclaim().unwrap();
@@ -80,10 +84,9 @@ fn check(storage: &dyn Storage) {
     assert_eq!(acquired, linked);
 }
 
-fn threads_retire(seed: u64) {
-    let mut random = SmallRng::seed_from_u64(seed);
-    let controller = Controller::new();
-    let pool: Arc<Pool<Traced>> = Arc::new(Pool::create(&*controller.storage(), "pool", &options()).unwrap());
+/// A pool with the words of as many links; each links a block, and the pool has been opened again, or none does.
+fn create(controller: &Controller, is_reopened: bool) -> (Arc<Pool<Traced>>, u64) {
+    let pool: Pool<Traced> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
     let mut intent = pool.intent();
     let links = intent.acquire(64, ROOT).unwrap();
     (0..THREADS).for_each(|thread| pool.backend().store(links + thread * 8, 0));
@@ -91,6 +94,18 @@ fn threads_retire(seed: u64) {
     pool.backend().store(ROOT, links);
     pool.backend().persist(ROOT..ROOT + 8, SITE);
     intent.finish();
+    if !is_reopened {
+        return (Arc::new(pool), links);
+    }
+    (0..THREADS).for_each(|thread| replace(&pool, links + thread * 8, Some(thread * 100 + 99)));
+    pool.close().unwrap();
+    (Arc::new(Pool::open(&*controller.storage(), "pool", &options()).unwrap()), links)
+}
+
+fn threads_retire(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let controller = Controller::new();
+    let (pool, links) = create(&controller, random.random());
     let first = controller.events();
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
@@ -111,4 +126,29 @@ fn threads_retire(seed: u64) {
 #[test]
 fn readers_meet_no_reused_block_and_crashes_lose_none() {
     explore("readers_meet", 6, threads_retire);
+}
+
+/// The first who acquires in a pool that was opened looks for clear bits.
+fn a_bit_is_cleared(_seed: u64) {
+    let (pool, links) = create(&Controller::new(), true);
+    let releasing = {
+        let pool = pool.clone();
+        shuttle::thread::spawn(move || {
+            let mut intent = pool.intent();
+            intent.release(pool.backend().load(links), links).unwrap();
+            pool.backend().store(links, 0);
+            pool.backend().persist(links..links + 8, SITE);
+            intent.finish();
+        })
+    };
+    let mut intent = pool.intent();
+    let mut blocks = vec![intent.acquire(64, links + 8).unwrap()];
+    releasing.join().unwrap();
+    blocks.extend((0..3).map(|_| intent.acquire(64, links + 8).unwrap()));
+    assert!(blocks.iter().collect::<BTreeSet<_>>().len() == blocks.len(), "a block was given out twice: {blocks:?}");
+}
+
+#[test]
+fn a_block_whose_bit_is_cleared_while_others_look_is_given_out_once() {
+    explore("a_block_whose_bit", 40, a_bit_is_cleared);
 }
