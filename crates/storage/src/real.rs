@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -280,7 +280,7 @@ impl File for RealFile {
         let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length);
         match rustix::io::retry_on_intr(reserve) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                extend_with_zeros(&self.file, length).context_below(&self.root, Operation::Allocate, &self.name, None)
+                fill_with_zeros(&self.file, length).context_below(&self.root, Operation::Allocate, &self.name, None)
             }
             result => result.context_below(&self.root, Operation::Allocate, &self.name, None),
         }
@@ -343,15 +343,36 @@ fn lacks_space(file: &fs::File, length: u64) -> bool {
     space.f_blocks > 0 && length.saturating_sub(taken) > free
 }
 
-/// Reserves space where the file system has no call for it. On failure the file may be
-/// longer, with zeros: cutting it back could remove what another handle has appended.
-fn extend_with_zeros(file: &fs::File, length: u64) -> io::Result<()> {
+/// Reserves space where the file system has no call for it: in the holes that it tells of, and behind the end. On failure
+/// the file may be longer, with zeros: cutting it back could remove what another handle has appended.
+fn fill_with_zeros(file: &fs::File, length: u64) -> io::Result<()> {
+    let end = file.metadata()?.len();
+    let mut position = 0;
+    while let Some(hole) = next_hole(file, position..end.min(length))? {
+        write_zeros(file, hole.clone())?;
+        position = hole.end;
+    }
+    write_zeros(file, end..length)
+}
+
+/// The first hole in a range of a file, which lies before its end.
+fn next_hole(file: &fs::File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
+    let seek = |from| match rustix::fs::seek(file, from) {
+        Ok(position) => Ok(position.min(range.end)),
+        // Behind the last one; or holes are nothing that this file system knows of.
+        Err(Errno::NXIO | Errno::INVAL) => Ok(range.end),
+        Err(error) => Err(error),
+    };
+    let start = seek(SeekFrom::Hole(range.start))?;
+    Ok(if start < range.end { Some(start..seek(SeekFrom::Data(start))?) } else { None })
+}
+
+fn write_zeros(file: &fs::File, mut range: Range<u64>) -> io::Result<()> {
     let zeros = [0; ZEROS_LENGTH];
-    let mut position = file.metadata()?.len();
-    while position < length {
-        let step = (length - position).min(ZEROS_LENGTH as u64);
-        file.write_all_at(&zeros[..step as usize], position)?;
-        position += step;
+    while range.start < range.end {
+        let step = (range.end - range.start).min(ZEROS_LENGTH as u64);
+        file.write_all_at(&zeros[..step as usize], range.start)?;
+        range.start += step;
     }
     Ok(())
 }
@@ -383,12 +404,32 @@ mod tests {
         fs::write(&path, b"kept").unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         let length = ZEROS_LENGTH as u64 + 5;
-        extend_with_zeros(&file, length).unwrap();
+        fill_with_zeros(&file, length).unwrap();
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes.len() as u64, length);
         assert_eq!(&bytes[..4], b"kept");
         assert!(bytes[4..].iter().all(|&byte| byte == 0));
-        extend_with_zeros(&file, 2).unwrap();
+        fill_with_zeros(&file, 2).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), length);
+    }
+
+    #[test]
+    fn zeros_take_the_space_of_holes_where_the_allocation_call_is_missing() {
+        const LENGTH: u64 = 1 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+        file.set_len(LENGTH).unwrap();
+        let kept = [(300_000, b"kept"), (LENGTH / 2, b"too.")];
+        kept.iter().for_each(|(place, bytes)| file.write_all_at(*bytes, *place).unwrap());
+        file.sync_all().unwrap();
+        // Some write zeros for holes at once, and have none then.
+        assert!(file.metadata().unwrap().blocks() * 512 < LENGTH, "{path:?}: a file system without holes");
+        fill_with_zeros(&file, LENGTH - 5).unwrap();
+        file.sync_all().unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 >= LENGTH);
+        let mut expected = vec![0; LENGTH as usize];
+        kept.iter().for_each(|(place, bytes)| expected[*place as usize..][..4].copy_from_slice(*bytes));
+        assert!(fs::read(&path).unwrap() == expected);
     }
 }
