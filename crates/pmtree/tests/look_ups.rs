@@ -121,6 +121,50 @@ fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
     }
 }
 
+/// A deletion that has found its entry by way of an inner node of which others have put copies in its place.
+#[test]
+fn a_deletion_by_way_of_a_node_that_was_copied_mends_what_is_there_now() {
+    const ENTRIES: u64 = 22;
+    let options = options(PersistenceDomain::Adr, 4, Rebalancing::CopyOnWrite);
+    for seed in 0..10 {
+        let mut random = random(seed);
+        let points: Vec<Rect<2>> = (0..2 * ENTRIES)
+            .map(|_| {
+                Rect::point([f64::from(random.random_range(0..99)), f64::from(random.random_range(0..99))]).unwrap()
+            })
+            .collect();
+        let entry = |number: u64| (&points[number as usize], number);
+        let tree = || {
+            let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+            (0..ENTRIES).for_each(|number| tree.insert(entry(number).0, number).unwrap());
+            tree
+        };
+        for deleted in 0..ENTRIES {
+            for is_growing in [true, false] {
+                let shape = tree();
+                let (point, payload) = entry(deleted);
+                let look_up = |load| interrupt(At::Load, load, || (), || shape.contains(point, payload).unwrap());
+                let of_search = (0..).find(|&load| !look_up(load).1).unwrap();
+                let tree = Arc::new(tree());
+                let (other, points) = (tree.clone(), points.clone());
+                let others = move || {
+                    for number in (0..ENTRIES).filter(|&number| number != deleted).take(14) {
+                        match is_growing {
+                            true => other.insert(&points[(ENTRIES + number) as usize], ENTRIES + number).unwrap(),
+                            false => assert!(other.delete(&points[number as usize], number).unwrap()),
+                        }
+                    }
+                };
+                let deletion = || tree.delete(point, payload).unwrap();
+                assert_eq!(interrupt(At::Load, of_search, others, deletion), (true, true));
+                let census = Arc::into_inner(tree).unwrap().check().unwrap();
+                let left = if is_growing { ENTRIES - 1 + 14 } else { ENTRIES - 1 - 14 };
+                assert_eq!((census.entries, census.underfull), (left, 0), "seed {seed}, {deleted}, {census:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
