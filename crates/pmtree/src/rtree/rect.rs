@@ -75,7 +75,7 @@ impl<const D: usize> Rect<D> {
         self.overlaps(other).then_some(common)
     }
 
-    /// Product of the extents; infinite where that is beyond the largest number.
+    /// Product of the extents; infinite where that is beyond the largest number, and not a number where another one is zero.
     #[inline]
     pub fn area(&self) -> f64 {
         (0..D).map(|axis| self.max[axis] - self.min[axis]).product()
