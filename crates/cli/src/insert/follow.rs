@@ -1,9 +1,11 @@
 //! A file that grows: its bytes from some place on, waiting for more, and how it is known again.
 
-use std::fs::{self, File};
+use std::collections::VecDeque;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -22,6 +24,8 @@ const PARTING_MS: u32 = 1000;
 pub struct Follow {
     path: PathBuf,
     file: File,
+    /// Those that have had the name since, in this order.
+    newer: Mutex<VecDeque<File>>,
 }
 
 impl Follow {
@@ -39,7 +43,18 @@ impl Follow {
             )));
         }
         let file = File::open(&path).map_err(|error| cannot_open(&error))?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, newer: Mutex::default() })
+    }
+
+    /// The file that had the name after this one, if that was seen.
+    pub fn successor(&self) -> Option<Self> {
+        let mut newer = std::mem::take(&mut *self.newer());
+        let file = newer.pop_front()?;
+        Some(Self { path: self.path.clone(), file, newer: Mutex::new(newer) })
+    }
+
+    fn newer(&self) -> MutexGuard<'_, VecDeque<File>> {
+        self.newer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it is.
@@ -89,18 +104,41 @@ impl Follow {
         Growing { follow: self, stop, offset, mark: None, parting_ms: 0 }
     }
 
-    /// Whether another file has its name now, and something in it: until then, whoever writes goes on with this one.
+    /// Whether another file has its name now, or had it, and something in it: until then, whoever writes goes on with this one.
     fn is_replaced(&self) -> io::Result<bool> {
+        if self.newer().iter().any(|file| file.metadata().is_ok_and(|file| file.len() > 0)) {
+            return Ok(true);
+        }
+        let own = self.file.metadata()?;
+        Ok(self.named()?.is_some_and(|named| !is_same(&named, &own) && named.len() > 0))
+    }
+
+    /// What has its name; nothing where it was moved away, and what takes its place is not there yet.
+    fn named(&self) -> io::Result<Option<Metadata>> {
         match fs::metadata(&self.path) {
-            Ok(named) => {
-                let own = self.file.metadata()?;
-                Ok((named.dev(), named.ino()) != (own.dev(), own.ino()) && named.len() > 0)
-            }
-            // It was moved away, and what takes its place is not there yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            named => named.map(Some),
         }
     }
+
+    /// Opens the file that has the name, if another one had it before: its name may be gone when its turn comes.
+    fn look_for_newer(&self) -> io::Result<()> {
+        let Some(named) = self.named()? else { return Ok(()) };
+        let mut newer = self.newer();
+        let last = newer.back().unwrap_or(&self.file).metadata()?;
+        // One that cannot be opened may be later, and is told of when its turn comes.
+        if !is_same(&named, &last)
+            && named.is_file()
+            && let Ok(file) = File::open(&self.path)
+        {
+            newer.push_back(file);
+        }
+        Ok(())
+    }
+}
+
+fn is_same(left: &Metadata, right: &Metadata) -> bool {
+    (left.dev(), left.ino()) == (right.dev(), right.ino())
 }
 
 /// Bytes of a file that grows.
@@ -134,6 +172,7 @@ impl Read for Growing<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             self.stop.check()?;
+            self.follow.look_for_newer()?;
             let count = self.follow.file.read_at(buffer, self.offset)?;
             if count > 0 {
                 // Behind the reading: what was there before it is what was read.

@@ -145,12 +145,16 @@ impl Source {
         }
     }
 
-    /// Goes on with the file that has taken the place of the one that was read to its end.
+    /// Goes on with the file that took the place of the one that was read to its end.
     ///
     /// # Errors
     /// A file that cannot be read; storage.
     pub fn follow(&mut self, path: &Path) -> Result<(), Failure> {
-        self.positions = Positions::File(Arc::new(Follow::open(path)?));
+        let file = match self.file().and_then(|file| file.successor()) {
+            Some(file) => file,
+            None => Follow::open(path)?,
+        };
+        self.positions = Positions::File(Arc::new(file));
         if let Some(feed) = &mut self.feed {
             feed.restart()?;
         }

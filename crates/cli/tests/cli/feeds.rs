@@ -150,6 +150,33 @@ fn a_file_that_takes_the_name_is_read_after_the_rest_of_the_old_one() {
     holds(&store, (0..22).chain(30..60));
 }
 
+/// Files that have the name for a while and are moved on before the first one is read to its end.
+#[test]
+fn each_of_several_files_that_take_the_name_soon_after_each_other_is_read() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(10);
+    let (descriptors, name) =
+        (format!("/proc/{}/fd", follower.child.id()), fs::canonicalize(&file).expect("it is there"));
+    let is_open = || {
+        let entries = fs::read_dir(&descriptors).expect("it runs");
+        entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).any(|link| link == name)
+    };
+    let moves = [10..20, 20..20, 20..30, 30..40];
+    for (number, more) in moves.into_iter().enumerate() {
+        fs::rename(&file, sandbox.path(&format!("log.{number}"))).expect("it is moved");
+        fs::write(&file, lines(more)).expect("another one takes the name");
+        while !is_open() {
+            std::thread::yield_now();
+        }
+    }
+    follower.keys(30);
+    follower.end(Signal::INT).exits(130);
+    holds(&store, 0..40);
+    is_clean(&store);
+}
+
 /// While nobody follows it. The message says how to go on without a gap.
 #[test]
 fn a_file_that_is_moved_away_between_two_runs_is_read_to_its_end_under_its_new_name() {
