@@ -8,7 +8,7 @@ use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
-use crate::engine::{DatasetHandle, Engine, reserve_bytes};
+use crate::engine::{DatasetHandle, Engine, is_given_up, reserve_bytes};
 use crate::feed::{FeedInfo, feeds_of};
 use crate::query::holds_points;
 use crate::schema::{GeometryColumn, Schema};
@@ -102,8 +102,8 @@ pub struct StoreInfo {
     pub location: String,
     /// Durability mode.
     pub durability: String,
-    /// Bytes of the disk's reserve; 0 when it has been given up on a full disk and is not whole again, and nothing where
-    /// there is none.
+    /// Bytes of the disk's reserve; 0, or the last 512 KiB, when it has been given up on a full disk and is not whole again, and
+    /// nothing where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_bytes: Option<u64>,
     /// Manifest steps so far.
@@ -187,7 +187,7 @@ impl fmt::Display for StoreInfo {
             self.location, self.durability, self.sequence, self.manifest_generation
         )?;
         match self.disk_reserve_bytes {
-            Some(0) => write!(f, " · the disk was full, its reserve is in use")?,
+            Some(bytes) if is_given_up(bytes) => write!(f, " · the disk was full, its reserve is in use")?,
             Some(bytes) => write!(f, " · {} of disk in reserve", counted(bytes, "byte", "bytes"))?,
             None => {}
         }

@@ -11,6 +11,8 @@ use terrane::{
 use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
 
 const RESERVE: &str = "RESERVE";
+/// What only merges by front parts and opening have of a reserve of 2 MiB and more.
+const LAST: u64 = 512 << 10;
 /// Room for what the tests flush and merge.
 const BYTES: u64 = 96 << 10;
 
@@ -255,7 +257,8 @@ fn a_store_that_was_emptied_needs_no_reserve() {
     dataset.flush().unwrap();
     disk.set_capacity(disk.used_bytes() - (1 << 20));
     all.clone().for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
-    assert_eq!(store.info().unwrap().disk_reserve_bytes, Some(0));
+    assert_eq!(store.info().unwrap().disk_reserve_bytes, Some(LAST));
+    assert!(store.info().unwrap().to_string().contains("the disk was full, its reserve is in use"));
     dataset.compact().unwrap();
     let info = store.info().unwrap();
     assert_eq!((info.datasets[0].indexes[0].components, info.disk_reserve_bytes), (0, None));
@@ -384,6 +387,36 @@ fn a_flush_has_the_space_of_the_spare_files_of_the_log() {
     dataset.flush().unwrap();
     assert!(disk.list("log").unwrap().len() < files);
     assert_eq!(keys(&dataset), (0..8200).collect::<Vec<_>>());
+}
+
+/// Deletes on a disk on which others take all that comes free, until there is nothing: then the process is killed.
+#[test]
+fn deletes_leave_what_it_takes_to_open_the_store_and_to_free_what_they_have_deleted() {
+    const COUNT: i64 = 20_000;
+    let disk = MemoryStorage::new();
+    let mut options = roomy(DiskReserve::Automatic);
+    options.log.spare_segments = 0;
+    let (_store, dataset) = open_with(&disk, options.clone());
+    (0..COUNT).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    let deleted = (0..COUNT).take_while(|&key| {
+        disk.set_capacity(disk.used_bytes());
+        match dataset.delete(&Key::Int(key)) {
+            Ok(is_deleted) => is_deleted,
+            Err(Error::Full { .. }) => false,
+            Err(other) => panic!("{other}"),
+        }
+    });
+    let deleted = deleted.count() as i64;
+    assert!((1000..COUNT / 2).contains(&deleted), "{deleted} deleted on a disk without room");
+    assert_eq!(reserve_len(&disk), Some(LAST));
+    let disk = taken(&disk);
+    let (_store, dataset) = open_with(&disk, options);
+    assert_eq!(keys(&dataset), (deleted..COUNT).collect::<Vec<_>>());
+    // Others give a little back.
+    disk.set_capacity(disk.used_bytes() + (128 << 10));
+    (deleted..COUNT).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
+    assert!(keys(&dataset).is_empty());
 }
 
 /// Each session begins a file of the log, which the next one gives up again.

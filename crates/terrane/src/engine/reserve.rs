@@ -1,10 +1,11 @@
 //! The reserve of disk space: a file without a meaning, whose space is given up when the disk is full.
 //!
 //! What makes room, and what a store cannot do without, has it then: deletes, flushes with their manifest steps, merges,
-//! and opening. What brings more is refused until the reserve is whole again, so that it does not eat
+//! and opening. The last of it is for opening and for merges by front parts alone, so that deletes cannot take the way back.
+//! What brings more is refused until the reserve is whole again, so that it does not eat
 //! what was kept for the others. Nor does the log get a file for more before the reserve has, beside that, space for the flush
-//! of what is in memory and of what the file can bring. A reserve that was given up is a file without content, which the
-//! next process finds. Nothing of the file is ever synced: a power loss may bring back either length, and each is a
+//! of what is in memory and of what the file can bring. A reserve that was given up is a file without content or of
+//! just those last bytes, which the next process finds. Nothing of the file is ever synced: a power loss may bring back either length, and each is a
 //! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
 
 use std::sync::Arc;
@@ -27,6 +28,9 @@ const AUTOMATIC_PART: u64 = 16;
 const AUTOMATIC_MIN: u64 = 2 << 20;
 /// Nor more.
 const AUTOMATIC_MAX: u64 = 256 << 20;
+/// The last bytes of a reserve of four times as many at least: a file of the log and some parts of a merge, with their
+/// manifests.
+const LAST: u64 = 512 << 10;
 /// No merges of smaller components are tried where larger ones have no room.
 const SMALLEST_MERGED: u64 = 4 << 10;
 /// How often a write makes room before it is refused.
@@ -35,7 +39,8 @@ const GROWTH_ATTEMPTS: usize = 4;
 /// What is in memory is known better, and is counted as it is.
 const FLUSHED_PER_LOGGED: u64 = 2;
 
-/// How much disk space a store keeps back for deletes, flushes and merges on a full disk.
+/// How much disk space a store keeps back for deletes, flushes and merges on a full disk. Of 2 MiB and more, the last 512 KiB
+/// are for opening the store and for merges that free more than they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskReserve {
     /// A sixteenth of the bytes of the components, from 2 to 256 MiB, and what the flush of memory takes; none where
@@ -73,6 +78,14 @@ impl DiskReserve {
         }
     }
 
+    /// The last of the file's bytes, which only what leads out of a full disk has.
+    fn last(self) -> u64 {
+        match self {
+            Self::Bytes(bytes) if bytes / 4 < LAST => 0,
+            _ => LAST,
+        }
+    }
+
     /// Bytes of the file.
     fn bytes(self, needs: Needs) -> u64 {
         match self {
@@ -81,6 +94,14 @@ impl DiskReserve {
             _ => self.kept(needs).saturating_add(needs.to_flush()),
         }
     }
+}
+
+/// What may take how much of a reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// All but the last bytes.
+    Most,
+    All,
 }
 
 /// Counted in a reserve's `users` while it lives.
@@ -104,6 +125,11 @@ pub(crate) fn reserve_bytes(storage: &dyn Storage) -> Result<Option<u64>> {
     }
 }
 
+/// Whether a reserve of so many bytes is one that was given up.
+pub(crate) fn is_given_up(bytes: u64) -> bool {
+    bytes == 0 || bytes == LAST
+}
+
 /// The reserve of an open store.
 #[derive(Debug)]
 pub(crate) struct Reserve {
@@ -119,7 +145,7 @@ pub(crate) struct Reserve {
     unused: Condvar,
     /// How often it was given up.
     releases: AtomicU64,
-    /// Bytes that it had when it was given up last.
+    /// Bytes that it had before it was given up.
     given_up: AtomicU64,
     /// What other than the disk's space stood in the way when its size was to be changed last. Taken with the length held.
     obstacle: Mutex<Option<Error>>,
@@ -146,7 +172,7 @@ impl Reserve {
     }
 
     fn new(storage: Arc<dyn Storage>, wanted: DiskReserve, length: Option<u64>) -> Self {
-        let is_spent = AtomicBool::new(length == Some(0) && wanted != DiskReserve::Bytes(0));
+        let is_spent = AtomicBool::new(length.is_some_and(is_given_up) && wanted != DiskReserve::Bytes(0));
         Self {
             storage,
             wanted,
@@ -165,19 +191,24 @@ impl Reserve {
         self.is_spent.load(Ordering::Acquire)
     }
 
-    /// Does what may take the reserve, once more with the reserve's space if there was none. What has no room even so leaves
-    /// the reserve to the next.
+    /// Does what leads out of a full disk, once more with all of the reserve's space if there was none. What has no room even
+    /// so leaves the reserve to the next.
     pub fn on_full<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
-        self.on_full_after(work, || Ok(()))
+        self.on_full_after(Share::All, work, || Ok(()))
     }
 
-    /// As [`Self::on_full`], with something to be done before the reserve is given up.
-    fn on_full_after<T>(&self, mut work: impl FnMut() -> Result<T>, before: impl FnOnce() -> Result<()>) -> Result<T> {
+    /// As [`Self::on_full`] with a share of the reserve, and with something to be done before that is given up.
+    fn on_full_after<T>(
+        &self,
+        share: Share,
+        mut work: impl FnMut() -> Result<T>,
+        before: impl FnOnce() -> Result<()>,
+    ) -> Result<T> {
         let releases = self.releases.load(Ordering::Acquire);
         match work() {
             Err(error @ Error::Full { .. }) => {
                 before()?;
-                if !self.release(releases) {
+                if !self.release(share, releases) {
                     return Err(error);
                 }
             }
@@ -194,13 +225,17 @@ impl Reserve {
     }
 
     /// Gives up the space, and counts who has it; false if there was none to give up since it had been given up so many times.
-    fn release(&self, releases: u64) -> bool {
+    fn release(&self, share: Share, releases: u64) -> bool {
+        let left = if share == Share::All { 0 } else { self.wanted.last() };
         let mut length = self.length.lock();
-        if length.unwrap_or(0) > 0 {
-            let cut = self.storage.open(RESERVE_NAME, OpenMode::Write).and_then(|file| file.set_len(0));
+        let before = length.unwrap_or(0);
+        if before > left {
+            let cut = self.storage.open(RESERVE_NAME, OpenMode::Write).and_then(|file| file.set_len(left));
             if cut.is_ok() {
-                self.given_up.store(length.unwrap_or(0), Ordering::Relaxed);
-                *length = Some(0);
+                if !self.is_spent() {
+                    self.given_up.store(before, Ordering::Relaxed);
+                }
+                *length = Some(left);
                 self.is_spent.store(self.wanted != DiskReserve::Bytes(0), Ordering::Release);
                 self.releases.fetch_add(1, Ordering::Release);
             }
@@ -226,10 +261,26 @@ impl Reserve {
     /// Makes the reserve what it was before it was given up, if the space is still there.
     fn take_back(&self) {
         let mut length = self.length.lock();
-        if *length == Some(0) && !self.is_used() && self.try_resize(&mut length, self.given_up.load(Ordering::Relaxed))
-        {
-            self.is_spent.store(false, Ordering::Release);
+        if !length.is_some_and(is_given_up) || self.is_used() {
+            return;
         }
+        let given_up = self.given_up.load(Ordering::Relaxed);
+        if given_up > 0 && self.try_resize(&mut length, given_up) {
+            self.is_spent.store(false, Ordering::Release);
+        } else {
+            self.keep_last(&mut length);
+        }
+    }
+
+    /// Whether the last bytes of a reserve that was given up are there, or could be had again.
+    fn keep_last(&self, length: &mut Option<u64>) -> bool {
+        let last = self.wanted.last();
+        length.is_none_or(|length| length >= last) || self.try_resize(length, last)
+    }
+
+    /// Whether opening the store and merging by front parts have what they need, whoever takes what else there is.
+    fn has_last(&self) -> bool {
+        self.keep_last(&mut self.length.lock())
     }
 
     /// Brings the reserve to the size that a store with these needs has, if there is space for it. One that cannot be
@@ -239,8 +290,11 @@ impl Reserve {
         if self.is_used() {
             return false;
         }
-        if self.is_off(*length, needs) {
-            self.try_resize(&mut length, self.wanted.bytes(needs));
+        if self.is_off(*length, needs)
+            && !self.try_resize(&mut length, self.wanted.bytes(needs))
+            && length.is_some_and(is_given_up)
+        {
+            self.keep_last(&mut length);
         }
         let is_whole = !self.is_off(*length, needs);
         if is_whole {
@@ -355,7 +409,7 @@ impl Engine {
     /// takes what is free until it fails. Not for merges.
     pub fn on_full<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
-            match self.reserve.on_full(|| self.without_spares(&mut work)) {
+            match self.reserve.on_full_after(Share::Most, || self.without_spares(&mut work), || Ok(())) {
                 Err(Error::Full { .. }) if self.workshop.merges.wait_for_one() => {}
                 outcome => return outcome,
             }
@@ -371,10 +425,10 @@ impl Engine {
 
     /// As [`Self::on_full`] for a merge: what is in memory is flushed before the reserve is given up, and so keeps its place.
     pub fn on_full_flushed<T>(&self, mut merge: impl FnMut() -> Result<T>) -> Result<T> {
-        self.reserve.on_full_after(|| self.without_spares(&mut merge), || self.flush_all().map(drop))
+        self.reserve.on_full_after(Share::Most, || self.without_spares(&mut merge), || self.flush_all().map(drop))
     }
 
-    /// As [`Self::on_full`] for a merge that goes before all else.
+    /// As [`Self::on_full`] for a merge that goes before all else, with the last of the reserve as well.
     pub fn on_full_at_once<T>(&self, mut merge: impl FnMut() -> Result<T>) -> Result<T> {
         self.reserve.on_full(|| self.without_spares(&mut merge))
     }
@@ -456,13 +510,20 @@ impl Engine {
         // A small file if possible, as what it brings has no place but what is kept.
         let segment_size = self.options.log.segment_size;
         let grow = || {
+            if !self.reserve.has_last() {
+                let what = "more deletes: what the disk has left is for opening the store and for merges".into();
+                return Err(Error::Full { what });
+            }
             self.on_full(|| match log.reserve_if(length, &mut |file| file < segment_size) {
                 Err(terrane_lsm::Error::Full { .. }) => Ok(log.reserve(length)?),
                 grown => Ok(grown?),
             })
         };
         match grow() {
-            Err(Error::Full { .. }) if !brings && self.make_way() => grow(),
+            Err(Error::Full { .. }) if !brings && self.make_way() => {
+                self.restore_reserve();
+                grow()
+            }
             grown => grown,
         }
     }
