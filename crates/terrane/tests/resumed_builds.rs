@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Geometry, IndexKind, IndexOptions, Key, Options, Query, Record, Store, Value,
+    Condition, CoordinateSystem, Dataset, Durability, Geometry, IndexKind, IndexOptions, Key, Options, Query, Record,
+    Store, Value,
 };
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{IndexState, Loaded, Manifest};
@@ -31,8 +32,12 @@ fn record(key: i64, version: i64) -> Record {
 
 /// A dataset that was closed, of as many partitions.
 fn base(partitions: usize) -> Image {
+    base_with(partitions, options())
+}
+
+fn base_with(partitions: usize, options: Options) -> Image {
     let controller = Controller::new();
-    let store = Store::open_on(controller.storage(), options()).unwrap();
+    let store = Store::open_on(controller.storage(), options).unwrap();
     let dataset_options = terrane::DatasetOptions { partitions };
     let dataset =
         store.create_dataset_with("d", schema(KeyType::Int64, false, CoordinateSystem::Planar), &dataset_options);
@@ -172,6 +177,31 @@ fn a_creation_that_a_crash_interrupts_goes_on_behind_the_runs_that_it_has() {
                 assert_no_strays(&*storage);
             }
         }
+    }
+}
+
+/// Records that are in memory when a creation begins are not kept by a log, and may be by runs.
+#[test]
+fn without_a_log_no_run_has_an_entry_of_a_record_that_a_crash_takes() {
+    let options = || Options { durability: Some(Durability::None), ..options() };
+    let controller = base_with(2, options()).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    // New ones before, among and behind those on disk, and old ones that change.
+    (-200..0).chain((0..RECORDS + 200).step_by(9)).for_each(|key| dataset.upsert(&record(key, 1)).unwrap());
+    let begun = controller.events();
+    create(&dataset, IndexKind::Inverted).unwrap();
+    let cuts = cuts(&controller, begun);
+    assert!(cuts.len() > 1, "{cuts:?}");
+    for cut in cuts {
+        let image = controller.process_kill(cut);
+        let store = Store::open_on(image.storage(), options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        dataset.build_indexes().unwrap();
+        let left = dataset.snapshot().count(&Query::new()).unwrap();
+        assert!(left >= RECORDS as u64, "{left} records");
+        let model = (0..left as i64).map(|key| (key, 0)).collect();
+        assert_agrees(&store, &dataset, &model, IndexKind::Inverted, &image.describe());
     }
 }
 

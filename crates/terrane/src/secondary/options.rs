@@ -91,7 +91,7 @@ impl IndexOptions {
             (
                 self.cells_per_object_max.is_some(),
                 has_cells,
-                "a most number of cells; only geometries in shb have that",
+                "a most number of cells, which shb has for geometries other than points",
             ),
             (self.stop_words.is_some(), kind == IndexKind::Inverted, "words to leave out"),
         ] {
