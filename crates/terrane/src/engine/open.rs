@@ -509,7 +509,11 @@ pub(crate) fn lock(storage: &dyn Storage, create: bool) -> Result<WriterLock> {
             // Somebody may have removed the file under its holder, taking it for a stale one.
             let Some(root) = storage.lock_root()? else { return Err(Error::Locked { pid: None }) };
             file.set_len(0)?;
-            file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
+            match file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0) {
+                // It is for messages alone, and what makes room on a full disk begins here.
+                Err(error) if error.is_storage_full() => {}
+                written => written?,
+            }
             return Ok(WriterLock { _root: root, _file: file });
         }
     }
