@@ -2,10 +2,10 @@
 //!
 //! What makes room, and what a store cannot do without, has it then: deletes, flushes with their manifest steps, merges,
 //! and opening. The last of it is for opening and for merges by front parts alone, so that deletes cannot take the way back.
-//! What brings more is refused until the reserve is whole again, so that it does not eat
-//! what was kept for the others. Nor does the log get a file for more before the reserve has, beside that, space for the flush
-//! of what is in memory and of what the file can bring. A reserve that was given up is a file without content or of
-//! just those last bytes, which the next process finds. Nothing of the file is ever synced: a power loss may bring back either length, and each is a
+//! What brings more is refused until the reserve is whole again, so that it does not eat what was kept for the others. Nor
+//! does the log get a file for more before the reserve has, beside that, space for the flush of what is in memory and of
+//! what the file can bring. A reserve that was given up is a file without content, or of just those last bytes, which the
+//! next process finds. Nothing of the file is ever synced: a power loss may bring back any of its lengths, and each is a
 //! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::log::Log;
 use terrane_lsm::policy::MergePolicy;
-use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{DatasetHandle, Engine};
@@ -29,8 +29,8 @@ const AUTOMATIC_MIN: u64 = 2 << 20;
 /// Nor more.
 const AUTOMATIC_MAX: u64 = 256 << 20;
 /// The last bytes of a reserve of four times as many at least: a file of the log and some parts of a merge, with their
-/// manifests.
-const LAST: u64 = 512 << 10;
+/// manifests. No number that anybody asks for, as the file's length tells that it was given up.
+const LAST: u64 = (512 << 10) - 512;
 /// No merges of smaller components are tried where larger ones have no room.
 const SMALLEST_MERGED: u64 = 4 << 10;
 /// How often a write makes room before it is refused.
@@ -39,8 +39,8 @@ const GROWTH_ATTEMPTS: usize = 4;
 /// What is in memory is known better, and is counted as it is.
 const FLUSHED_PER_LOGGED: u64 = 2;
 
-/// How much disk space a store keeps back for deletes, flushes and merges on a full disk. Of 2 MiB and more, the last 512 KiB
-/// are for opening the store and for merges that free more than they take.
+/// How much disk space a store keeps back for deletes, flushes and merges on a full disk. Of 2 MiB and more, the last half
+/// MiB is for opening the store and for merges that free more than they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskReserve {
     /// A sixteenth of the bytes of the components, from 2 to 256 MiB, and what the flush of memory takes; none where
@@ -251,11 +251,12 @@ impl Reserve {
     }
 
     /// Waits for flushes and merges that have what was given up: they wait for no writer.
-    fn wait_until_unused(&self) {
+    fn wait_until_unused(&self) -> MutexGuard<'_, Option<u64>> {
         let mut length = self.length.lock();
         while self.is_used() {
             self.unused.wait(&mut length);
         }
+        length
     }
 
     /// Makes the reserve what it was before it was given up, if the space is still there.
@@ -280,7 +281,7 @@ impl Reserve {
 
     /// Whether opening the store and merging by front parts have what they need, whoever takes what else there is.
     fn has_last(&self) -> bool {
-        self.keep_last(&mut self.length.lock())
+        self.keep_last(&mut self.wait_until_unused())
     }
 
     /// Brings the reserve to the size that a store with these needs has, if there is space for it. One that cannot be
@@ -501,7 +502,7 @@ impl Engine {
                 Err(Error::Full { .. }) if !brings => break,
                 // Others may have had the reserve, or have flushed, in between.
                 Err(Error::Full { .. }) if attempt < GROWTH_ATTEMPTS => {
-                    self.reserve.wait_until_unused();
+                    drop(self.reserve.wait_until_unused());
                     self.workshop.merges.wait_for_one();
                 }
                 grown => return grown.map_err(|error| self.reserve.explain(error)),
@@ -575,7 +576,7 @@ impl Engine {
         if !self.reserve.is_spent() {
             return Ok(());
         }
-        self.reserve.wait_until_unused();
+        drop(self.reserve.wait_until_unused());
         if !is_spent() {
             return Ok(());
         }
