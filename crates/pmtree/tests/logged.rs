@@ -144,11 +144,18 @@ fn any_word_may_be_damaged() {
 #[test]
 fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
     let storage = MemoryStorage::new();
-    Box::new(LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap()).close().unwrap();
+    let tree = LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap();
+    // Then the log has images.
+    (0..9).for_each(|number| tree.insert(&Rect::point([f64::from(number); 2]).unwrap(), 1).unwrap());
+    Box::new(tree).close().unwrap();
     let sound = bytes(&storage, "tree");
-    let block = u64::from_le_bytes(sound[ROOT as usize..ROOT as usize + 8].try_into().unwrap());
+    let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
+    let block = word(ROOT);
+    let (root, image) = (word(block + 64), word(block + 576));
+    assert!(root != 0 && image != 0, "places of the root word and of the first image's block");
     // Places in the block: shape, state of the log, blocks that it owns, nodes.
-    let [dimensions, fan_out, state, acquired, released, node] = [0, 8, 128, 136, 152, 168].map(|word| block + word);
+    let [dimensions, fan_out, state, acquired, released, new_root, node] =
+        [0, 8, 128, 136, 152, 160, 168].map(|word| block + word);
     let committed = |images: u64| images << 8 | 1;
     for damage in [
         vec![(ROOT, block + 8)],
@@ -158,6 +165,13 @@ fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
         vec![(state, committed(0)), (released, 77)],
         vec![(state, committed(77))],
         vec![(state, committed(1)), (node, 1 << 40)],
+        vec![(state, committed(1)), (node, block)],
+        vec![(state, committed(1)), (node, root + 64)],
+        vec![(state, committed(1)), (node, image)],
+        vec![(state, committed(1)), (node, root), (image + 8, 5)],
+        vec![(state, committed(1)), (node, root), (block + 576, image + 64)],
+        vec![(state, committed(1)), (node, root), (new_root, block)],
+        vec![(state, committed(1)), (node, root), (new_root, 1 << 40)],
     ] {
         let mut damaged = sound.clone();
         for &(at, value) in &damage {

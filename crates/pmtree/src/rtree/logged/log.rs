@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
-use super::node::{Image, Layout};
+use super::node::{Image, Layout, Node};
 use super::{LoggedTree, ROOT_WORD};
 use crate::{Error, Result};
 
@@ -251,8 +251,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 }
 
-/// Checks that what the log of a tree with this block says can be completed or undone, as far as its head tells. Changes
-/// nothing.
+/// Checks that what the log of a tree with this block says can be completed or undone: that it names nodes, and nothing that
+/// recovery needs itself. Changes nothing.
 pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
     let state = pool.backend().load(block + STATE);
     // Blocks that a change without a commitment owns, or that one with it releases.
@@ -263,10 +263,33 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
             pool.check_block(owned)?;
         }
     }
-    if state & (COMMITTED | DONE) == COMMITTED {
-        logged_nodes(pool, layout, block, state)?;
+    if state & (COMMITTED | DONE) != COMMITTED {
+        return Ok(());
     }
-    Ok(())
+    let is_image = |offset: u64| (0..IMAGES_MAX).any(|index| image_block(pool, block, index) == offset);
+    // What is going to be written must not be what tells that.
+    let check_node = |offset: u64| {
+        if pool.check_block(offset)? < layout.node_length() || offset == block || is_image(offset) {
+            return Err(damaged(pool, offset, "the log names it as a node, and it is none"));
+        }
+        Ok(())
+    };
+    for (node, image) in logged_nodes(pool, layout, block, state)? {
+        check_node(node)?;
+        pool.check_block(image)?;
+        let logged = Node::<D, _>::new(node, pool.backend().view(image, layout.node_length()));
+        if logged.count() > layout.fan_out {
+            return Err(damaged(pool, image, "the image of a node is said to have more entries than nodes have"));
+        }
+    }
+    match pool.backend().load(block + NEW_ROOT) {
+        0 => Ok(()),
+        root => check_node(root),
+    }
+}
+
+fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: &str) -> Error {
+    Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.to_owned() }
 }
 
 /// The nodes that a committed head names, each with the block of its image.
