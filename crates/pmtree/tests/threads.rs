@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
-use terrane_pmem::{Backend, Native, PersistenceDomain};
-use terrane_pmtree::{FbrTree, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmem::PersistenceDomain;
+use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
 use terrane_storage::RealStorage;
 
 const WRITERS: u64 = 3;
@@ -15,14 +15,14 @@ const PERMANENT: u64 = 400;
 /// Payloads of entries that come and go, by writer, lie above this.
 const PASSING: u64 = 1 << 32;
 
-fn with_tree(options: &Options, run: impl FnOnce(&mut FbrTree<2, Native>)) {
+fn with_tree<T: PersistentRTree<2>>(options: &Options, run: impl FnOnce(&mut T)) {
     let directory = crate::support::places::directory();
     let storage = RealStorage::new(directory.path());
-    run(&mut FbrTree::create(&storage, "tree", options).unwrap());
+    run(&mut T::create(&storage, "tree", options).unwrap());
 }
 
 /// Inserts and deletes entries of its own, which cross those of others; what is left.
-fn write<B: Backend>(tree: &FbrTree<2, B>, writer: u64, operations: u64, seed: u64) -> BTreeMap<u64, Rect<2>> {
+fn write(tree: &impl PersistentRTree<2>, writer: u64, operations: u64, seed: u64) -> BTreeMap<u64, Rect<2>> {
     let mut random = random(seed + writer);
     let mut own = BTreeMap::new();
     for operation in 0..operations {
@@ -44,8 +44,8 @@ fn write<B: Backend>(tree: &FbrTree<2, B>, writer: u64, operations: u64, seed: u
 }
 
 /// Searches as long as others write: what is always there is found exactly once, and nothing that never was.
-fn read<B: Backend>(
-    tree: &FbrTree<2, B>,
+fn read(
+    tree: &impl PersistentRTree<2>,
     permanent: &[Rect<2>],
     mode: SearchMode,
     reader: u64,
@@ -57,7 +57,7 @@ fn read<B: Backend>(
         let corner: [f64; 2] = std::array::from_fn(|_| f64::from(random.random_range(0..100u32)));
         let window = Rect::new(corner, corner.map(|value| value + f64::from(random.random_range(0..60u32)))).unwrap();
         let mut found = BTreeSet::new();
-        tree.window(&window, mode, |rect, payload| {
+        tree.window(&window, mode, &mut |rect, payload| {
             assert!(rect.overlaps(&window), "{payload} does not overlap");
             assert!(found.insert(payload), "{payload} is found twice");
         })
@@ -78,8 +78,8 @@ fn read<B: Backend>(
     searches
 }
 
-fn write_and_read(options: &Options, mode: SearchMode, operations: u64, seed: u64) {
-    with_tree(options, |tree| {
+fn write_and_read<T: PersistentRTree<2>>(options: &Options, mode: SearchMode, operations: u64, seed: u64) {
+    with_tree(options, |tree: &mut T| {
         let mut random = random(seed);
         let permanent: Vec<Rect<2>> = (0..PERMANENT).map(|_| rect(&mut random, 100)).collect();
         for (payload, rect) in permanent.iter().enumerate() {
@@ -118,7 +118,7 @@ fn searches_without_locks_find_what_is_always_there_exactly_once() {
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
         for fan_out in [4, 8, 60] {
             let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
-            write_and_read(&options, SearchMode::Validated, operations, 1);
+            write_and_read::<FbrTree<2>>(&options, SearchMode::Validated, operations, 1);
         }
     }
 }
@@ -126,5 +126,13 @@ fn searches_without_locks_find_what_is_always_there_exactly_once() {
 #[test]
 fn searches_with_shared_locks_find_what_is_always_there_exactly_once() {
     let options = options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace);
-    write_and_read(&options, SearchMode::SharedLock, 2000, 2);
+    write_and_read::<FbrTree<2>>(&options, SearchMode::SharedLock, 2000, 2);
+}
+
+#[test]
+fn searches_of_a_logged_tree_find_what_is_always_there_exactly_once() {
+    for fan_out in [4, 60] {
+        let options = options(PersistenceDomain::PageCache, fan_out, Rebalancing::InPlace);
+        write_and_read::<LoggedTree<2>>(&options, SearchMode::Validated, 3000, 3);
+    }
 }
