@@ -129,10 +129,16 @@ fn what_is_read_after_a_kill_survives_a_power_loss_whatever_the_medium_was_befor
         let controller = killed.process_kill(killed.events()).restart();
         let pool = open(&*controller.storage(), after).unwrap();
         assert_eq!(pool.backend().load(ROOT), 9, "{before:?} then {after:?}");
+        // Not flushed: on the page cache it may go, and the pool is refused then.
+        pool.backend().store(ROOT, 7);
         drop(pool);
         for image in controller.images(controller.events(), &BUDGET, 1) {
+            let is_flushed = after != PersistenceDomain::Adr;
             match open(&*image.storage(), after) {
-                Ok(reopened) => assert_eq!(reopened.backend().load(ROOT), 9, "{before:?} then {after:?}: {image:?}"),
+                Ok(reopened) => {
+                    let found = reopened.backend().load(ROOT);
+                    assert!(found == 7 || !is_flushed && found == 9, "{found}, {before:?} then {after:?}: {image:?}");
+                }
                 Err(error) => assert!(after == PersistenceDomain::PageCache, "{error}: {image:?}"),
             }
         }
