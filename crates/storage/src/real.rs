@@ -277,8 +277,13 @@ impl File for RealFile {
         if lacks_space(&self.file, length) {
             return Err(Errno::NOSPC).context_below(&self.root, Operation::Allocate, &self.name, None);
         }
-        let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length);
-        match rustix::io::retry_on_intr(reserve) {
+        let reserve = |flags| rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, 0, length));
+        let reserved = match reserve(FallocateFlags::UNSHARE_RANGE) {
+            // Its blocks are no other file's, or the file system cannot tell.
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => reserve(FallocateFlags::empty()),
+            reserved => reserved,
+        };
+        match reserved {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 fill_with_zeros(&self.file, length).context_below(&self.root, Operation::Allocate, &self.name, None)
             }
