@@ -41,6 +41,43 @@
 //! or by retired intents; an intent names as links only words that no descriptor changes; and what is acquired to be linked in
 //! an acquired block is acquired by the same descriptor, as that may fail.
 //!
+//! # Example
+//! ```
+//! use terrane_pmem::pmwcas::{self, Descriptor};
+//! use terrane_pmem::{Backend, Native, Options, PersistenceDomain, Pool, ROOT, Site};
+//!
+//! const SITE: Site = Site::new("example");
+//!
+//! let directory = tempfile::tempdir()?;
+//! let storage = terrane_storage::RealStorage::new(directory.path());
+//! let pool: Pool<Native> = Pool::create(&storage, "pool", &Options::new(1, PersistenceDomain::PageCache))?;
+//! // A block with two words, linked by the pool's root word.
+//! let mut intent = pool.intent();
+//! let block = intent.acquire(16, ROOT)?;
+//! let words = [block, block + 8];
+//! words.iter().for_each(|word| pool.backend().store(*word, 50));
+//! pool.backend().persist(block..block + 16, SITE);
+//! pool.backend().store(ROOT, block);
+//! pool.backend().persist(ROOT..ROOT + 8, SITE);
+//! intent.finish();
+//!
+//! // Moves 20 from the one to the other, whoever else does so at the same time.
+//! loop {
+//!     let guard = pool.pin();
+//!     let [from, to] = words.map(|word| pmwcas::read(&pool, word, &guard));
+//!     let mut transfer = Descriptor::new(&pool, &guard)?;
+//!     transfer.swap(words[0], from, from - 20)?;
+//!     transfer.swap(words[1], to, to + 20)?;
+//!     if transfer.execute() {
+//!         break;
+//!     }
+//! }
+//! let guard = pool.pin();
+//! assert_eq!(words.map(|word| pmwcas::read(&pool, word, &guard)), [30, 70]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Recovery
 //! Recovery, when the pool is opened, reads every descriptor and nothing else (M3), frees (M8), and settles the
 //! intents after that, whose links may lie in what was freed. Descriptors come by pages, as slots of intents do.
 
@@ -152,7 +189,7 @@ impl<'g, B: Backend> Descriptor<'g, B> {
     /// Changes all words, durably, if each holds its old value; whether it did.
     ///
     /// # Panics
-    /// If there is no word.
+    /// If there is no word, or one holds what no operation leaves there, as with [`read`].
     pub fn execute(mut self) -> bool {
         assert!(!self.entries.is_empty(), "an operation changes a word");
         self.begin();
@@ -210,7 +247,8 @@ impl<B: Backend> Drop for Descriptor<'_, B> {
 /// The value of a word, which is durable.
 ///
 /// # Panics
-/// If the guard is not of this pool, or there is no such word.
+/// If the guard is not of this pool, there is no such word, or it holds what no operation leaves there: it was overwritten,
+/// or the pool is damaged.
 pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> u64 {
     check_guard(pool, guard);
     kernel::read(pool.backend(), word, thread(guard))
@@ -220,7 +258,8 @@ pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> u64 {
 /// It costs a flush and a fence.
 ///
 /// # Panics
-/// If a value has one of the [`FLAGS`], the guard is not of this pool, or there is no such word.
+/// If a value has one of the [`FLAGS`], the guard is not of this pool, there is no such word, or it holds what no operation
+/// leaves there, as with [`read`].
 pub fn compare_exchange<B: Backend>(
     pool: &Pool<B>,
     word: u64,
