@@ -6,21 +6,25 @@ mod support;
 
 use std::path::Path;
 
-use support::{FORMS, options, random, rect, window};
-use terrane_pmem::{Native, PersistenceDomain};
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
+use support::{BOTH, FORMS, options, random, rect, window};
+use terrane_pmem::PersistenceDomain;
+use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
 use terrane_storage::RealStorage;
 
 const THREADS: u64 = 4;
 /// A thread deletes the entry that it inserted so many insertions before.
 const LIFETIME: u64 = 300;
 
+/// Names of the pools.
+const FBR: &str = "fbr";
+const LOGGED: &str = "logged";
+
 fn small() -> Options {
     options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace)
 }
 
-fn open(directory: &Path, rebalancing: Rebalancing) -> FbrTree<2, Native> {
-    FbrTree::open(&RealStorage::new(directory), "tree", &Options { rebalancing, ..small() }).unwrap()
+fn open<T: PersistentRTree<2>>(directory: &Path, name: &str, rebalancing: Rebalancing) -> T {
+    T::open(&RealStorage::new(directory), name, &Options { rebalancing, ..small() }).unwrap()
 }
 
 fn payload(thread: u64, number: u64) -> u64 {
@@ -32,7 +36,7 @@ fn rect_of(payload: u64) -> Rect<2> {
 }
 
 /// Goes on where the thread's entries end; says after each insertion and the deletion that goes with it which one it was.
-fn change_until_killed(tree: &FbrTree<2, Native>, thread: u64) {
+fn change_until_killed(tree: &impl PersistentRTree<2>, thread: u64) {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let own = window(tree, &everything, SearchMode::Validated).into_iter().filter(|payload| payload >> 32 == thread);
     let first = own.max().map_or(0, |payload| (payload & 0xffff_ffff) + 1);
@@ -46,29 +50,38 @@ fn change_until_killed(tree: &FbrTree<2, Native>, thread: u64) {
     }
 }
 
+/// Changes the tree of a directory in several threads.
+fn change_by_threads<T: PersistentRTree<2>>(directory: &Path, name: &str) {
+    let tree: T = open(directory, name, Rebalancing::default());
+    let tree = &tree;
+    std::thread::scope(|scope| {
+        (0..THREADS).for_each(|thread| drop(scope.spawn(move || change_until_killed(tree, thread))))
+    });
+}
+
 #[test]
 fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
     // The test runs itself as that process.
     if let Some(directory) = killed::place() {
-        let tree = open(&directory, Rebalancing::default());
-        let tree = &tree;
-        std::thread::scope(|scope| {
-            (0..THREADS).for_each(|thread| drop(scope.spawn(move || change_until_killed(tree, thread))))
-        });
+        match directory.join(LOGGED).exists() {
+            true => change_by_threads::<LoggedTree<2>>(&directory, LOGGED),
+            false => change_by_threads::<FbrTree<2>>(&directory, FBR),
+        }
         return;
     }
-    FORMS.into_iter().for_each(kill_again_and_again);
+    for leaves in FORMS {
+        kill_again_and_again::<FbrTree<2>>(FBR, &Options { leaves, ..small() }, &BOTH);
+    }
+    kill_again_and_again::<LoggedTree<2>>(LOGGED, &small(), &[Rebalancing::default()]);
 }
 
-fn kill_again_and_again(leaves: LeafForm) {
+fn kill_again_and_again<T: PersistentRTree<2>>(name: &str, options: &Options, rebalancings: &[Rebalancing]) {
     let directory = support::places::directory();
-    let options = Options { leaves, ..small() };
-    drop(FbrTree::<2, Native>::create(&RealStorage::new(directory.path()), "tree", &options).unwrap());
+    drop(T::create(&RealStorage::new(directory.path()), name, options).unwrap());
     for (round, changes) in [1, 10, 100, 1000, 3000, 3001, 5000].into_iter().enumerate() {
         let test = "a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged";
         let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
-        let rebalancing = support::BOTH[round % 2];
-        let mut tree = open(directory.path(), rebalancing);
+        let mut tree: T = open(directory.path(), name, rebalancings[round % rebalancings.len()]);
         tree.check().unwrap();
         for (thread, acknowledged) in (0..).zip(acknowledged) {
             let Some(last) = acknowledged else { continue };
@@ -77,7 +90,7 @@ fn kill_again_and_again(leaves: LeafForm) {
                 let own = payload(thread, number);
                 assert!(
                     tree.contains(&rect_of(own), own).unwrap(),
-                    "{number} of thread {thread} after {changes} changes"
+                    "{number} of thread {thread} of {name} after {changes} changes"
                 );
             }
         }
