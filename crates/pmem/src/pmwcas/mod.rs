@@ -6,7 +6,8 @@
 //! conditional installation (RDCSS); then it is decided; then the words get their values. Who meets a descriptor in
 //! a word completes it first, so no thread can hold up another. Values have the bits [`FLAGS`] clear; a word with one of
 //! them set is on its way. Words that change so are read by [`read`] and changed by [`Descriptor`] and
-//! [`compare_exchange`] alone, but for the first value of a word that nobody else can reach yet.
+//! [`compare_exchange`] alone, but for the first value of a word that nobody else can reach yet. The program
+//! `examples/transfer.rs` shows the order of the calls.
 //!
 //! # What is durable when
 //! - M1: a descriptor is durable before a word holds it. An entry counts if it has the stamp of the descriptor's use.
@@ -41,43 +42,6 @@
 //! or by retired intents; an intent names as links only words that no descriptor changes; and what is acquired to be linked in
 //! an acquired block is acquired by the same descriptor, as that may fail.
 //!
-//! # Example
-//! ```
-//! use terrane_pmem::pmwcas::{self, Descriptor};
-//! use terrane_pmem::{Backend, Native, Options, PersistenceDomain, Pool, ROOT, Site};
-//!
-//! const SITE: Site = Site::new("example");
-//!
-//! let directory = tempfile::tempdir()?;
-//! let storage = terrane_storage::RealStorage::new(directory.path());
-//! let pool: Pool<Native> = Pool::create(&storage, "pool", &Options::new(1, PersistenceDomain::PageCache))?;
-//! // A block with two words, linked by the pool's root word.
-//! let mut intent = pool.intent();
-//! let block = intent.acquire(16, ROOT)?;
-//! let words = [block, block + 8];
-//! words.iter().for_each(|word| pool.backend().store(*word, 50));
-//! pool.backend().persist(block..block + 16, SITE);
-//! pool.backend().store(ROOT, block);
-//! pool.backend().persist(ROOT..ROOT + 8, SITE);
-//! intent.finish();
-//!
-//! // Moves 20 from the one to the other, whoever else does so at the same time.
-//! loop {
-//!     let guard = pool.pin();
-//!     let [from, to] = words.map(|word| pmwcas::read(&pool, word, &guard));
-//!     let mut transfer = Descriptor::new(&pool, &guard)?;
-//!     transfer.swap(words[0], from, from - 20)?;
-//!     transfer.swap(words[1], to, to + 20)?;
-//!     if transfer.execute() {
-//!         break;
-//!     }
-//! }
-//! let guard = pool.pin();
-//! assert_eq!(words.map(|word| pmwcas::read(&pool, word, &guard)), [30, 70]);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # Recovery
 //! Recovery, when the pool is opened, reads every descriptor and nothing else (M3), frees (M8), and settles the
 //! intents after that, whose links may lie in what was freed. Descriptors come by pages, as slots of intents do.
 
