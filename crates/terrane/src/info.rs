@@ -102,8 +102,8 @@ pub struct StoreInfo {
     pub location: String,
     /// Durability mode.
     pub durability: String,
-    /// Bytes of the disk's reserve; 0, or the last half MiB (523,776), when it has been given up on a full disk and is not whole again, and
-    /// nothing where there is none.
+    /// Bytes of the disk's reserve; 0, or the last half MiB (523,776), when it has been given up on a full disk and is not
+    /// whole again, and nothing where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_bytes: Option<u64>,
     /// Manifest steps so far.

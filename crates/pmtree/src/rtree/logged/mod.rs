@@ -70,8 +70,8 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
         Ok(Self { pool, layout, split: options.split, block, lock: RwLock::new(()) })
     }
 
-    /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's block and of what the log
-    /// names is refused, and the file left as it was; damage of nodes is found by who meets them.
+    /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
+    /// by is refused, and the file left as it was; damage of the root word and of nodes is found by who meets them.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::check_options(options)?;
         let found = Pool::find(storage, name, &pool_options(options))?;
