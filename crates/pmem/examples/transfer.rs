@@ -33,7 +33,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Each account gave as much as it got.
     let guard = pool.pin();
-    assert_eq!(words.map(|word| pmwcas::read(&pool, word, &guard)), [AMOUNT; 4]);
+    for word in words {
+        assert_eq!(pmwcas::read(&pool, word, &guard)?, AMOUNT);
+    }
     drop(guard);
     Ok(pool.close()?)
 }
@@ -42,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn transfer(pool: &Pool<Native>, from: u64, to: u64, amount: u64) -> terrane_pmem::Result<()> {
     loop {
         let guard = pool.pin();
-        let (had, has) = (pmwcas::read(pool, from, &guard), pmwcas::read(pool, to, &guard));
+        let (had, has) = (pmwcas::read(pool, from, &guard)?, pmwcas::read(pool, to, &guard)?);
         if had < amount {
             // Somebody else is about to give to this one.
             std::thread::yield_now();
@@ -51,7 +53,7 @@ fn transfer(pool: &Pool<Native>, from: u64, to: u64, amount: u64) -> terrane_pme
         let mut descriptor = Descriptor::new(pool, &guard)?;
         descriptor.swap(from, had, had - amount)?;
         descriptor.swap(to, has, has + amount)?;
-        if descriptor.execute() {
+        if descriptor.execute()? {
             return Ok(());
         }
     }

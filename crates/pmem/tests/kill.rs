@@ -152,7 +152,7 @@ fn word(pool: &Pool<Native>, number: u64) -> u64 {
 }
 
 fn value(pool: &Pool<Native>, number: u64) -> u64 {
-    pmwcas::read(pool, word(pool, number), &pool.pin())
+    pmwcas::read(pool, word(pool, number), &pool.pin()).unwrap()
 }
 
 /// Words of a block that holds a number; blocks are of several lengths.
@@ -176,7 +176,7 @@ fn count_up(pool: &Pool<Native>, thread: u64) -> bool {
     if old != 0 {
         descriptor.release(old).unwrap();
     }
-    descriptor.execute()
+    descriptor.execute().unwrap()
 }
 
 /// Changes all words, over and over; says after each round what the thread's own is.
@@ -184,7 +184,7 @@ fn count_until_killed(pool: &Pool<Native>, thread: u64) {
     loop {
         while !count_up(pool, thread) {}
         let guard = pool.pin();
-        let add = |found| pmwcas::compare_exchange(pool, word(pool, SINGLE), found, found + 1, &guard);
+        let add = |found| pmwcas::compare_exchange(pool, word(pool, SINGLE), found, found + 1, &guard).unwrap();
         let mut found = value(pool, SINGLE);
         while let Err(other) = add(found) {
             found = other;
@@ -196,7 +196,7 @@ fn count_until_killed(pool: &Pool<Native>, thread: u64) {
 /// The number in the block that is linked, of which every word is the same; 0 without a block.
 fn linked_number(pool: &Pool<Native>) -> u64 {
     let guard = pool.pin();
-    let block = pmwcas::read(pool, word(pool, LINK), &guard);
+    let block = pmwcas::read(pool, word(pool, LINK), &guard).unwrap();
     if block == 0 {
         return 0;
     }

@@ -33,10 +33,10 @@ fn count_up<B: Backend>(pool: &Pool<B>, words: &[u64]) {
         let guard = pool.pin();
         let mut descriptor = Descriptor::new(pool, &guard).unwrap();
         for &word in words {
-            let value = pmwcas::read(pool, word, &guard);
+            let value = pmwcas::read(pool, word, &guard).unwrap();
             descriptor.swap(word, value, value + 1).unwrap();
         }
-        if descriptor.execute() {
+        if descriptor.execute().unwrap() {
             return;
         }
     }
@@ -48,7 +48,7 @@ fn relink<B: Backend>(pool: &Pool<B>, words: &[u64], number: u64) {
         let guard = pool.pin();
         let mut descriptor = Descriptor::new(pool, &guard).unwrap();
         for &word in words {
-            let old = pmwcas::read(pool, word, &guard);
+            let old = pmwcas::read(pool, word, &guard).unwrap();
             let block = descriptor.acquire(64).unwrap();
             (block..block + 64).step_by(8).for_each(|place| pool.backend().store(place, number));
             pool.backend().flush(block..block + 64, SITE);
@@ -57,7 +57,7 @@ fn relink<B: Backend>(pool: &Pool<B>, words: &[u64], number: u64) {
                 descriptor.release(old).unwrap();
             }
         }
-        if descriptor.execute() {
+        if descriptor.execute().unwrap() {
             return;
         }
     }
@@ -85,7 +85,7 @@ fn threads_change_overlapping_words_and_readers_see_whole_blocks() {
             while !is_done.load(Ordering::Relaxed) {
                 let guard = pool.pin();
                 for &link in links {
-                    let block = pmwcas::read(pool, link, &guard);
+                    let block = pmwcas::read(pool, link, &guard).unwrap();
                     if block != 0 {
                         let places = (block..block + 64).step_by(8);
                         let numbers: BTreeSet<u64> = places.map(|place| pool.backend().load(place)).collect();
@@ -100,7 +100,7 @@ fn threads_change_overlapping_words_and_readers_see_whole_blocks() {
     pool.close().unwrap();
     let pool: Pool<Native> = Pool::open(&storage, "pool", &options()).unwrap();
     let guard = pool.pin();
-    let values: Vec<u64> = words.iter().map(|word| pmwcas::read(&pool, *word, &guard)).collect();
+    let values: Vec<u64> = words.iter().map(|word| pmwcas::read(&pool, *word, &guard).unwrap()).collect();
     assert_eq!(values[..4], [2 * ROUNDS, 2 * ROUNDS, 3 * ROUNDS, 2 * ROUNDS]);
     let mut acquired = BTreeSet::new();
     pool.visit_blocks(|block, _| assert!(acquired.insert(block))).unwrap();
@@ -128,5 +128,111 @@ fn a_damaged_descriptor_is_an_error() {
         file.write_all_at(&u64::to_le_bytes(word), used + place).unwrap();
         let error = Pool::<Traced>::open(&storage, "pool", &options()).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{word} at {place}: {error}");
+    }
+}
+
+/// What a word holds where a word, a descriptor that changed it, and a block are in these places.
+type Held = fn(u64, u64, u64) -> u64;
+
+/// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second, which holds what is given for
+/// where the word is, where a descriptor is that changed it, and where the block is.
+fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<u64> {
+    let (pool, words) = create::<Traced>(storage, 3);
+    let backend = pool.backend();
+    let (descriptor, block) = {
+        let guard = pool.pin();
+        let mut operation = Descriptor::new(&pool, &guard).unwrap();
+        let block = operation.acquire(192).unwrap();
+        (block..block + 192).step_by(8).for_each(|place| backend.store(place, 0));
+        // Its state is one of the five, its only entry that counts is for the word.
+        backend.store(block, 3);
+        backend.store(block + 64, words[1]);
+        backend.store(block + 88, 0);
+        backend.flush(block..block + 192, SITE);
+        words.iter().zip([5, 6, 7]).for_each(|(word, value)| operation.swap(*word, 0, value).unwrap());
+        assert!(operation.execute().unwrap());
+        let page = backend.load(1152);
+        let named = |place: &u64| (64..192).step_by(32).any(|entry| backend.load(place + entry) == words[1]);
+        ((page + 64..page + 3904).step_by(192).find(named).unwrap(), block)
+    };
+    pool.close().unwrap();
+    let file = storage.open("pool", OpenMode::Write).unwrap();
+    file.write_all_at(&held(words[1], descriptor, block).to_le_bytes(), words[1]).unwrap();
+    words
+}
+
+/// Whoever meets a word that no operation leaves so says it, and changes nothing.
+#[test]
+fn a_word_that_no_operation_leaves_so_is_an_error_and_nothing_is_changed() {
+    const ASKS: u64 = 1 << 61;
+    const IS_GIVEN: u64 = 1 << 62;
+    let held: [(&str, Held); 12] = [
+        ("a flag of a value", |_, _, _| 6 | ASKS),
+        ("another flag", |_, _, _| 6 | IS_GIVEN),
+        ("two flags", |_, _, _| 6 | ASKS | IS_GIVEN),
+        ("two others", |_, descriptor, _| descriptor | ASKS | (1 << 63)),
+        ("all bits", |_, _, _| !0),
+        ("a descriptor that is out of use", |_, descriptor, _| IS_GIVEN | descriptor),
+        ("a question for it", |_, descriptor, _| ASKS | (descriptor / 64)),
+        ("a part of one", |_, descriptor, _| IS_GIVEN | (descriptor + 64)),
+        ("the next one", |_, descriptor, _| IS_GIVEN | (descriptor + 192)),
+        ("a block that looks like one", |_, _, block| IS_GIVEN | block),
+        ("a question for that", |_, _, block| ASKS | (block / 64)),
+        ("itself", |word, _, _| IS_GIVEN | word),
+    ];
+    for (what, held) in held {
+        let storage = MemoryStorage::new();
+        let words = damaged(&storage, held);
+        let mut pool: Pool<Traced> = Pool::open(&storage, "pool", &options()).unwrap();
+        let guard = pool.pin();
+        let found = pool.backend().load(words[1]);
+        assert_ne!(found & (ASKS | IS_GIVEN), 0, "{what}");
+        let check = |error: Error| {
+            assert!(matches!(&error, Error::Damaged { offset, .. } if *offset == words[1]), "{what}: {error}");
+            assert!(error.to_string().contains(&format!("{found:#x}")), "{what}: {error}");
+        };
+        check(pmwcas::read(&pool, words[1], &guard).unwrap_err());
+        check(pmwcas::compare_exchange(&pool, words[1], 6, 9, &guard).unwrap_err());
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        descriptor.acquire(64).unwrap();
+        words.iter().zip([5, 6, 7]).for_each(|(word, value)| descriptor.swap(*word, value, 9).unwrap());
+        check(descriptor.execute().unwrap_err());
+        drop(guard);
+        pool.reclaim_all().unwrap();
+        let mut blocks = 0;
+        pool.visit_blocks(|_, _| blocks += 1).unwrap();
+        assert_eq!(blocks, 2, "{what}: what was acquired is free again");
+        for _ in 0..2 {
+            let others = [0, 2].map(|other: usize| pmwcas::read(&pool, words[other], &pool.pin()).unwrap());
+            assert_eq!((others, pool.backend().load(words[1])), ([5, 7], found), "{what}");
+            pool.close().unwrap();
+            pool = Pool::open(&storage, "pool", &options()).unwrap();
+        }
+    }
+}
+
+/// A dirty value is as good as a clean one, and damage that makes another value cannot be seen.
+#[test]
+fn of_the_bits_of_a_word_two_are_an_error_where_they_should_not_be_set() {
+    for bit in 0..64 {
+        let storage = MemoryStorage::new();
+        let value = 6 ^ (1 << bit);
+        let words = damaged(&storage, |_, _, _| value);
+        let pool: Pool<Traced> = Pool::open(&storage, "pool", &options()).unwrap();
+        let expected = match bit {
+            61 | 62 => None,
+            _ => Some(value & !(1 << 63)),
+        };
+        assert_eq!(pmwcas::read(&pool, words[1], &pool.pin()).ok(), expected, "bit {bit}");
+    }
+}
+
+#[test]
+fn a_word_outside_of_the_pool_is_an_error() {
+    let (pool, _) = create::<Traced>(&MemoryStorage::new(), 1);
+    let guard = pool.pin();
+    for word in [0, 8, 4097, pool.length(), u64::MAX - 7, !0] {
+        assert!(matches!(pmwcas::read(&pool, word, &guard), Err(Error::Damaged { offset, .. }) if offset == word));
+        assert!(pmwcas::compare_exchange(&pool, word, 0, 1, &guard).is_err(), "{word}");
     }
 }

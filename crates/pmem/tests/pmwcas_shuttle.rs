@@ -52,7 +52,7 @@ fn word(pool: &Pool<Traced>, number: usize) -> u64 {
 
 fn values(pool: &Pool<Traced>) -> Vec<u64> {
     let guard = pool.pin();
-    (0..WORDS).map(|number| pmwcas::read(pool, word(pool, number), &guard)).collect()
+    (0..WORDS).map(|number| pmwcas::read(pool, word(pool, number), &guard).unwrap()).collect()
 }
 
 type Call = linearizability::Call<Words>;
@@ -102,15 +102,15 @@ fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
             for &(number, old, new) in changes {
                 descriptor.swap(word(pool, number), old, new).unwrap();
             }
-            Outcome::Changed(descriptor.execute())
+            Outcome::Changed(descriptor.execute().unwrap())
         }
         &Operation::Single(number, old, new) => {
-            match pmwcas::compare_exchange(pool, word(pool, number), old, new, &guard) {
+            match pmwcas::compare_exchange(pool, word(pool, number), old, new, &guard).unwrap() {
                 Ok(_) => Outcome::Changed(true),
                 Err(found) => Outcome::Value(found),
             }
         }
-        &Operation::Read(number) => Outcome::Value(pmwcas::read(pool, word(pool, number), &guard)),
+        &Operation::Read(number) => Outcome::Value(pmwcas::read(pool, word(pool, number), &guard).unwrap()),
     }
 }
 
@@ -167,7 +167,7 @@ fn relink(pool: &Pool<Traced>, numbers: &mut impl Iterator<Item = u64>, random: 
     let links = [0, 1].map(|number| word(pool, number));
     for _ in 0..random.random_range(1..=3) {
         let guard = pool.pin();
-        let old = links.map(|link| pmwcas::read(pool, link, &guard));
+        let old = links.map(|link| pmwcas::read(pool, link, &guard).unwrap());
         for block in old.into_iter().filter(|block| *block != 0) {
             let held = [0, 8, 16].map(|place| backend.load(block + place));
             assert!(held[0] == held[1] && held[1] == held[2], "a block was reused under its reader: {held:?}");
@@ -185,7 +185,7 @@ fn relink(pool: &Pool<Traced>, numbers: &mut impl Iterator<Item = u64>, random: 
         }
         match random.random_range(0..5) {
             0 => drop(descriptor),
-            _ => _ = descriptor.execute(),
+            _ => _ = descriptor.execute().unwrap(),
         }
         drop(guard);
         if random.random() {

@@ -184,8 +184,12 @@ impl<B: Backend> Pool<B> {
     /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that
     /// a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
-        let descriptors: Vec<u64> =
-            self.all_units(&DESCRIPTORS)?.filter(|descriptor| !self.is_free(*descriptor)).collect();
+        let mut descriptors = Vec::new();
+        for descriptor in self.all_units(&DESCRIPTORS)? {
+            if !self.is_free(descriptor)? {
+                descriptors.push(descriptor);
+            }
+        }
         self.roll_descriptors(&descriptors)?;
         self.settle(std::iter::empty(), &descriptors)?;
         self.settle(self.all_units(&SLOTS)?.flat_map(places), &[])?;
@@ -255,7 +259,7 @@ impl<B: Backend> Pool<B> {
         let (_, dead) = self.split(&entries)?;
         let mut dead: Vec<(Chunk, u64)> = dead.iter().map(|entry| (entry.chunk, entry.number)).collect();
         for &descriptor in descriptors {
-            for block in self.blocks_to_free(descriptor) {
+            for block in self.blocks_to_free(descriptor)? {
                 dead.push(self.locate(block)?);
             }
         }
@@ -274,7 +278,7 @@ impl<B: Backend> Pool<B> {
             backend.fence(FREE);
         }
         self.change_entries(&entries, CLEAR, |entry| backend.store(entry.place + WORD_LENGTH, 0));
-        descriptors.iter().for_each(|descriptor| self.clear_descriptor(*descriptor));
+        descriptors.iter().try_for_each(|descriptor| self.clear_descriptor(*descriptor))?;
         if !entries.is_empty() || !descriptors.is_empty() {
             backend.fence(CLEAR);
         }

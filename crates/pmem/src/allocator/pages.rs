@@ -92,6 +92,11 @@ impl<B: Backend> Pool<B> {
         taken.ok_or_else(|| self.page_damaged(page, "a page has no room"))
     }
 
+    /// Whether a descriptor begins at an offset, which may be any.
+    pub(crate) fn is_descriptor(&self, offset: u64) -> Result<bool> {
+        Ok(self.all_units(&DESCRIPTORS)?.any(|descriptor| descriptor == offset))
+    }
+
     pub(crate) fn return_descriptor(&self, descriptor: u64) {
         self.allocator().descriptors.lock().push(descriptor);
     }

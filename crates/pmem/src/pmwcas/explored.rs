@@ -186,7 +186,7 @@ fn word(pool: &Table, number: u64) -> u64 {
 fn run(pool: &Table, operation: Operation) -> Checked<()> {
     let guard = pool.pin();
     let word = |number| word(pool, number);
-    let read = |number| read(pool, word(number), &guard);
+    let read = |number| read(pool, word(number), &guard).map_err(text);
     let mut descriptor = Descriptor::new(pool, &guard).map_err(text)?;
     let fill = |descriptor: &mut Descriptor<'_, _>, number: u64, length: u64| {
         let block = descriptor.acquire(length).map_err(text)?;
@@ -198,42 +198,43 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
     match operation {
         Operation::Count => {
             for number in [2, 0, 1] {
-                let before = read(number);
+                let before = read(number)?;
                 descriptor.swap(word(number), before, before + 1).map_err(text)?;
             }
-            ensure(descriptor.execute(), || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
         }
         Operation::Replace(number) => {
             let blocks = [fill(&mut descriptor, number, 64)?, fill(&mut descriptor, number, 100)?];
             for (link, block) in [4, 5].into_iter().zip(blocks) {
-                let before = read(link);
+                let before = read(link)?;
                 descriptor.swap(word(link), before, block).map_err(text)?;
                 if before != 0 {
                     descriptor.release(before).map_err(text)?;
                 }
             }
-            descriptor.swap(word(3), read(3), number).map_err(text)?;
-            ensure(descriptor.execute(), || "nobody is in the way, and it fails".to_owned())
+            descriptor.swap(word(3), read(3)?, number).map_err(text)?;
+            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
         }
         Operation::Fail => {
             let block = fill(&mut descriptor, 99, 64)?;
-            let before = read(4);
+            let before = read(4)?;
             descriptor.swap(word(4), before, block).map_err(text)?;
             if before != 0 {
                 descriptor.release(before).map_err(text)?;
             }
-            descriptor.swap(word(3), read(3), 98).map_err(text)?;
-            descriptor.swap(word(5), read(5) + 64, 97 * 64).map_err(text)?;
-            ensure(!descriptor.execute(), || "a word is another one, and it succeeds".to_owned())
+            descriptor.swap(word(3), read(3)?, 98).map_err(text)?;
+            descriptor.swap(word(5), read(5)? + 64, 97 * 64).map_err(text)?;
+            ensure(!descriptor.execute().map_err(text)?, || "a word is another one, and it succeeds".to_owned())
         }
         Operation::GiveUp => {
             fill(&mut descriptor, 99, 100)?;
-            descriptor.swap(word(4), read(4), 64).map_err(text)
+            descriptor.swap(word(4), read(4)?, 64).map_err(text)
         }
         Operation::Single => {
             drop(descriptor);
-            let before = read(3);
-            let outcomes = [(); 2].map(|()| compare_exchange(pool, word(3), before, before + 1, &guard));
+            let before = read(3)?;
+            let change = || compare_exchange(pool, word(3), before, before + 1, &guard).map_err(text);
+            let outcomes = [change()?, change()?];
             ensure(outcomes == [Ok(before), Err(before + 1)], || format!("{before} was changed to {outcomes:?}"))
         }
     }
@@ -242,7 +243,8 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
 /// The state, after a check that it is whole and that no block is lost.
 fn check(pool: &Table) -> Checked<Model> {
     let guard = pool.pin();
-    let words: Vec<u64> = (0..WORDS).map(|number| read(pool, word(pool, number), &guard)).collect();
+    let words = (0..WORDS).map(|number| read(pool, word(pool, number), &guard));
+    let words = words.collect::<crate::Result<Vec<u64>>>().map_err(text)?;
     ensure(words[0] == words[1] && words[1] == words[2], || format!("torn: {words:?}"))?;
     let mut acquired = BTreeSet::new();
     let mut is_twice = false;

@@ -3,42 +3,70 @@
 
 use super::layout::{CONDITIONAL, DIRTY, Entry, FLAGS, INSTALLED, State, Status};
 use super::layout::{conditional, decode_conditional, installed};
-use crate::{Backend, Site, WORD_LENGTH};
+use crate::{Backend, Error, Result, Site, WORD_LENGTH};
 
 const INSTALL: Site = Site::new("pmwcas.install");
 const DECIDE: Site = Site::new("pmwcas.decide");
 const COMPLETE: Site = Site::new("pmwcas.complete");
 const CLEAN: Site = Site::new("pmwcas.clean");
 
+/// What the steps are taken on: words, some of which are descriptors.
+pub(super) trait Memory {
+    type Backend: Backend;
+
+    fn backend(&self) -> &Self::Backend;
+
+    /// Whether a descriptor begins at an offset, which may be any.
+    fn is_descriptor(&self, offset: u64) -> Result<bool>;
+
+    fn damaged(&self, offset: u64, reason: String) -> Error;
+
+    /// How far a descriptor has come.
+    fn status(&self, descriptor: u64) -> Result<Status> {
+        Status::decode(self.backend().load(descriptor))
+            .ok_or_else(|| self.damaged(descriptor, "a descriptor has a state that there is not".to_owned()))
+    }
+}
+
 /// Brings an operation to its end, whoever began it. Its descriptor is durable.
 ///
 /// 1. Every word is given to the descriptor, in the order of the addresses, unless one holds something else than it
-///    should. Then all words are made durable (M2).
+///    should, or what nothing leaves in a word: that is an error, after the operation has failed and changed nothing.
+///    Then all words are made durable (M2).
 /// 2. The status is decided once, by a compare-and-swap; success is made durable before anybody stores a new value (M3).
 /// 3. Every word that the descriptor still has is given its value, marked as dirty, made durable, and unmarked (M4).
-pub(super) fn run<B: Backend>(backend: &B, descriptor: u64, thread: u64) {
-    let status = Status::load(backend, descriptor);
+pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result<()> {
+    let status = memory.status(descriptor)?;
+    let mut installation = Ok(true);
     if status.state == State::Undecided {
-        let mut entries = Entry::load_all(backend, descriptor, status.stamp);
-        let state = match entries.all(|(index, entry)| install(backend, descriptor, index, &entry, thread)) {
-            true => State::Succeeded,
-            false => State::Failed,
-        };
-        if state == State::Succeeded {
-            for (_, entry) in Entry::load_all(backend, descriptor, status.stamp) {
-                backend.flush(word(entry.address), INSTALL);
-            }
-            backend.fence(INSTALL);
-        }
+        installation = install_all(memory, descriptor, status.stamp, thread);
+        let state = if matches!(installation, Ok(true)) { State::Succeeded } else { State::Failed };
         // Where it fails, somebody else has decided.
-        let _ = backend.compare_exchange(descriptor, status.encode(), Status { state, ..status }.encode());
+        let _ = memory.backend().compare_exchange(descriptor, status.encode(), Status { state, ..status }.encode());
     }
-    complete(backend, descriptor);
+    complete(memory, descriptor)?;
+    installation.map(drop)
+}
+
+/// The first step; whether all words hold the descriptor, or have held it.
+fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, thread: u64) -> Result<bool> {
+    let backend = memory.backend();
+    for (index, entry) in Entry::load_all(backend, descriptor, stamp) {
+        if !install(memory, descriptor, index, &entry, thread)? {
+            return Ok(false);
+        }
+    }
+    for (_, entry) in Entry::load_all(backend, descriptor, stamp) {
+        backend.flush(word(entry.address), INSTALL);
+    }
+    backend.fence(INSTALL);
+    Ok(true)
 }
 
 /// The third step, and what has to be durable before it. After a failure that is nothing: undecided is as good.
-fn complete<B: Backend>(backend: &B, descriptor: u64) {
-    let status = Status::load(backend, descriptor);
+fn complete<M: Memory>(memory: &M, descriptor: u64) -> Result<()> {
+    let backend = memory.backend();
+    let status = memory.status(descriptor)?;
     let has_succeeded = status.state == State::Succeeded;
     if has_succeeded {
         backend.persist(word(descriptor), DECIDE);
@@ -59,20 +87,21 @@ fn complete<B: Backend>(backend: &B, descriptor: u64) {
         // Where it fails, a reader has done it.
         let _ = backend.compare_exchange(entry.address, value(&entry) | DIRTY, value(&entry));
     }
+    Ok(())
 }
 
 /// Gives a word to a descriptor, if that is undecided and the word holds the value it should; `false` if not.
-fn install<B: Backend>(backend: &B, descriptor: u64, index: usize, entry: &Entry, thread: u64) -> bool {
+fn install<M: Memory>(memory: &M, descriptor: u64, index: usize, entry: &Entry, thread: u64) -> Result<bool> {
     let wanted = conditional(descriptor, index, thread);
     loop {
-        match backend.compare_exchange(entry.address, entry.old, wanted) {
+        match memory.backend().compare_exchange(entry.address, entry.old, wanted) {
             Ok(_) => {
-                resolve(backend, wanted);
-                return true;
+                resolve(memory, wanted)?;
+                return Ok(true);
             }
-            Err(found) if found == installed(descriptor) => return true,
-            Err(found) if found & FLAGS == 0 => return false,
-            Err(found) => help(backend, entry.address, found, thread),
+            Err(found) if found == installed(descriptor) => return Ok(true),
+            Err(found) if found & FLAGS == 0 => return Ok(false),
+            Err(found) => help(memory, entry.address, found, thread)?,
         }
     }
 }
@@ -82,10 +111,11 @@ fn install<B: Backend>(backend: &B, descriptor: u64, index: usize, entry: &Entry
 ///
 /// Between the look at the state and the compare-and-swap the descriptor may be decided. The swap then succeeds only
 /// if the word asks still, since before the decision; not if it asks again (M6).
-fn resolve<B: Backend>(backend: &B, asking: u64) {
-    if let Some(answer) = Answer::find(backend, asking) {
-        answer.give(backend);
+fn resolve<M: Memory>(memory: &M, asking: u64) -> Result<()> {
+    if let Some(answer) = Answer::find(memory, asking)? {
+        answer.give(memory.backend());
     }
+    Ok(())
 }
 
 /// What a word that asks is to be changed into.
@@ -97,12 +127,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn find<B: Backend>(backend: &B, asking: u64) -> Option<Self> {
+    pub(super) fn find<M: Memory>(memory: &M, asking: u64) -> Result<Option<Self>> {
         let (descriptor, index) = decode_conditional(asking);
-        let status = Status::load(backend, descriptor);
-        let Entry { address, old, .. } = Entry::load(backend, descriptor, index, status.stamp)?;
-        let value = if status.state == State::Undecided { installed(descriptor) } else { old | DIRTY };
-        Some(Self { address, asking, value })
+        let status = memory.status(descriptor)?;
+        Ok(Entry::load(memory.backend(), descriptor, index, status.stamp).map(|Entry { address, old, .. }| {
+            let value = if status.state == State::Undecided { installed(descriptor) } else { old | DIRTY };
+            Self { address, asking, value }
+        }))
     }
 
     pub(super) fn give<B: Backend>(self, backend: &B) {
@@ -114,25 +145,36 @@ impl Answer {
 }
 
 /// Does for a word with flags what has to be done until it has none.
-fn help<B: Backend>(backend: &B, address: u64, found: u64, thread: u64) {
-    if found & CONDITIONAL != 0 {
-        let (descriptor, index) = decode_conditional(found);
-        check_named(backend, descriptor, address, |named| named == index);
-        resolve(backend, found);
-    } else if found & INSTALLED != 0 {
-        let descriptor = found & !FLAGS;
-        check_named(backend, descriptor, address, |_| true);
-        run(backend, descriptor, thread);
-    } else {
-        clean(backend, address, found);
+fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<()> {
+    let named = match found & FLAGS {
+        DIRTY => {
+            clean(memory.backend(), address, found);
+            return Ok(());
+        }
+        INSTALLED => Some((found & !FLAGS, None)),
+        CONDITIONAL => Some(decode_conditional(found)).map(|(descriptor, index)| (descriptor, Some(index))),
+        _ => None,
+    };
+    match named {
+        Some((descriptor, index)) if names(memory, descriptor, address, index)? => match index {
+            Some(_) => resolve(memory, found),
+            None => run(memory, descriptor, thread),
+        },
+        // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
+        _ => Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it"))),
     }
 }
 
-/// Stops where a word was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
-fn check_named<B: Backend>(backend: &B, descriptor: u64, address: u64, is_at: impl Fn(usize) -> bool) {
-    let stamp = Status::load(backend, descriptor).stamp;
-    let is_named = Entry::load_all(backend, descriptor, stamp).any(|(at, entry)| entry.address == address && is_at(at));
-    assert!(is_named, "the word at byte {address} holds a descriptor that does not name it: it was overwritten");
+/// Whether there is such a descriptor, in use, with an entry for the word, the one with this index if one is given.
+fn names<M: Memory>(memory: &M, descriptor: u64, address: u64, index: Option<usize>) -> Result<bool> {
+    if !memory.is_descriptor(descriptor)? {
+        return Ok(false);
+    }
+    let Status { state, stamp } = memory.status(descriptor)?;
+    let is_at = |at| index.is_none_or(|index| at == index);
+    let is_entry = |(at, entry): (usize, Entry)| entry.address == address && is_at(at);
+    Ok(!matches!(state, State::Free | State::Filling)
+        && Entry::load_all(memory.backend(), descriptor, stamp).any(is_entry))
 }
 
 /// Makes a dirty value durable, and says so in the word.
@@ -143,31 +185,32 @@ fn clean<B: Backend>(backend: &B, address: u64, dirty: u64) {
 }
 
 /// The value of a word, which is durable.
-pub(super) fn read<B: Backend>(backend: &B, address: u64, thread: u64) -> u64 {
+pub(super) fn read<M: Memory>(memory: &M, address: u64, thread: u64) -> Result<u64> {
     loop {
-        match backend.load(address) {
-            value if value & FLAGS == 0 => return value,
-            found => help(backend, address, found, thread),
+        match memory.backend().load(address) {
+            value if value & FLAGS == 0 => return Ok(value),
+            found => help(memory, address, found, thread)?,
         }
     }
 }
 
 /// Changes one word, durably when it returns.
-pub(super) fn compare_exchange<B: Backend>(
-    backend: &B,
+pub(super) fn compare_exchange<M: Memory>(
+    memory: &M,
     address: u64,
     current: u64,
     new: u64,
     thread: u64,
-) -> Result<u64, u64> {
+) -> Result<std::result::Result<u64, u64>> {
+    let backend = memory.backend();
     loop {
         match backend.compare_exchange(address, current, new | DIRTY) {
             Ok(_) => {
                 clean(backend, address, new | DIRTY);
-                return Ok(current);
+                return Ok(Ok(current));
             }
-            Err(found) if found & FLAGS == 0 => return Err(found),
-            Err(found) => help(backend, address, found, thread),
+            Err(found) if found & FLAGS == 0 => return Ok(Err(found)),
+            Err(found) => help(memory, address, found, thread)?,
         }
     }
 }

@@ -84,14 +84,6 @@ impl Status {
         let state = *STATES.get(usize::try_from(word & 0xff).ok()?)?;
         Some(Self { state, stamp: word >> 8 })
     }
-
-    /// Of a descriptor that was checked when the pool was opened.
-    pub(super) fn load(backend: &impl Backend, descriptor: u64) -> Self {
-        match Self::decode(backend.load(descriptor)) {
-            Some(status) => status,
-            None => panic!("the descriptor at byte {descriptor} was overwritten: it has no state"),
-        }
-    }
 }
 
 pub(super) fn entry_place(descriptor: u64, index: usize) -> u64 {

@@ -9,9 +9,9 @@ use loom::thread;
 use terrane_storage::File;
 use terrane_storage::sync::{AtomicU64, Ordering};
 
-use super::kernel;
+use super::kernel::{self, Memory};
 use super::layout::{Entry, State, Status};
-use crate::{Backend, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
+use crate::{Backend, Error, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
 
 /// Some words that are not kept anywhere: descriptors from byte 64 on, and data from byte 1024.
 struct Words(Vec<AtomicU64>);
@@ -43,12 +43,28 @@ impl Words {
     }
 
     fn execute(&self, number: usize, thread: u64) -> bool {
-        kernel::run(self, descriptor(number), thread);
-        Status::load(self, descriptor(number)).state == State::Succeeded
+        kernel::run(self, descriptor(number), thread).unwrap();
+        self.status(descriptor(number)).unwrap().state == State::Succeeded
     }
 
     fn read(&self, word: u64, thread: u64) -> u64 {
-        kernel::read(self, data(word), thread)
+        kernel::read(self, data(word), thread).unwrap()
+    }
+}
+
+impl Memory for Words {
+    type Backend = Self;
+
+    fn backend(&self) -> &Self {
+        self
+    }
+
+    fn is_descriptor(&self, offset: u64) -> Result<bool> {
+        Ok(offset < DATA)
+    }
+
+    fn damaged(&self, offset: u64, reason: String) -> Error {
+        panic!("byte {offset}: {reason}")
     }
 }
 
@@ -174,7 +190,7 @@ fn overlapping_operations_and_a_change_of_one_word_have_an_order() {
         &[
             |words, thread| words.execute(0, thread),
             |words, thread| words.execute(1, thread),
-            |words, thread| kernel::compare_exchange(words, data(0), 0, 3, thread).is_ok(),
+            |words, thread| kernel::compare_exchange(words, data(0), 0, 3, thread).unwrap().is_ok(),
         ],
         |left, succeeded| match succeeded[..] {
             [true, true, false] => assert_eq!(left, [1, 2, 2]),
@@ -194,7 +210,7 @@ fn an_operation_that_others_help_happens_once() {
         &[
             |words, thread| words.execute(0, thread),
             |words, thread| words.execute(0, thread),
-            |words, thread| kernel::compare_exchange(words, data(0), 1, 0, thread).is_ok(),
+            |words, thread| kernel::compare_exchange(words, data(0), 1, 0, thread).unwrap().is_ok(),
         ],
         |left, succeeded| {
             assert!(succeeded[0] && succeeded[1]);
@@ -210,7 +226,9 @@ fn an_answer_is_for_the_question_that_was_asked() {
         &[&[(0, 0, 1)]],
         3,
         &[
-            |words, thread| words.execute(0, thread) && kernel::compare_exchange(words, data(0), 1, 0, thread).is_ok(),
+            |words, thread| {
+                words.execute(0, thread) && kernel::compare_exchange(words, data(0), 1, 0, thread).unwrap().is_ok()
+            },
             |words, thread| words.execute(0, thread),
             |words, thread| words.execute(0, thread),
         ],

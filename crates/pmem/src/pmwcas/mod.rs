@@ -56,6 +56,7 @@ mod recovery;
 mod tests;
 
 use crate::{Backend, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
+use kernel::Memory;
 pub(crate) use layout::DESCRIPTOR_LENGTH;
 pub use layout::{DESCRIPTOR_BLOCKS, FLAGS, WORDS};
 use layout::{Entry, OFFSET_MAX, State, Status, THREADS_MAX};
@@ -100,7 +101,7 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         pool.settle_some_expired();
         let place = pool.take_descriptor()?;
         debug_assert!(place < OFFSET_MAX, "a pool of so many bytes cannot be mapped");
-        let stamp = Status::load(pool.backend(), place).next_stamp();
+        let stamp = pool.status(place)?.next_stamp();
         Ok(Self { pool, guard, place, stamp, entries: Vec::with_capacity(WORDS), blocks: 0, stage: Stage::Nothing })
     }
 
@@ -152,9 +153,11 @@ impl<'g, B: Backend> Descriptor<'g, B> {
 
     /// Changes all words, durably, if each holds its old value; whether it did.
     ///
+    /// If a word is damaged, as with [`read`], that is an error, and no word has been changed.
+    ///
     /// # Panics
-    /// If there is no word, or one holds what no operation leaves there, as with [`read`].
-    pub fn execute(mut self) -> bool {
+    /// If there is no word.
+    pub fn execute(mut self) -> Result<bool> {
         assert!(!self.entries.is_empty(), "an operation changes a word");
         self.begin();
         // Nobody runs in a circle if all go in one direction.
@@ -166,10 +169,13 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         self.set_state(State::Undecided);
         backend.persist(self.place..layout::entry_place(self.place, self.entries.len()), PREPARE);
         self.stage = Stage::Executed;
-        kernel::run(backend, self.place, thread(self.guard));
-        let has_succeeded = Status::load(backend, self.place).state == State::Succeeded;
+        let run = kernel::run(self.pool, self.place, thread(self.guard));
+        let status = self.pool.status(self.place);
         self.guard.retire(crate::epoch::Retired::Descriptor(self.place));
-        has_succeeded
+        match status?.state {
+            State::Succeeded => Ok(true),
+            _ => run.map(|()| false),
+        }
     }
 
     fn next_block_place(&self) -> u64 {
@@ -210,30 +216,33 @@ impl<B: Backend> Drop for Descriptor<'_, B> {
 
 /// The value of a word, which is durable.
 ///
+/// A word that is outside of the pool, or holds what no operation leaves there, as it was overwritten or the pool's file is
+/// damaged, is an error ([`Error::Damaged`](crate::Error::Damaged)), and stays as it is. Damage that makes another value is not seen.
+///
 /// # Panics
-/// If the guard is not of this pool, there is no such word, or it holds what no operation leaves there: it was overwritten,
-/// or the pool is damaged.
-pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> u64 {
+/// If the guard is not of this pool.
+pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> Result<u64> {
     check_guard(pool, guard);
-    kernel::read(pool.backend(), word, thread(guard))
+    pool.check_range(word, WORD_LENGTH)?;
+    kernel::read(pool, word, thread(guard))
 }
 
 /// Changes one word, durably, if it holds `current`, which is what then was there; otherwise gives what is, durably.
-/// It costs a flush and a fence.
+/// It costs a flush and a fence. A word that is damaged is an error, as with [`read`].
 ///
 /// # Panics
-/// If a value has one of the [`FLAGS`], the guard is not of this pool, there is no such word, or it holds what no operation
-/// leaves there, as with [`read`].
+/// If a value has one of the [`FLAGS`], or the guard is not of this pool.
 pub fn compare_exchange<B: Backend>(
     pool: &Pool<B>,
     word: u64,
     current: u64,
     new: u64,
     guard: &Guard<'_>,
-) -> std::result::Result<u64, u64> {
+) -> Result<std::result::Result<u64, u64>> {
     check_guard(pool, guard);
     check_values(&[current, new]);
-    kernel::compare_exchange(pool.backend(), word, current, new, thread(guard))
+    pool.check_range(word, WORD_LENGTH)?;
+    kernel::compare_exchange(pool, word, current, new, thread(guard))
 }
 
 fn check_guard<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>) {

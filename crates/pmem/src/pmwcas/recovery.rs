@@ -1,5 +1,6 @@
 //! What becomes of descriptors after a crash, and of the blocks that they name.
 
+use super::kernel::Memory;
 use super::layout::{CONDITIONAL, FLAGS};
 use super::layout::{Entry, State, Status, decode_conditional, installed};
 use super::{ACQUIRED, RELEASED};
@@ -8,29 +9,41 @@ use crate::{Backend, Error, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 const ROLL: Site = Site::new("pmwcas.roll");
 const RECYCLE: Site = Site::new("pmwcas.recycle");
 
+impl<B: Backend> Memory for Pool<B> {
+    type Backend = B;
+
+    fn backend(&self) -> &B {
+        self.backend()
+    }
+
+    fn is_descriptor(&self, offset: u64) -> Result<bool> {
+        self.is_descriptor(offset)
+    }
+
+    fn damaged(&self, offset: u64, reason: String) -> Error {
+        Error::Damaged { pool: self.name().to_owned(), offset, reason }
+    }
+}
+
 impl<B: Backend> Pool<B> {
     /// Whether what a descriptor says makes sense.
     pub(crate) fn check_descriptor(&self, descriptor: u64) -> Result<()> {
         let backend = self.backend();
-        let Some(status) = Status::decode(backend.load(descriptor)) else {
-            let reason = "a descriptor has a state that there is not".to_owned();
-            return Err(Error::Damaged { pool: self.name().to_owned(), offset: descriptor, reason });
-        };
+        let status = self.status(descriptor)?;
         if status.state == State::Free {
             return Ok(());
         }
         for (_, entry) in Entry::load_all(backend, descriptor, status.stamp) {
             self.check_range(entry.address, WORD_LENGTH)?;
             if (entry.old | entry.new) & FLAGS != 0 {
-                let reason = "a descriptor has a value with flags".to_owned();
-                return Err(Error::Damaged { pool: self.name().to_owned(), offset: descriptor, reason });
+                return Err(self.damaged(descriptor, "a descriptor has a value with flags".to_owned()));
             }
         }
-        self.blocks_to_free(descriptor).into_iter().try_for_each(|block| self.check_block(block).map(drop))
+        self.blocks_to_free(descriptor)?.into_iter().try_for_each(|block| self.check_block(block).map(drop))
     }
 
-    pub(crate) fn is_free(&self, descriptor: u64) -> bool {
-        Status::load(self.backend(), descriptor).state == State::Free
+    pub(crate) fn is_free(&self, descriptor: u64) -> Result<bool> {
+        Ok(self.status(descriptor)?.state == State::Free)
     }
 
     /// Gives words that descriptors have, or are asked for, the value that they should have, durably.
@@ -39,7 +52,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn roll_descriptors(&self, descriptors: &[u64]) -> Result<()> {
         let backend = self.backend();
         for &descriptor in descriptors {
-            let status = Status::load(backend, descriptor);
+            let status = self.status(descriptor)?;
             if status.state == State::Filling {
                 continue;
             }
@@ -64,22 +77,23 @@ impl<B: Backend> Pool<B> {
     }
 
     /// The blocks that a descriptor names and that are free as it has ended (M8).
-    pub(crate) fn blocks_to_free(&self, descriptor: u64) -> Vec<u64> {
-        let wanted = match Status::load(self.backend(), descriptor).state {
-            State::Free => return Vec::new(),
+    pub(crate) fn blocks_to_free(&self, descriptor: u64) -> Result<Vec<u64>> {
+        let wanted = match self.status(descriptor)?.state {
+            State::Free => return Ok(Vec::new()),
             State::Succeeded => RELEASED,
             State::Filling | State::Undecided | State::Failed => ACQUIRED,
         };
         let places = (descriptor + WORD_LENGTH..descriptor + LINE_LENGTH).step_by(WORD_LENGTH as usize);
         let named = places.map(|place| self.backend().load(place)).filter(|block| *block != 0);
-        named.filter(|block| block % LINE_LENGTH == wanted).map(|block| block - wanted).collect()
+        Ok(named.filter(|block| block % LINE_LENGTH == wanted).map(|block| block - wanted).collect())
     }
 
     /// Lets a descriptor name nothing, durably after the next fence.
-    pub(crate) fn clear_descriptor(&self, descriptor: u64) {
+    pub(crate) fn clear_descriptor(&self, descriptor: u64) -> Result<()> {
         let backend = self.backend();
-        let status = Status::load(backend, descriptor);
+        let status = self.status(descriptor)?;
         backend.store(descriptor, Status { state: State::Free, ..status }.encode());
         backend.flush(descriptor..descriptor + WORD_LENGTH, RECYCLE);
+        Ok(())
     }
 }
