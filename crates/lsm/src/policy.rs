@@ -40,7 +40,7 @@ pub enum MergePolicy {
 
 /// Why a policy cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the merge policy {policy} is not possible: {reason}")]
+#[error("{reason}; asked for was {policy}")]
 pub struct PolicyError {
     /// The policy.
     pub policy: MergePolicy,
@@ -68,10 +68,12 @@ impl MergePolicy {
     pub fn validate(&self) -> Result<(), PolicyError> {
         let reason = match *self {
             Self::Prefix { components_max: 0 | 1, .. } | Self::Constant { components_max: 0 | 1 } => {
-                "it merges at least 2 components"
+                "a merge policy merges at least 2 components"
             }
-            Self::SizeTiered { components_min: 0 | 1, .. } => "it merges at least 2 components",
-            Self::SizeTiered { size_ratio: 0, .. } => "no component is smaller than itself; the ratio is at least 1",
+            Self::SizeTiered { components_min: 0 | 1, .. } => "a merge policy merges at least 2 components",
+            Self::SizeTiered { size_ratio: 0, .. } => {
+                "the ratio is at least 1: no component is smaller than itself"
+            }
             _ => return Ok(()),
         };
         Err(PolicyError { policy: *self, reason })
@@ -154,6 +156,20 @@ mod tests {
 
     fn prefix(sizes: &[u64]) -> Option<Range<usize>> {
         MergePolicy::Prefix { mergeable_bytes_max: 100, components_max: 3 }.choose(sizes)
+    }
+
+    /// Bytes that merges write when so many flushes of one byte each have come, one after the other.
+    fn merged(policy: MergePolicy, flushes: u64) -> u64 {
+        let (mut sizes, mut written) = (Vec::new(), 0);
+        for _ in 0..flushes {
+            sizes.insert(0, 1);
+            while let Some(range) = policy.choose(&sizes) {
+                let sum: u64 = sizes[range.clone()].iter().sum();
+                sizes.splice(range, [sum]);
+                written += sum;
+            }
+        }
+        written
     }
 
     #[test]
@@ -241,16 +257,43 @@ mod tests {
     #[test]
     fn size_tiered_writes_a_record_once_a_tier() {
         let policy = MergePolicy::SizeTiered { components_min: 4, size_ratio: 2, bytes_min: 0 };
-        let (mut sizes, mut written) = (Vec::new(), 0);
-        for _ in 0..256 {
-            sizes.insert(0, 1 << 20);
-            while let Some(range) = policy.choose(&sizes) {
-                let sum = sizes[range.clone()].iter().sum();
-                sizes.splice(range, [sum]);
-                written += sum;
+        assert_eq!(merged(policy, 256), 4 * 256);
+    }
+
+    /// The first merge makes one of `count` flushes; after that it takes `count - 1` more for the next, which writes
+    /// everything again. So merge number `m` writes `1 + m (count - 1)` flushes.
+    fn merged_by_count(count: u64, merges: u64) -> u64 {
+        (1..=merges).map(|merge| 1 + merge * (count - 1)).sum()
+    }
+
+    #[test]
+    fn constant_writes_everything_with_each_merge() {
+        for count in [2, 3, 5, 8] {
+            for flushes in [1, 7, 64, 1000] {
+                let policy = MergePolicy::Constant { components_max: count as usize };
+                let merges = (flushes - 1) / (count - 1);
+                assert_eq!(merged(policy, flushes), merged_by_count(count, merges), "{count} of {flushes}");
             }
         }
-        assert_eq!((sizes, written), (vec![256 << 20], 4 * (256 << 20)));
+    }
+
+    /// Kim 2016, section 4.3.1: components are merged by their number until one is larger than the limit, which is then left
+    /// alone, and it begins again.
+    #[test]
+    fn prefix_writes_as_constant_does_until_a_component_is_larger_than_the_limit() {
+        for (count, limit) in [(3, 10), (5, 100), (4, 3), (2, 50)] {
+            let policy = MergePolicy::Prefix { mergeable_bytes_max: limit, components_max: count as usize };
+            // The first merge whose sum is above the limit, and the flushes that it takes.
+            let merges = limit.div_ceil(count - 1).max(1);
+            let merges = if 1 + merges * (count - 1) > limit { merges } else { merges + 1 };
+            let cycle = 1 + merges * (count - 1);
+            for cycles in [1, 2, 9] {
+                let rest = cycle / 2;
+                let expected = cycles * merged_by_count(count, merges)
+                    + merged_by_count(count, rest.saturating_sub(1) / (count - 1));
+                assert_eq!(merged(policy, cycles * cycle + rest), expected, "{count} up to {limit}, {cycles} cycles");
+            }
+        }
     }
 
     #[test]

@@ -168,7 +168,7 @@ pub enum SchemaError {
     #[error("there are two columns named {0:?}; give one another name")]
     DuplicateName(String),
     /// A name is empty.
-    #[error("column {position} has no name")]
+    #[error("the name of column {position} is empty; give it one of at least one character")]
     EmptyName {
         /// Position among key, geometry and attributes, from 1.
         position: usize,

@@ -52,7 +52,7 @@ fn columns_that_cannot_be_changed_are_refused() {
     column(&["drop", "sise"]).exits(2).says("the columns are id, lon, lat, size");
     column(&["rename", "size", "lat"]).exits(2).says("there is a column \"lat\" already");
     column(&["rename", "sise", "other"]).exits(2).says("the columns are id, lon, lat, size");
-    column(&["rename", "size", ""]).exits(2).says("has no name");
+    column(&["rename", "size", ""]).exits(2).says("the name of column");
     column(&["rename", "size"]).exits(2).says("<TO>");
     column(&[]).exits(2);
     terrane("column", &store, &["e", "drop", "size"]).exits(2).says("the store has d");

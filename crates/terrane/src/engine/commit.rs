@@ -196,3 +196,43 @@ impl Latch {
 pub(crate) fn closed() -> Error {
     Error::usage("the store is closed; open it again to write")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use terrane_storage::MemoryStorage;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// As a thread leaves it that has its number, and is slow to apply its changes.
+    #[test]
+    fn what_has_a_number_of_its_own_happens_after_all_commits_before_it() {
+        let engine = Engine::open(Arc::new(MemoryStorage::new()), Options::default()).unwrap();
+        let before = engine.latch.lock().next_sequence;
+        engine.latch.lock().next_sequence += 1;
+        let is_applied = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let imported = scope.spawn(|| {
+                engine.with_sequence(|sequence| {
+                    assert!(is_applied.load(Ordering::SeqCst), "it did not wait for what came before");
+                    assert_eq!((sequence, engine.visibility.visible()), (before + 1, before));
+                    Ok(())
+                })
+            });
+            while engine.last_sequence() == before {
+                std::thread::yield_now();
+            }
+            // Time for what should not happen.
+            std::thread::sleep(Duration::from_millis(50));
+            is_applied.store(true, Ordering::SeqCst);
+            engine.visibility.applied(before);
+            imported.join().unwrap().unwrap();
+        });
+        assert_eq!(engine.visibility.visible(), before + 1);
+        engine.close().unwrap();
+    }
+}
