@@ -8,6 +8,8 @@
 //! next process finds. Nothing of the file is ever synced: a power loss may bring back any of its lengths, and each is a
 //! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
 
+mod size;
+
 use std::sync::Arc;
 
 use terrane_lsm::disk::ComponentMeta;
@@ -16,85 +18,19 @@ use terrane_lsm::policy::MergePolicy;
 use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use terrane_storage::{OpenMode, Storage};
 
+pub use size::DiskReserve;
+use size::{AUTOMATIC_MIN, LAST, Needs};
+
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
 
 /// The file's name.
 pub(super) const RESERVE_NAME: &str = "RESERVE";
 
-/// Part of the bytes of all components that an automatic reserve has.
-const AUTOMATIC_PART: u64 = 16;
-/// An automatic reserve has no fewer bytes, as a file of the log and a small flush take as many.
-const AUTOMATIC_MIN: u64 = 2 << 20;
-/// Nor more.
-const AUTOMATIC_MAX: u64 = 256 << 20;
-/// The last bytes of a reserve of four times as many at least: a file of the log and some parts of a merge, with their
-/// manifests. No number that anybody asks for, as the file's length tells that it was given up.
-const LAST: u64 = (512 << 10) - 512;
 /// No merges of smaller components are tried where larger ones have no room.
 const SMALLEST_MERGED: u64 = 4 << 10;
 /// How often a write makes room before it is refused.
 const GROWTH_ATTEMPTS: usize = 4;
-/// Bytes that components get for each of the log, at most: an operation is there once, and in each index a part of it.
-/// What is in memory is known better, and is counted as it is.
-const FLUSHED_PER_LOGGED: u64 = 2;
-
-/// How much disk space a store keeps back for deletes, flushes and merges on a full disk. Of 2 MiB and more, the last half
-/// MiB is for opening the store and for merges that free more than they take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DiskReserve {
-    /// A sixteenth of the bytes of the components, from 2 to 256 MiB, and what the flush of memory takes; none where
-    /// there is nothing.
-    #[default]
-    Automatic,
-    /// So many bytes, and what the flush of memory takes; none when it is 0.
-    Bytes(u64),
-}
-
-/// What a reserve is for.
-#[derive(Clone, Copy, Debug)]
-struct Needs {
-    /// Bytes of all components.
-    stored: u64,
-    /// Bytes in memory.
-    in_memory: u64,
-    /// Bytes of the log that come before it needs another file.
-    logged: u64,
-}
-
-impl Needs {
-    /// Bytes that components get at most before the log needs another file.
-    fn to_flush(self) -> u64 {
-        self.in_memory + self.logged.saturating_mul(FLUSHED_PER_LOGGED)
-    }
-}
-
-impl DiskReserve {
-    /// Bytes that are kept back beside those for the flush of memory.
-    fn kept(self, needs: Needs) -> u64 {
-        match self {
-            Self::Automatic => (needs.stored / AUTOMATIC_PART).clamp(AUTOMATIC_MIN, AUTOMATIC_MAX),
-            Self::Bytes(bytes) => bytes,
-        }
-    }
-
-    /// The last of the file's bytes, which only what leads out of a full disk has.
-    fn last(self) -> u64 {
-        match self {
-            Self::Bytes(bytes) if bytes / 4 < LAST => 0,
-            _ => LAST,
-        }
-    }
-
-    /// Bytes of the file.
-    fn bytes(self, needs: Needs) -> u64 {
-        match self {
-            Self::Automatic if needs.stored == 0 && needs.in_memory == 0 => 0,
-            Self::Bytes(0) => 0,
-            _ => self.kept(needs).saturating_add(needs.to_flush()),
-        }
-    }
-}
 
 /// What may take how much of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,17 +227,22 @@ impl Reserve {
         if self.is_used() {
             return false;
         }
-        if self.is_off(*length, needs)
+        if self.wanted.is_off(*length, needs)
             && !self.try_resize(&mut length, self.wanted.bytes(needs))
             && length.is_some_and(is_given_up)
         {
             self.keep_last(&mut length);
         }
-        let is_whole = !self.is_off(*length, needs);
+        let is_whole = !self.wanted.is_off(*length, needs);
         if is_whole {
             self.is_spent.store(false, Ordering::Release);
         }
         is_whole
+    }
+
+    /// Bytes that the file lacks of the size that [`Self::restore`] gives it.
+    fn missing(&self, needs: Needs) -> u64 {
+        self.wanted.bytes(needs).saturating_sub(self.length.lock().unwrap_or(0))
     }
 
     /// Gives up what such needs do not take.
@@ -319,7 +260,7 @@ impl Reserve {
         if self.wanted == DiskReserve::Bytes(0) {
             return true;
         }
-        let had_room = self.length.lock().is_some_and(|length| self.is_enough(length, needs, 0));
+        let had_room = self.length.lock().is_some_and(|length| self.wanted.is_enough(length, needs, 0));
         self.restore(needs);
         let to_flush = needs.to_flush();
         let mut length = self.length.lock();
@@ -327,33 +268,12 @@ impl Reserve {
             return false;
         }
         if had_room {
-            return length.is_some_and(|length| self.is_enough(length, needs, to_flush));
+            return length.is_some_and(|length| self.wanted.is_enough(length, needs, to_flush));
         }
         if length.unwrap_or(0) < to_flush {
             self.try_resize(&mut length, to_flush);
         }
         length.unwrap_or(0) >= to_flush
-    }
-
-    /// Whether a length differs from what is wanted by more than what is let pass.
-    fn is_off(&self, length: Option<u64>, needs: Needs) -> bool {
-        let wanted = self.wanted.bytes(needs);
-        let Some(length) = length else { return wanted > 0 };
-        let is_too_long = match self.wanted {
-            DiskReserve::Bytes(_) => length > wanted,
-            DiskReserve::Automatic => length > wanted * 2,
-        };
-        wanted == 0 || is_too_long || !self.is_enough(length, needs, needs.to_flush())
-    }
-
-    /// Whether a length is enough for a flush of so many bytes beside what is kept; of that an automatic reserve may lack
-    /// a little, so that the file is not changed with every component.
-    fn is_enough(&self, length: u64, needs: Needs, to_flush: u64) -> bool {
-        let kept = match self.wanted {
-            DiskReserve::Bytes(bytes) => bytes,
-            DiskReserve::Automatic => self.wanted.kept(needs) / 4 * 3,
-        };
-        length >= kept.saturating_add(to_flush)
     }
 
     /// Whether the file has the wanted length now. What stood in the way is noted, unless it was the want of space.
@@ -597,8 +517,12 @@ impl Engine {
                 return Ok(());
             }
         }
+        let missing = self.reserve.missing(self.disk_needs(0));
         Err(Error::Full {
-            what: "more records: the disk is full, and what its reserve had is for deletes and merges".into(),
+            what: format!(
+                "more records: the disk is full, and what its reserve had is for deletes and merges \
+                 until {missing} bytes are free for it again"
+            ),
         })
     }
 }
