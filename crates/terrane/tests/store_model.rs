@@ -1,6 +1,6 @@
 //! The store against a map and a linear scan, under random mixes of operations on two datasets,
 //! with snapshots held open over flushes, merges and reopenings: every key type with every kind
-//! of geometry, in the plane and on the globe. Spatial indexes of every kind come and go meanwhile, and each
+//! of geometry, in the plane and on the globe. Indexes of every kind come and go meanwhile, and each
 //! query is asked through each of them too; so do columns, which are renamed as well. Some datasets have several partitions.
 
 use std::collections::BTreeSet;
@@ -14,13 +14,16 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
-    CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, Isolation, Key, Options, Query, Record, Snapshot,
-    Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, Filter, IndexKind, Isolation, Key, Options, Query,
+    Record, Snapshot, Store, Value,
 };
 use terrane_storage::{MemoryStorage, Storage};
 
 const KEY_TYPES: [KeyType; 4] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary];
 const SYSTEMS: [CoordinateSystem; 2] = [CoordinateSystem::Planar, CoordinateSystem::LonLat];
+
+/// The kinds on attributes, named as the kind, with the place of the attribute that each is on.
+const ON_ATTRIBUTES: [(IndexKind, usize); 2] = [(IndexKind::Inverted, 0), (IndexKind::BTree, 1)];
 
 /// What a dataset holds.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +70,10 @@ struct Side {
     kind: Kind,
     dataset: Dataset,
     model: Model,
-    /// Kinds of which it has an index, named as the kind.
+    /// Spatial kinds of which it has an index, named as the kind.
     indexes: BTreeSet<IndexKind>,
+    /// Those of [`ON_ATTRIBUTES`] that it has.
+    on_attributes: BTreeSet<IndexKind>,
     held: Vec<Held>,
 }
 
@@ -77,13 +82,53 @@ struct Held {
     snapshot: Snapshot,
     model: Model,
     indexes: BTreeSet<IndexKind>,
+    on_attributes: BTreeSet<IndexKind>,
 }
 
 impl Side {
     /// What there is now.
     fn now(&self) -> Held {
-        Held { snapshot: self.dataset.snapshot(), model: self.model.clone(), indexes: self.indexes.clone() }
+        Held {
+            snapshot: self.dataset.snapshot(),
+            model: self.model.clone(),
+            indexes: self.indexes.clone(),
+            on_attributes: self.on_attributes.clone(),
+        }
     }
+}
+
+/// A condition that an index on an attribute answers, and the keys of the model's records that meet it and the filters.
+fn attribute_query(
+    (kind, place): (IndexKind, usize),
+    columns: &[Column],
+    model: &Model,
+    filters: (&[Filter], CoordinateSystem),
+    rng: &mut SmallRng,
+) -> (Query, Vec<Key>) {
+    let column = Condition::on(&columns[place].name);
+    // Texts are a word each.
+    let (condition, value) = match kind {
+        IndexKind::Inverted => {
+            let word = "n".repeat(rng.random_range(1..20));
+            (column.matches(&word), Value::Utf8(word))
+        }
+        _ => {
+            let size = rng.random_range(-9..9);
+            (column.at_most(size), Value::Int(size))
+        }
+    };
+    let meets = |key: &Key| match (&model[&encoded(key)].values[place], &value) {
+        (Value::Int(size), Value::Int(most)) => size <= most,
+        (found, wanted) => found == wanted,
+    };
+    let (filters, system) = filters;
+    // Without a filter also those without a geometry.
+    let candidates = match filters {
+        [] => model.values().map(|record| record.key.clone()).collect(),
+        filters => matching(model, system, filters),
+    };
+    let wanted = candidates.into_iter().filter(meets).collect();
+    (query(filters).condition(condition).using_index(kind.name()), wanted)
 }
 
 fn sorted(mut keys: Vec<Key>) -> Vec<Key> {
@@ -101,6 +146,11 @@ fn compare_now(side: &Side, rng: &mut SmallRng, what: &str) {
     let filters = filters(rng, side.kind.system, count);
     let wanted = matching(&side.model, side.kind.system, &filters);
     assert_eq!(committed(&query(&filters)), wanted, "{filters:?} at read committed, {what}");
+    for on in ON_ATTRIBUTES.into_iter().filter(|(kind, _)| side.on_attributes.contains(kind)) {
+        let columns = &side.dataset.schema().columns;
+        let (query, wanted) = attribute_query(on, columns, &side.model, (&filters, side.kind.system), rng);
+        assert_eq!(committed(&query), wanted, "{query:?} at read committed, {what}");
+    }
     for name in side.indexes.iter().map(|kind| kind.name()).chain(["primary", "geometry"]) {
         let query = query(&filters).using_index(name);
         assert_eq!(committed(&query), wanted, "{filters:?} by {name} at read committed, {what}");
@@ -112,7 +162,7 @@ fn compare_now(side: &Side, rng: &mut SmallRng, what: &str) {
 }
 
 fn compare(held: &Held, kind: &Kind, rng: &mut SmallRng, what: &str) {
-    let Held { snapshot, model, indexes } = held;
+    let Held { snapshot, model, indexes, on_attributes } = held;
     let system = kind.system;
     let all = sorted(keys_of(snapshot, &Query::new()));
     assert_eq!(all, model.values().map(|record| record.key.clone()).collect::<Vec<_>>(), "all records, {what}");
@@ -129,6 +179,12 @@ fn compare(held: &Held, kind: &Kind, rng: &mut SmallRng, what: &str) {
             let query = query(&filters).using_index(name);
             assert_eq!(sorted(keys_of(snapshot, &query)), wanted, "{filters:?} by {name}, {what}");
             assert_eq!(snapshot.count(&query).unwrap(), wanted.len() as u64, "{filters:?} by {name}, {what}");
+        }
+        for on in ON_ATTRIBUTES.into_iter().filter(|(kind, _)| on_attributes.contains(kind)) {
+            let columns = &snapshot.schema().columns;
+            let (query, wanted) = attribute_query(on, columns, model, (&filters[1..], system), rng);
+            assert_eq!(sorted(keys_of(snapshot, &query)), wanted, "{query:?}, {what}");
+            assert_eq!(snapshot.count(&query).unwrap(), wanted.len() as u64, "{query:?}, {what}");
         }
     }
     let (mut place, k) = (place(rng, system), rng.random_range(1..20));
@@ -153,7 +209,17 @@ fn compare(held: &Held, kind: &Kind, rng: &mut SmallRng, what: &str) {
 
 /// Creates an index of a kind, or drops it; one that cannot hold the geometries is refused.
 fn change_index(side: &mut Side, rng: &mut SmallRng, what: &str) {
-    let kind = KINDS[rng.random_range(0..KINDS.len())];
+    let number = rng.random_range(0..KINDS.len() + ON_ATTRIBUTES.len());
+    if let Some(&(kind, place)) = number.checked_sub(KINDS.len()).and_then(|number| ON_ATTRIBUTES.get(number)) {
+        if side.on_attributes.remove(&kind) {
+            return side.dataset.drop_index(kind.name()).unwrap();
+        }
+        let column = &side.dataset.schema().columns[place].name;
+        side.dataset.create_index(kind.name(), kind, &[column.as_str()]).unwrap();
+        side.on_attributes.insert(kind);
+        return;
+    }
+    let kind = KINDS[number];
     if side.indexes.remove(&kind) {
         return side.dataset.drop_index(kind.name()).unwrap();
     }
@@ -243,15 +309,17 @@ fn step(side: &mut Side, rng: &mut SmallRng, what: &str) {
 }
 
 fn reopen(store: &mut Option<Store>, storage: &Arc<dyn Storage>, options: &Options, sides: [Side; 2]) -> [Side; 2] {
-    let kept = sides.map(|Side { name, kind, model, indexes, .. }| (name, kind, model, indexes));
+    let kept =
+        sides.map(|Side { name, kind, model, indexes, on_attributes, .. }| (name, kind, model, indexes, on_attributes));
     store.take().unwrap().close().unwrap();
     let opened = store.insert(Store::open_on(storage.clone(), options.clone()).unwrap());
-    kept.map(|(name, kind, model, indexes)| Side {
+    kept.map(|(name, kind, model, indexes, on_attributes)| Side {
         name,
         kind,
         dataset: opened.dataset(name).unwrap(),
         model,
         indexes,
+        on_attributes,
         held: Vec::new(),
     })
 }
@@ -264,7 +332,8 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
         let schema = schema(kind.key_type, kind.shape.is_coordinates(), kind.system);
         let options = DatasetOptions { partitions: kind.partitions };
         let dataset = store.as_ref().unwrap().create_dataset_with(name, schema, &options).unwrap();
-        Side { name, kind, dataset, model: Model::new(), indexes: BTreeSet::new(), held: Vec::new() }
+        let (indexes, on_attributes) = (BTreeSet::new(), BTreeSet::new());
+        Side { name, kind, dataset, model: Model::new(), indexes, on_attributes, held: Vec::new() }
     });
     for number in 0..steps {
         let side = &mut sides[usize::from(rng.random_ratio(1, 3))];
