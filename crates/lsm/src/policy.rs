@@ -71,9 +71,7 @@ impl MergePolicy {
                 "a merge policy merges at least 2 components"
             }
             Self::SizeTiered { components_min: 0 | 1, .. } => "a merge policy merges at least 2 components",
-            Self::SizeTiered { size_ratio: 0, .. } => {
-                "the ratio is at least 1: no component is smaller than itself"
-            }
+            Self::SizeTiered { size_ratio: 0, .. } => "the ratio is at least 1: no component is smaller than itself",
             _ => return Ok(()),
         };
         Err(PolicyError { policy: *self, reason })
