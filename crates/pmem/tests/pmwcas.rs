@@ -131,6 +131,53 @@ fn a_damaged_descriptor_is_an_error() {
     }
 }
 
+/// Closes a pool after operations that acquired and released blocks, and damages a bit of the file, over and over.
+#[test]
+fn a_state_that_is_damaged_frees_no_block() {
+    let storage = MemoryStorage::new();
+    let (pool, words) = create::<Traced>(&storage, 2);
+    (1..4).for_each(|number| relink(&pool, &words, number));
+    let page = pool.backend().load(1152);
+    let states: Vec<u64> = (page + 64..page + 3904).step_by(192).collect();
+    let blocks = |pool: &Pool<Traced>| {
+        let mut blocks = BTreeSet::new();
+        pool.visit_blocks(|block, _| _ = blocks.insert(block)).unwrap();
+        blocks
+    };
+    pool.reclaim().unwrap();
+    let expected = blocks(&pool);
+    assert_eq!(expected.len(), 3);
+    pool.close().unwrap();
+    let write = |word: u64, place: u64| {
+        let file = storage.open("pool", OpenMode::Write).unwrap();
+        file.write_all_at(&word.to_le_bytes(), place).unwrap();
+    };
+    let mut opened = 0;
+    for was_closed in [true, false] {
+        for (place, state) in states.iter().flat_map(|place| (1..=4).map(move |state| (*place, state))) {
+            let pool: Pool<Traced> = Pool::open(&storage, "pool", &options()).unwrap();
+            let before = pool.backend().load(place);
+            if was_closed {
+                pool.close().unwrap()
+            } else {
+                drop(pool)
+            }
+            write(before | state, place);
+            match Pool::<Traced>::open(&storage, "pool", &options()) {
+                Err(Error::Damaged { .. }) => {}
+                // As a kill may leave it.
+                Ok(pool) if !was_closed => {
+                    assert_eq!(blocks(&pool), expected, "state {state} at {place}");
+                    opened += 1;
+                }
+                other => panic!("state {state} at {place}, closed {was_closed}: {other:?}"),
+            }
+            write(before, place);
+        }
+    }
+    assert!(opened > 0);
+}
+
 /// What a word holds where a word, a descriptor that changed it, and a block are in these places.
 type Held = fn(u64, u64, u64) -> u64;
 

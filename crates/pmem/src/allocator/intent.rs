@@ -6,7 +6,7 @@ use super::chunk::Chunk;
 use super::pages::places;
 use super::pages::{DESCRIPTORS, SLOTS};
 use crate::epoch::Retired;
-use crate::{Backend, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH, pmwcas};
+use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH, pmwcas};
 use terrane_storage::sync::Ordering;
 
 /// Blocks that one intent can name.
@@ -172,18 +172,34 @@ impl<B: Backend> Pool<B> {
         Ok(block)
     }
 
-    /// Whether what a crash has left of descriptors and intents makes sense.
-    pub(crate) fn check_intents(&self) -> Result<()> {
+    /// Whether what a crash has left of descriptors and intents makes sense; of a pool that was closed, whether nothing is left.
+    pub(crate) fn check_intents(&self, was_closed: bool) -> Result<()> {
+        let left = |offset: u64, what: &str| {
+            let reason = format!("{what} is in use there, and the pool was closed");
+            Error::Damaged { pool: self.name().to_owned(), offset, reason }
+        };
         for descriptor in self.all_units(&DESCRIPTORS)? {
             self.check_descriptor(descriptor)?;
+            if was_closed && !self.is_free(descriptor)? {
+                return Err(left(descriptor, "a descriptor"));
+            }
         }
         let entries = self.entries(self.all_units(&SLOTS)?.flat_map(places))?;
-        self.split(&entries).map(drop)
+        match entries.first() {
+            Some(entry) if was_closed => Err(left(entry.place, "an entry of an intent")),
+            _ => self.split(&entries).map(drop),
+        }
     }
 
     /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that
     /// a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
+        self.settle_what_is_left()?;
+        self.take_over_pages()
+    }
+
+    /// As when the pool is opened, with nobody at it: also what was begun, and forgotten by the program.
+    pub(crate) fn settle_what_is_left(&self) -> Result<()> {
         let mut descriptors = Vec::new();
         for descriptor in self.all_units(&DESCRIPTORS)? {
             if !self.is_free(descriptor)? {
@@ -192,8 +208,7 @@ impl<B: Backend> Pool<B> {
         }
         self.roll_descriptors(&descriptors)?;
         self.settle(std::iter::empty(), &descriptors)?;
-        self.settle(self.all_units(&SLOTS)?.flat_map(places), &[])?;
-        self.take_over_pages()
+        self.settle(self.all_units(&SLOTS)?.flat_map(places), &[])
     }
 
     /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were. None if

@@ -190,10 +190,8 @@ impl<'g, B: Backend> Descriptor<'g, B> {
             return;
         }
         let backend = self.pool.backend();
-        for place in (self.place + WORD_LENGTH..self.place + LINE_LENGTH).step_by(WORD_LENGTH as usize) {
-            if backend.load(place) != 0 {
-                backend.store(place, 0);
-            }
+        for place in recovery::block_places(self.place).filter(|place| backend.load(*place) != 0) {
+            backend.store(place, 0);
         }
         self.set_state(State::Filling);
         self.stage = Stage::Begun;

@@ -9,6 +9,11 @@ use crate::{Backend, Error, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 const ROLL: Site = Site::new("pmwcas.roll");
 const RECYCLE: Site = Site::new("pmwcas.recycle");
 
+/// Where a descriptor names blocks.
+pub(super) fn block_places(descriptor: u64) -> impl Iterator<Item = u64> {
+    (descriptor + WORD_LENGTH..descriptor + LINE_LENGTH).step_by(WORD_LENGTH as usize)
+}
+
 impl<B: Backend> Memory for Pool<B> {
     type Backend = B;
 
@@ -83,8 +88,7 @@ impl<B: Backend> Pool<B> {
             State::Succeeded => RELEASED,
             State::Filling | State::Undecided | State::Failed => ACQUIRED,
         };
-        let places = (descriptor + WORD_LENGTH..descriptor + LINE_LENGTH).step_by(WORD_LENGTH as usize);
-        let named = places.map(|place| self.backend().load(place)).filter(|block| *block != 0);
+        let named = block_places(descriptor).map(|place| self.backend().load(place)).filter(|block| *block != 0);
         Ok(named.filter(|block| block % LINE_LENGTH == wanted).map(|block| block - wanted).collect())
     }
 
@@ -93,7 +97,12 @@ impl<B: Backend> Pool<B> {
         let backend = self.backend();
         let status = self.status(descriptor)?;
         backend.store(descriptor, Status { state: State::Free, ..status }.encode());
-        backend.flush(descriptor..descriptor + WORD_LENGTH, RECYCLE);
+        // In a line stores keep their order, so one that is not free names all of its blocks. One that is free names none, also if its
+        // state is damaged.
+        for place in block_places(descriptor).filter(|place| backend.load(*place) != 0) {
+            backend.store(place, 0);
+        }
+        backend.flush(descriptor..descriptor + LINE_LENGTH, RECYCLE);
         Ok(())
     }
 }

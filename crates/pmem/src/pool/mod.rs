@@ -222,7 +222,7 @@ impl<B: Backend> Pool<B> {
         backend.extend(header.length)?;
         let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
         found.pool.check_openings(header.open_counter)?;
-        found.pool.check_intents()?;
+        found.pool.check_intents(header.state == State::Closed)?;
         Ok(found)
     }
 
@@ -259,6 +259,7 @@ impl<B: Backend> Pool<B> {
     /// If that fails, the pool stays marked as open; after a failed sync it is not opened again.
     pub fn close(mut self) -> Result<()> {
         self.reclaim_all()?;
+        self.settle_what_is_left()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let is_synced = self.backend.domain() == PersistenceDomain::PageCache;
