@@ -9,6 +9,9 @@
 //! who change the pool anyway. So a reader that leaves does nothing to the pool.
 //!
 //! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the call.
+//! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
+//!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
+//!   block that is retired, and who meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
 //! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an earlier one came are gone, or
 //!   lived when a later one came, and were waited for. So threads that retire little hold nothing back.
 //! - E3: the box of a number is the collector's alone.
@@ -51,9 +54,18 @@ pub(crate) enum Retired {
 #[derive(Debug)]
 pub(crate) struct Epochs {
     collector: Collector,
-    queue: Mutex<Queue>,
-    /// Numbers below this have expired.
-    expired: Arc<AtomicU64>,
+    queues: Mutex<Queues>,
+    /// Numbers below this have expired, of those who wait and of those who wait again.
+    expired: [Arc<AtomicU64>; 2],
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    waiting: Queue,
+    /// Those who wait again (E4).
+    again: Queue,
+    /// Whether a descriptor has been retired.
+    is_twice: bool,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +73,21 @@ struct Queue {
     /// Number of the first in the queue: of those that have left it.
     first: u64,
     waiting: VecDeque<Retired>,
+}
+
+impl Queue {
+    /// The number that has to expire for it to leave.
+    fn push(&mut self, retired: Retired) -> u64 {
+        self.waiting.push_back(retired);
+        self.first + self.waiting.len() as u64
+    }
+
+    fn take(&mut self, expired: &AtomicU64, count: usize) -> Vec<Retired> {
+        let expired = expired.load(Ordering::Acquire);
+        let count = count.min(expired.saturating_sub(self.first) as usize);
+        self.first += count as u64;
+        self.waiting.drain(..count).collect()
+    }
 }
 
 /// A number on its way through the collector.
@@ -71,7 +98,7 @@ struct Ticket {
 
 impl Epochs {
     pub(crate) fn new() -> Self {
-        Self { collector: new_collector(), queue: Mutex::default(), expired: Arc::new(AtomicU64::new(0)) }
+        Self { collector: new_collector(), queues: Mutex::default(), expired: Default::default() }
     }
 
     pub(crate) fn enter(&self) -> Guard<'_> {
@@ -89,11 +116,21 @@ impl Epochs {
 
     /// Takes up to so many that have expired, the first to come first.
     pub(crate) fn take(&self, count: usize) -> Vec<Retired> {
-        let expired = self.expired.load(Ordering::Acquire);
-        let mut queue = self.queue.lock();
-        let count = count.min(expired.saturating_sub(queue.first) as usize);
-        queue.first += count as u64;
-        queue.waiting.drain(..count).collect()
+        let [once, twice] = &self.expired;
+        let numbers: Vec<u64> = {
+            let mut queues = self.queues.lock();
+            let Queues { waiting, again, is_twice } = &mut *queues;
+            if !*is_twice {
+                return waiting.take(once, count);
+            }
+            waiting.take(once, usize::MAX).into_iter().map(|retired| again.push(retired)).collect()
+        };
+        if !numbers.is_empty() {
+            let guard = self.enter();
+            numbers.into_iter().for_each(|number| guard.defer(number, twice));
+            guard.hurry();
+        }
+        self.queues.lock().again.take(twice, count)
     }
 }
 
@@ -110,11 +147,16 @@ impl Guard<'_> {
     /// retired or [`Guard::hurry`] was called.
     pub(crate) fn retire(&self, retired: Retired) {
         let number = {
-            let mut queue = self.epochs.queue.lock();
-            queue.waiting.push_back(retired);
-            queue.first + queue.waiting.len() as u64
+            let mut queues = self.epochs.queues.lock();
+            queues.is_twice |= matches!(retired, Retired::Descriptor(_));
+            queues.waiting.push(retired)
         };
-        let ticket = Box::into_raw(Box::new(Ticket { number, expired: self.epochs.expired.clone() }));
+        self.defer(number, &self.epochs.expired[0]);
+    }
+
+    /// Lets a number expire when every guard is gone that lives now.
+    fn defer(&self, number: u64, expired: &Arc<AtomicU64>) {
+        let ticket = Box::into_raw(Box::new(Ticket { number, expired: expired.clone() }));
         // SAFETY: the pointer was made here from a box and is given away, so nobody but the collector has it (E3).
         unsafe { self.entered.defer_retire(ticket, expire) };
     }
@@ -195,6 +237,36 @@ mod tests {
         assert_eq!(epochs.take(100), Vec::from_iter((0..11).map(Retired::Slot)));
     }
 
+    /// As a helper may meet a descriptor that was retired before it came, and leave after those who knew it.
+    #[test]
+    fn where_descriptors_are_retired_everything_waits_for_those_who_came_before_it_expired() {
+        for retired in [Retired::Descriptor(1), Retired::Slot(1)] {
+            let epochs = Epochs::new();
+            let (entered, leave) = (Barrier::new(2), Barrier::new(2));
+            let knows = epochs.enter();
+            epochs.enter().retire(retired);
+            if matches!(retired, Retired::Slot(_)) {
+                epochs.enter().retire(Retired::Descriptor(2));
+            }
+            epochs.enter().hurry();
+            let taken = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _meets = epochs.enter();
+                    entered.wait();
+                    leave.wait();
+                });
+                entered.wait();
+                drop(knows);
+                let taken = [epochs.take(100), epochs.take(100)];
+                leave.wait();
+                taken
+            });
+            assert_eq!(taken, [[], []], "who came later is there");
+            epochs.enter().hurry();
+            assert_eq!(epochs.take(1), [retired]);
+        }
+    }
+
     #[test]
     fn everything_expires_with_its_guards() {
         let mut epochs = Epochs::new();
@@ -203,5 +275,8 @@ mod tests {
         assert_eq!(epochs.take(1), []);
         epochs.expire_all();
         assert_eq!(epochs.take(1), [Retired::Slot(7)]);
+        epochs.enter().retire(Retired::Descriptor(8));
+        epochs.expire_all();
+        assert_eq!(epochs.take(1), [Retired::Descriptor(8)]);
     }
 }

@@ -28,24 +28,26 @@ pub(super) trait Memory {
     }
 }
 
-/// Brings an operation to its end, whoever began it. Its descriptor is durable.
+/// Brings an operation to its end, whoever began it. Its descriptor is durable. Who runs it is its owner, or has met it while it
+/// was undecided.
 ///
 /// 1. Every word is given to the descriptor, in the order of the addresses, unless one holds something else than it
-///    should, or what nothing leaves in a word: that is an error, after the operation has failed and changed nothing.
-///    Then all words are made durable (M2).
+///    should, or what nothing leaves in a word: then the operation fails, and that damage is given back. Then all words
+///    are made durable (M2).
 /// 2. The status is decided once, by a compare-and-swap; success is made durable before anybody stores a new value (M3).
 /// 3. Every word that the descriptor still has is given its value, marked as dirty, made durable, and unmarked (M4).
-pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result<()> {
+pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result<Option<Error>> {
     let status = memory.status(descriptor)?;
-    let mut installation = Ok(true);
+    let mut damage = None;
     if status.state == State::Undecided {
-        installation = install_all(memory, descriptor, status.stamp, thread);
-        let state = if matches!(installation, Ok(true)) { State::Succeeded } else { State::Failed };
+        let installed = install_all(memory, descriptor, status.stamp, thread);
+        let state = if matches!(installed, Ok(true)) { State::Succeeded } else { State::Failed };
+        damage = installed.err();
         // Where it fails, somebody else has decided.
         let _ = memory.backend().compare_exchange(descriptor, status.encode(), Status { state, ..status }.encode());
     }
-    complete(memory, descriptor)?;
-    installation.map(drop)
+    complete(memory, descriptor, |_| true)?;
+    Ok(damage)
 }
 
 /// The first step; whether all words hold the descriptor, or have held it.
@@ -63,8 +65,9 @@ fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, thread: u64) 
     Ok(true)
 }
 
-/// The third step, and what has to be durable before it. After a failure that is nothing: undecided is as good.
-fn complete<M: Memory>(memory: &M, descriptor: u64) -> Result<()> {
+/// The third step for some of the addresses, and what has to be durable before it. After a failure that is nothing: undecided is
+/// as good.
+fn complete<M: Memory>(memory: &M, descriptor: u64, is_wanted: impl Fn(u64) -> bool) -> Result<()> {
     let backend = memory.backend();
     let status = memory.status(descriptor)?;
     let has_succeeded = status.state == State::Succeeded;
@@ -73,7 +76,8 @@ fn complete<M: Memory>(memory: &M, descriptor: u64) -> Result<()> {
     }
     let value = |entry: &Entry| if has_succeeded { entry.new } else { entry.old };
     let mut own = [false; super::WORDS];
-    for (index, entry) in Entry::load_all(backend, descriptor, status.stamp) {
+    let entries = Entry::load_all(backend, descriptor, status.stamp);
+    for (index, entry) in entries.filter(|(_, entry)| is_wanted(entry.address)) {
         let stored = backend.compare_exchange(entry.address, installed(descriptor), value(&entry) | DIRTY);
         if stored.is_ok() {
             own[index] = true;
@@ -155,26 +159,33 @@ fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<
         CONDITIONAL => Some(decode_conditional(found)).map(|(descriptor, index)| (descriptor, Some(index))),
         _ => None,
     };
-    match named {
-        Some((descriptor, index)) if names(memory, descriptor, address, index)? => match index {
-            Some(_) => resolve(memory, found),
-            None => run(memory, descriptor, thread),
-        },
+    let found_by = match named {
+        Some((descriptor, index)) => {
+            status_of(memory, descriptor, address, index)?.map(|status| (descriptor, index, status))
+        }
+        None => None,
+    };
+    match found_by {
+        Some((_, Some(_), _)) => resolve(memory, found),
+        // What is wrong with another word is for its owner, whose operation has failed.
+        Some((descriptor, None, State::Undecided)) => run(memory, descriptor, thread).map(drop),
+        // It may have been retired before this thread came, so its other words may be anybody's (M10).
+        Some((descriptor, None, _)) => complete(memory, descriptor, |wanted| wanted == address),
         // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
-        _ => Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it"))),
+        None => Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it"))),
     }
 }
 
-/// Whether there is such a descriptor, in use, with an entry for the word, the one with this index if one is given.
-fn names<M: Memory>(memory: &M, descriptor: u64, address: u64, index: Option<usize>) -> Result<bool> {
+/// The state of a descriptor, if there is such a one, in use, with an entry for the word, the one with this index if one is given.
+fn status_of<M: Memory>(memory: &M, descriptor: u64, address: u64, index: Option<usize>) -> Result<Option<State>> {
     if !memory.is_descriptor(descriptor)? {
-        return Ok(false);
+        return Ok(None);
     }
     let Status { state, stamp } = memory.status(descriptor)?;
     let is_at = |at| index.is_none_or(|index| at == index);
     let is_entry = |(at, entry): (usize, Entry)| entry.address == address && is_at(at);
-    Ok(!matches!(state, State::Free | State::Filling)
-        && Entry::load_all(memory.backend(), descriptor, stamp).any(is_entry))
+    let is_named = Entry::load_all(memory.backend(), descriptor, stamp).any(is_entry);
+    Ok(Some(state).filter(|state| is_named && !matches!(state, State::Free | State::Filling)))
 }
 
 /// Makes a dirty value durable, and says so in the word.

@@ -18,7 +18,9 @@
 //! - M4: a value that was stored into a shared word is marked as dirty until it is durable. A marked value is not
 //!   returned, not built on and not replaced before it is durable.
 //! - M5: a descriptor is used again only after nobody can meet it, and every thread that changed a word for it has made
-//!   that durable: each does so under its guard, and the descriptor is retired.
+//!   that durable: each does so under its guard, and the descriptor is retired. A helper that is late may put it into a word
+//!   once more, for as long as it has its guard, and others with guards of later may meet it there; so it waits for those
+//!   too (E4 in `epoch.rs`).
 //!
 //! # Why a late helper does no harm
 //! - M6: a word that asks whether a descriptor is undecided holds the number of the thread that asks. One thread asks
@@ -28,6 +30,9 @@
 //!   the word holds the old value again.)
 //! - M7: an answer that was found before a failure may still install after it. Whoever gives it completes the
 //!   operation under the same guard, so the word gets its old value back, durably, before the descriptor is used again.
+//!
+//! - M10: only who has met an operation while it was undecided goes to its other words: its owner had a guard then, from before
+//!   a word's block was retired, and the block waits twice as well. Who meets it later ends it in the word where it is.
 //!
 //! # Whom blocks belong to
 //! A word that holds a link may be changed by helpers and again by others before the thread that linked a block hears of
@@ -174,7 +179,7 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         self.guard.retire(crate::epoch::Retired::Descriptor(self.place));
         match status?.state {
             State::Succeeded => Ok(true),
-            _ => run.map(|()| false),
+            _ => run?.map_or(Ok(false), Err),
         }
     }
 

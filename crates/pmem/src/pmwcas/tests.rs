@@ -225,6 +225,105 @@ fn a_question_after_the_decision_leaves_nothing_behind() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 52], "{image:?}"));
 }
 
+/// A helper was late and asks after the operation has ended and been retired; a thread that came after that meets the question,
+/// and goes on when the helper has left.
+#[test]
+fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
+    let (_, pool, words) = create(2);
+    let (helper, owner) = (pool.pin(), pool.pin());
+    let stopped = prepared(&pool, &owner, &words, 10);
+    kernel::run(&pool, stopped, OTHERS[0]).unwrap();
+    compare_exchange(&pool, words[0], 11, 1, &owner).unwrap().unwrap();
+    owner.retire(crate::epoch::Retired::Descriptor(stopped));
+    owner.hurry();
+    drop(owner);
+    let asking = conditional(stopped, 0, OTHERS[1]);
+    pool.backend().compare_exchange(words[0], 1, asking).unwrap();
+    let (entered, leave) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let is_free = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = pool.pin();
+            assert_eq!(pool.backend().load(words[0]), asking);
+            entered.wait();
+            leave.wait();
+            // What it would do for the word that it met.
+            assert_eq!(read(&pool, words[0], &guard).unwrap(), 1);
+        });
+        entered.wait();
+        Answer::find(&pool, asking).unwrap().unwrap().give(pool.backend());
+        drop(helper);
+        pool.reclaim().unwrap();
+        let is_free = pool.is_free(stopped).unwrap();
+        leave.wait();
+        is_free
+    });
+    assert!(!is_free, "it could have been another operation by then");
+    pool.reclaim().unwrap();
+    assert!(pool.is_free(stopped).unwrap());
+}
+
+/// The other words may lie in blocks that were reused since, and hold anything.
+#[test]
+fn who_meets_an_operation_that_was_decided_changes_no_other_word() {
+    for (state, expected) in [(State::Succeeded, [11, 12]), (State::Failed, [1, 2])] {
+        let (_, pool, words) = create(2);
+        let guard = pool.pin();
+        let stopped = prepared(&pool, &guard, &words, 10);
+        words.iter().for_each(|word| pool.backend().store(*word, installed(stopped)));
+        let status = pool.status(stopped).unwrap();
+        pool.backend().store(stopped, Status { state, ..status }.encode());
+        assert_eq!(read(&pool, words[0], &guard).unwrap(), expected[0]);
+        assert_eq!(pool.backend().load(words[1]), installed(stopped), "{state:?}");
+        assert_eq!(values(&pool, &words), expected);
+    }
+}
+
+/// What is wrong with a word is told to those who name it.
+#[test]
+fn who_helps_an_operation_with_a_damaged_word_goes_on() {
+    let (_, pool, words) = create(3);
+    let guard = pool.pin();
+    let begun = |added: u64| {
+        let stopped = prepared(&pool, &guard, &words[..2], added);
+        let old = pool.backend().load(words[0]);
+        pool.backend().compare_exchange(words[0], old, installed(stopped)).unwrap();
+        // After its owner has read it.
+        pool.backend().store(words[1], !0);
+        stopped
+    };
+    let stopped = begun(10);
+    assert_eq!(read(&pool, words[0], &guard).unwrap(), 1);
+    assert_eq!(pool.status(stopped).unwrap().state, State::Failed);
+    pool.backend().store(words[1], 2);
+    begun(20);
+    let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+    descriptor.swap(words[0], 1, 5).unwrap();
+    descriptor.swap(words[2], 3, 6).unwrap();
+    assert!(descriptor.execute().unwrap());
+    assert!(read(&pool, words[1], &guard).is_err());
+    assert_eq!([0, 2].map(|word: usize| read(&pool, words[word], &guard).unwrap()), [5, 6]);
+}
+
+/// Of a word and an entry that does not name it, neither would ever change the other.
+#[test]
+fn a_word_that_holds_a_descriptor_of_other_words_is_damaged() {
+    let (_, pool, words) = create(3);
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words[..2], 10);
+    for (word, held) in [
+        (2, installed(stopped)),
+        (2, conditional(stopped, 0, OTHERS[0])),
+        (1, conditional(stopped, 0, OTHERS[0])),
+        (1, conditional(stopped, 3, OTHERS[0])),
+    ] {
+        let before = pool.backend().load(words[word]);
+        pool.backend().store(words[word], held);
+        assert!(read(&pool, words[word], &guard).is_err(), "{held:#x} in word {word}");
+        pool.backend().store(words[word], before);
+    }
+    assert_eq!(values(&pool, &words), [1, 2, 3]);
+}
+
 /// Two operations that take the same words in other orders would help each other without end.
 #[test]
 fn words_are_taken_in_the_order_of_their_places() {
