@@ -143,7 +143,7 @@ fn what_cannot_be_renamed_or_dropped_is_refused_and_changes_nothing() {
     for taken in ["size", "id", "x", "y", "name"] {
         refused(dataset.rename_column("name", taken), &format!("there is a column {taken:?} already"));
     }
-    refused(dataset.rename_column("name", ""), "has no name");
+    refused(dataset.rename_column("name", ""), "the name of column 4 is empty");
     refused(dataset.rename_column("name", &"n".repeat(300)), "at most 255");
     refused(dataset.rename_column("nothing", "other"), "the columns are id, x, y, name, size");
     refused(dataset.drop_column("nothing"), "the columns are id, x, y, name, size");
