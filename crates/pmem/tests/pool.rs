@@ -322,19 +322,43 @@ fn after_a_failed_sync_a_pool_is_not_trusted() {
     }
 }
 
+/// A pool whose growth has met a sync that failed, in a storage in which every later one succeeds. On these media growing alone
+/// syncs, and closing does not.
+fn with_failed_growth(storage: &FaultyStorage, options: &Options) -> Pool<Traced> {
+    let pool = Pool::create(storage, "pool", options).unwrap();
+    storage.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
+    let length = pool.length();
+    assert!(matches!(grow(&pool), Err(Error::Storage(_))));
+    assert_eq!(pool.length(), length);
+    pool
+}
+
+fn grow(pool: &Pool<Traced>) -> Result<()> {
+    pool.intent().acquire(64, ROOT).map(drop)
+}
+
 #[test]
 fn after_a_failed_sync_a_pool_does_not_grow() {
     let faulty = FaultyStorage::new(Arc::new(MemoryStorage::new()));
-    let options = Options { domain: PersistenceDomain::Adr, ..options() };
-    let pool = Pool::<Traced>::create(&faulty, "pool", &options).unwrap();
-    faulty.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
-    let grow = || pool.intent().acquire(64, ROOT).map(drop);
+    let pool = with_failed_growth(&faulty, &Options { domain: PersistenceDomain::Adr, ..options() });
     let length = pool.length();
-    assert!(matches!(grow(), Err(Error::Storage(_))));
     for _ in 0..2 {
-        assert!(matches!(grow(), Err(Error::Untrusted { .. })), "a later sync proves nothing");
+        assert!(matches!(grow(&pool), Err(Error::Untrusted { .. })), "a later sync proves nothing");
     }
     assert_eq!(pool.length(), length);
+}
+
+/// Were it marked as closed, the next opening would trust what the system may have dropped.
+#[test]
+fn a_pool_whose_growth_was_not_synced_is_neither_closed_nor_trusted() {
+    for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr] {
+        let faulty = FaultyStorage::new(Arc::new(MemoryStorage::new()));
+        let options = Options { domain, ..options() };
+        let closed = with_failed_growth(&faulty, &options).close();
+        assert!(matches!(closed, Err(Error::Untrusted { .. })), "{domain:?}: {closed:?}");
+        let opened = Pool::<Traced>::open(&faulty, "pool", &options);
+        assert!(matches!(opened, Err(Error::Untrusted { .. })), "{domain:?}: {opened:?}");
+    }
 }
 
 #[test]
