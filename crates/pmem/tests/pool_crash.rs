@@ -125,10 +125,12 @@ fn what_is_read_after_a_kill_survives_a_power_loss_whatever_the_medium_was_befor
         let killed = Controller::new();
         let pool: Pool<Traced> = Pool::create(&*killed.storage(), "pool", &options(before)).unwrap();
         pool.backend().store(ROOT, 9);
+        pool.backend().store(OTHER, 5);
         drop(pool);
         let controller = killed.process_kill(killed.events()).restart();
         let pool = open(&*controller.storage(), after).unwrap();
-        assert_eq!(pool.backend().load(ROOT), 9, "{before:?} then {after:?}");
+        let read = [ROOT, OTHER].map(|offset| pool.backend().load(offset));
+        assert_eq!(read, [9, 5], "{before:?} then {after:?}");
         // Not flushed: on the page cache it may go, and the pool is refused then.
         pool.backend().store(ROOT, 7);
         drop(pool);
@@ -138,6 +140,9 @@ fn what_is_read_after_a_kill_survives_a_power_loss_whatever_the_medium_was_befor
                 Ok(reopened) => {
                     let found = reopened.backend().load(ROOT);
                     assert!(found == 7 || !is_flushed && found == 9, "{found}, {before:?} then {after:?}: {image:?}");
+                    // Nothing is stored into its line in this session, so its durability is the opening's alone.
+                    let found = reopened.backend().load(OTHER);
+                    assert_eq!(found, 5, "{before:?} then {after:?}: {image:?}");
                 }
                 Err(error) => assert!(after == PersistenceDomain::PageCache, "{error}: {image:?}"),
             }
