@@ -11,49 +11,88 @@ fn options() -> Options {
     Options { chunk_length: 1 << 16, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::PageCache) }
 }
 
-/// A block that is freed in a part of the bitmap that has not been looked at is found there; were it listed
-/// too, a thread could find it while another one has claimed it and not set its bit yet.
-#[test]
-fn a_block_freed_ahead_of_where_was_looked_is_claimed_once() {
+fn acquire(pool: &Pool<Traced>) -> u64 {
+    let mut intent = pool.intent();
+    let block = intent.acquire(64, ROOT).unwrap();
+    pool.backend().store(ROOT, block);
+    intent.finish();
+    block
+}
+
+fn release(pool: &Pool<Traced>, block: u64) {
+    pool.backend().store(ROOT, block);
+    let mut intent = pool.intent();
+    intent.release(block, ROOT).unwrap();
+    pool.backend().store(ROOT, 0);
+    intent.finish();
+}
+
+/// A pool of which nothing has been looked at, and its blocks by chunk, which are all acquired; the last chunk has more.
+fn reopened(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
     let storage = MemoryStorage::new();
     let pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
-    let mut blocks = Vec::new();
-    for _ in 0..200 {
-        let mut intent = pool.intent();
-        let block = intent.acquire(64, ROOT).unwrap();
-        pool.backend().store(ROOT, block);
-        intent.finish();
-        blocks.push(block);
+    let mut blocks = vec![Vec::new(); chunks];
+    while blocks[chunks - 1].len() < 200 {
+        let block = acquire(&pool);
+        blocks[pool.locate(block).unwrap().0.index as usize].push(block);
     }
-    let release = |pool: &Pool<Traced>, block: u64| {
-        pool.backend().store(ROOT, block);
-        let mut intent = pool.intent();
-        intent.release(block, ROOT).unwrap();
-        pool.backend().store(ROOT, 0);
-        intent.finish();
-    };
-    release(&pool, blocks[0]);
     drop(pool);
-    let pool: Pool<Traced> = Pool::open(&storage, "pool", &options()).unwrap();
-    assert_eq!(pool.claim(64).unwrap(), blocks[0]);
-    release(&pool, blocks[199]);
-    release(&pool, blocks[1]);
+    (Pool::open(&storage, "pool", &options()).unwrap(), blocks)
+}
+
+/// Such a pool after the first word of the first bitmap has been looked at, and nothing else.
+fn looked_at_once(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
+    let (pool, blocks) = reopened(chunks);
+    release(&pool, blocks[0][0]);
+    assert_eq!(pool.claim(64).unwrap(), blocks[0][0]);
+    (pool, blocks)
+}
+
+/// Releases blocks, and claims them and more: none twice, and of the acquired ones none but them.
+///
+/// A block that is freed where nobody has looked is found there; were it listed too, a thread could find it while another
+/// one has claimed it and not set its bit yet. Here no claim is followed by that.
+fn claim_each_once(pool: &Pool<Traced>, acquired: &[Vec<u64>], released: &[u64]) {
+    released.iter().for_each(|&block| release(pool, block));
     let mut claimed = BTreeSet::new();
     for _ in 0..300 {
-        assert!(claimed.insert(pool.claim(64).unwrap()), "claimed twice");
+        let block = pool.claim(64).unwrap();
+        assert!(claimed.insert(block), "{block} is claimed twice after {released:?} were released");
     }
-    assert!(claimed.contains(&blocks[199]) && claimed.contains(&blocks[1]));
-    assert!(!claimed.contains(&blocks[0]) && !claimed.contains(&blocks[2]));
+    let again: BTreeSet<&u64> = acquired.iter().flatten().filter(|block| claimed.contains(*block)).collect();
+    assert_eq!(again, released.iter().collect());
+}
+
+#[test]
+fn a_block_freed_ahead_of_where_was_looked_is_claimed_once() {
+    let (pool, blocks) = looked_at_once(1);
+    claim_each_once(&pool, &blocks, &[blocks[0][199], blocks[0][1]]);
+}
+
+#[test]
+fn a_block_freed_in_the_very_word_that_is_looked_at_next_is_claimed_once() {
+    for number in [64, 127] {
+        let (pool, blocks) = looked_at_once(1);
+        assert_eq!(pool.locate(blocks[0][number]).unwrap().1, number as u64);
+        claim_each_once(&pool, &blocks, &[blocks[0][number]]);
+    }
+}
+
+#[test]
+fn a_block_freed_in_the_very_chunk_that_is_looked_at_next_is_claimed_once() {
+    let (pool, blocks) = reopened(1);
+    claim_each_once(&pool, &blocks, &[blocks[0][5]]);
+    for chunk in [1, 2] {
+        let (pool, blocks) = looked_at_once(3);
+        claim_each_once(&pool, &blocks, &[blocks[chunk][5]]);
+    }
 }
 
 /// What was retired later would be given out before what came first is settled, and may name a word in it (E2).
 #[test]
 fn nothing_is_settled_beside_another_thread_that_settles() {
     let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
-    let mut intent = pool.intent();
-    let block = intent.acquire(64, ROOT).unwrap();
-    pool.backend().store(ROOT, block);
-    intent.finish();
+    let block = acquire(&pool);
     let mut intent = pool.intent();
     intent.release(block, ROOT).unwrap();
     pool.backend().store(ROOT, 0);
