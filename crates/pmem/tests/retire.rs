@@ -154,15 +154,21 @@ fn any_number_of_intents_lives_at_a_time_and_their_slots_are_kept_for_later_sess
     assert!(lengths.iter().all(|length| *length == lengths[0]), "{lengths:?}");
 }
 
+/// A pool with a page of slots, and the page.
+fn with_page_of_slots(storage: &dyn Storage) -> (Pool<Traced>, u64) {
+    let pool: Pool<Traced> = create(storage);
+    let mut intents: Vec<_> = (0..40).map(|_| pool.intent()).collect();
+    intents.iter_mut().for_each(|intent| _ = intent.acquire(64, ROOT).unwrap());
+    drop(intents);
+    let page = pool.backend().load(1088);
+    (pool, page)
+}
+
 #[test]
 fn damaged_pages_of_slots_are_errors() {
     for (offset, word) in [(1088, 9), (1088, 8192), (1088, u64::MAX), (0, u64::MAX), (0, 8192), (0, 1), (72, 77)] {
         let storage = MemoryStorage::new();
-        let pool: Pool<Traced> = create(&storage);
-        let mut intents: Vec<_> = (0..40).map(|_| pool.intent()).collect();
-        intents.iter_mut().for_each(|intent| _ = intent.acquire(64, ROOT).unwrap());
-        drop(intents);
-        let page = pool.backend().load(1088);
+        let (pool, page) = with_page_of_slots(&storage);
         pool.close().unwrap();
         let file = storage.open("pool", OpenMode::Write).unwrap();
         let offset = if offset == 1088 { offset } else { page + offset };
@@ -171,6 +177,28 @@ fn damaged_pages_of_slots_are_errors() {
         file.write_all_at(&u64::to_le_bytes(word), offset).unwrap();
         let error = Pool::<Traced>::open(&storage, "pool", &options()).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{word} at {offset}: {error}");
+    }
+}
+
+/// The block looks like a page: it is as long, and it is empty. But somebody else would get it.
+#[test]
+fn pages_that_lead_into_a_free_block_are_an_error() {
+    for from in ["slots", "descriptors", "a page"] {
+        let storage = MemoryStorage::new();
+        let (pool, page) = with_page_of_slots(&storage);
+        let mut intent = pool.intent();
+        let free = intent.acquire(3904, ROOT).unwrap();
+        drop(intent);
+        pool.close().unwrap();
+        let place = match from {
+            "slots" => 1088,
+            "descriptors" => 1152,
+            _ => page,
+        };
+        let file = storage.open("pool", OpenMode::Write).unwrap();
+        file.write_all_at(&free.to_le_bytes(), place).unwrap();
+        let error = Pool::<Traced>::open(&storage, "pool", &options()).unwrap_err();
+        assert!(matches!(error, Error::Damaged { offset, .. } if offset == free), "from {from}: {error}");
     }
 }
 
