@@ -1,10 +1,11 @@
-//! What two threads could meet between claiming a block and setting its bit.
+//! What two threads could meet between claiming a block and setting its bit, and what later sessions find of the pool's own pages.
 
 use std::collections::BTreeSet;
 
 use terrane_storage::MemoryStorage;
 use terrane_storage::sync::Ordering;
 
+use crate::pmwcas::Descriptor;
 use crate::{Backend, Options, PersistenceDomain, Pool, ROOT, Traced};
 
 fn options() -> Options {
@@ -104,4 +105,35 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     pool.allocator().is_settling.store(false, Ordering::Release);
     pool.reclaim().unwrap();
     assert!(is_given_out());
+}
+
+/// A page that were not found again would be acquired for ever, and each session would add one that does its work.
+#[test]
+fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {
+    /// More than there are in a page.
+    const AT_A_TIME: usize = 30;
+    let storage = MemoryStorage::new();
+    let mut pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
+    let mut first = None;
+    for session in 0..60 {
+        let guard = pool.pin();
+        let mut operations: Vec<_> = (0..AT_A_TIME).map(|_| Descriptor::new(&pool, &guard).unwrap()).collect();
+        let mut last = operations.pop().unwrap();
+        last.swap(ROOT, session, session + 1).unwrap();
+        assert!(last.execute().unwrap());
+        drop(operations);
+        drop(guard);
+        let mut acquired = 0;
+        pool.visit_blocks(|_, _| acquired += 1).unwrap();
+        let pages = pool.own_blocks().unwrap();
+        assert_eq!(pages.len(), 2, "in session {session}");
+        let found = (pool.length(), acquired, pages);
+        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "in session {session}");
+        match session % 2 {
+            0 => pool.close().unwrap(),
+            // As a kill leaves it: the operation's descriptor is not free yet.
+            _ => drop(pool),
+        }
+        pool = Pool::open(&storage, "pool", &options()).unwrap();
+    }
 }
