@@ -267,13 +267,15 @@ fn damage_that_settling_would_meet_is_found_before_a_pool_is_taken() {
 }
 
 #[test]
-fn impossible_chunk_lengths_are_refused_before_a_file_is_made() {
+fn impossible_chunk_lengths_and_no_name_are_refused_before_a_file_is_made() {
     let storage = MemoryStorage::new();
     for chunk_length in [0, 1, 4095, 6144, 1 << 31] {
         let wanted = Options { chunk_length, ..options() };
         let error = Pool::<Traced>::create(&storage, "pool", &wanted).unwrap_err();
         assert!(matches!(error, Error::Unsuitable { .. }), "{error}");
     }
+    let nameless = Pool::<Traced>::create(&storage, "", &options()).unwrap_err();
+    assert!(nameless.to_string().contains("its name is empty"), "{nameless}");
     assert!(storage.list("").unwrap().is_empty());
 }
 

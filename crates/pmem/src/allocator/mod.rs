@@ -147,7 +147,7 @@ impl<B: Backend> Pool<B> {
         found.ok_or_else(|| Error::Damaged {
             pool: self.name().to_owned(),
             offset: block,
-            reason: "a block is said to begin there, and none does".to_owned(),
+            reason: "a block is said to begin there, by a word of the pool or by the program, and none does".to_owned(),
         })
     }
 

@@ -125,6 +125,9 @@ impl<B: Backend> Pool<B> {
     /// pool or a whole one.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let pool = place(storage, name);
+        if name.is_empty() {
+            return Err(Error::Unsuitable { pool, reason: "its name is empty; name a file".to_owned() });
+        }
         if !is_chunk_length(options.chunk_length) {
             let reason = format!(
                 "chunks of {} bytes are not possible; take a multiple of {PAGE_LENGTH} up to {CHUNK_LENGTH_MAX}",
@@ -348,7 +351,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Makes the number of openings, durably, at least this one: a structure that numbers things by the opening has the
-    /// numbers of openings that never were.
+    /// numbers of openings that never were. With [`OPENINGS_MAX`] or more the pool cannot be opened again.
     pub fn skip_openings(&self, to: u64) {
         let mut header = self.header.lock();
         if header.open_counter < to {
@@ -370,7 +373,10 @@ impl<B: Backend> Pool<B> {
         if self.backend.holds(offset, length) && offset >= ROOT {
             return Ok(());
         }
-        let reason = format!("{length} bytes are said to be there, outside of the pool's {}", self.backend.length());
+        let reason = format!(
+            "{length} bytes are said to be there, by a word of the pool or by the program, outside of the pool's {}",
+            self.backend.length()
+        );
         Err(Error::Damaged { pool: self.name.clone(), offset, reason })
     }
 }
