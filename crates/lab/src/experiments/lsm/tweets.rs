@@ -231,7 +231,8 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         tweets.positions.origin
     ));
     table.note(
-        "wall time; wanted: 40,000 records a second, or as many as 60 % of the disk's sequential bandwidth gives",
+        "wall time; wanted: 40,000 records a second, or as many as 60 % of the disk's sequential bandwidth gives; \
+         docs/lab/lsm.md has the figures of --full, as 20,000 records are over before the clients are under way",
     );
     let params = json!({"count": count, "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
     let mut rounds = Vec::new();
