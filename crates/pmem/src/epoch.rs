@@ -9,12 +9,12 @@
 //! who change the pool anyway. So a reader that leaves does nothing to the pool.
 //!
 //! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the call.
-//! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
-//!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
-//!   block that is retired, and who meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
 //! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an earlier one came are gone, or
 //!   lived when a later one came, and were waited for. So threads that retire little hold nothing back.
 //! - E3: the box of a number is the collector's alone.
+//! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
+//!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
+//!   block that is retired, and who meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
 #![expect(unsafe_code, reason = "the collector takes raw pointers; both blocks state their argument")]
 
 use std::collections::VecDeque;

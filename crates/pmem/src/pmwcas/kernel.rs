@@ -150,34 +150,33 @@ impl Answer {
 
 /// Does for a word with flags what has to be done until it has none.
 fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<()> {
-    let named = match found & FLAGS {
+    // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
+    let damaged =
+        || Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it")));
+    let (descriptor, index) = match found & FLAGS {
         DIRTY => {
             clean(memory.backend(), address, found);
             return Ok(());
         }
-        INSTALLED => Some((found & !FLAGS, None)),
-        CONDITIONAL => Some(decode_conditional(found)).map(|(descriptor, index)| (descriptor, Some(index))),
-        _ => None,
-    };
-    let found_by = match named {
-        Some((descriptor, index)) => {
-            status_of(memory, descriptor, address, index)?.map(|status| (descriptor, index, status))
+        INSTALLED => (found & !FLAGS, None),
+        CONDITIONAL => {
+            let (descriptor, index) = decode_conditional(found);
+            (descriptor, Some(index))
         }
-        None => None,
+        _ => return damaged(),
     };
-    match found_by {
-        Some((_, Some(_), _)) => resolve(memory, found),
+    match (state_of(memory, descriptor, address, index)?, index) {
+        (None, _) => damaged(),
+        (Some(_), Some(_)) => resolve(memory, found),
         // What is wrong with another word is for its owner, whose operation has failed.
-        Some((descriptor, None, State::Undecided)) => run(memory, descriptor, thread).map(drop),
+        (Some(State::Undecided), None) => run(memory, descriptor, thread).map(drop),
         // It may have been retired before this thread came, so its other words may be anybody's (M10).
-        Some((descriptor, None, _)) => complete(memory, descriptor, |wanted| wanted == address),
-        // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
-        None => Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it"))),
+        (Some(_), None) => complete(memory, descriptor, |wanted| wanted == address),
     }
 }
 
 /// The state of a descriptor, if there is such a one, in use, with an entry for the word, the one with this index if one is given.
-fn status_of<M: Memory>(memory: &M, descriptor: u64, address: u64, index: Option<usize>) -> Result<Option<State>> {
+fn state_of<M: Memory>(memory: &M, descriptor: u64, address: u64, index: Option<usize>) -> Result<Option<State>> {
     if !memory.is_descriptor(descriptor)? {
         return Ok(None);
     }
