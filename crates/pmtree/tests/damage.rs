@@ -117,6 +117,7 @@ fn is_no_block(outcome: &Result<(), Error>, place: u64) -> bool {
 
 /// Words of the tree's block: dimensions, fan-out, form of leaves; then the log.
 const SHAPE: [u64; 3] = [0, 8, 16];
+const ROOT_WORD: u64 = 64;
 const LOG: u64 = 128;
 
 /// What recovery would act on, and has to be refused before.
@@ -136,6 +137,9 @@ fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
         vec![(block + LOG, committed), (block + LOG + 16, root), (block + LOG + 24, 1 << 40)],
         vec![(block + LOG, committed), (block + LOG + 16, root), (block + LOG + 24, 64)],
         vec![(block + LOG, committed)],
+        // Blocks that would be freed: the root, and the tree's own.
+        vec![(block + LOG, announced), (block + LOG + 24, root)],
+        vec![(block + LOG, announced), (block + LOG + 24, block)],
     ];
     for damage in shape.into_iter().chain(log).chain([vec![(ROOT, block + 8)], vec![(ROOT, 1 << 40)]]) {
         let mut damaged = sound.clone();
@@ -147,6 +151,32 @@ fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
         assert!(opened.is_err(), "{damage:?}");
         assert!(bytes(&storage) == damaged, "{damage:?}: the file was changed");
     }
+}
+
+/// Whichever bit of the fan-out, of the form of the leaves, or of the root word is another one: what lies behind them tells.
+#[test]
+fn a_tree_of_another_shape_than_its_nodes_is_refused_and_its_file_left_as_it_is() {
+    for leaves in FORMS {
+        let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, BOTH[0]) };
+        let sound = bytes(&filled(&options));
+        let block = u64::from_le_bytes(sound[ROOT as usize..][..8].try_into().unwrap());
+        // The other bit of the form says how marks are numbered, which may be either.
+        let form = (0..64).filter(|bit| *bit != 1).map(|bit| (SHAPE[2], bit));
+        let others = [SHAPE[1], ROOT_WORD].into_iter().flat_map(|word| (0..64).map(move |bit| (word, bit)));
+        for (word, bit) in form.chain(others) {
+            let mut damaged = sound.clone();
+            damaged[(block + word + bit / 8) as usize] ^= 1 << (bit % 8);
+            let storage = with(&damaged);
+            let error = FbrTree::<2, Traced>::open(&storage, "tree", &options).err();
+            let is_damage = error.as_ref().is_some_and(is_damage);
+            assert!(is_damage, "{leaves:?}, word {word}, bit {bit}: {error:?}");
+            assert!(bytes(&storage) == damaged, "{leaves:?}, word {word}, bit {bit}: the file was changed");
+        }
+    }
+}
+
+pub fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Damaged { .. } | Error::Pool(terrane_pmem::Error::Damaged { .. }))
 }
 
 /// Pools that a kill has left right after the commitments of changes.

@@ -1,5 +1,6 @@
 //! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
 
+use crate::damage::is_damage;
 use crate::support::{grow_and_shrink, options, random, rect, window};
 use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, ROOT, Traced};
@@ -151,8 +152,9 @@ fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
     let sound = bytes(&storage, "tree");
     let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
     let block = word(ROOT);
-    let (root, image) = (word(block + 64), word(block + 576));
-    assert!(root != 0 && image != 0, "places of the root word and of the first image's block");
+    let (root_word, images) = (block + 64, [block + 576, block + 584]);
+    let (root, image) = (word(root_word), word(images[0]));
+    assert!(root != 0 && image != 0 && word(images[1]) != 0, "places of the root word and of two images' blocks");
     // Places in the block: shape, state of the log, blocks that it owns, nodes.
     let [dimensions, fan_out, state, acquired, released, new_root, node] =
         [0, 8, 128, 136, 152, 160, 168].map(|word| block + word);
@@ -172,16 +174,37 @@ fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
         vec![(state, committed(1)), (node, root), (block + 576, image + 64)],
         vec![(state, committed(1)), (node, root), (new_root, block)],
         vec![(state, committed(1)), (node, root), (new_root, 1 << 40)],
+        vec![(acquired, root)],
+        vec![(acquired, image)],
+        vec![(state, committed(0)), (released, root)],
+        vec![(state, committed(0)), (released, block)],
+        vec![(images[0], root)],
+        vec![(images[0], block)],
+        vec![(images[1], image)],
     ] {
         let mut damaged = sound.clone();
         for &(at, value) in &damage {
             damaged[at as usize..at as usize + 8].copy_from_slice(&u64::to_le_bytes(value));
         }
-        let storage = MemoryStorage::new();
-        storage.open("tree", OpenMode::CreateNew).unwrap().write_all_at(&damaged, 0).unwrap();
-        assert!(LoggedTree::<2, Traced>::open(&storage, "tree", &small(4)).is_err(), "{damage:?}");
-        assert!(bytes(&storage, "tree") == damaged, "{damage:?}: the file was changed");
+        assert_is_refused(&damaged, &damage);
     }
+    // Whichever bit of the fan-out, the root word or an image's block is another one.
+    for (place, bit) in
+        [fan_out, root_word, images[0], images[1]].into_iter().flat_map(|place| (0..64).map(move |bit| (place, bit)))
+    {
+        let mut damaged = sound.clone();
+        damaged[place as usize + bit / 8] ^= 1 << (bit % 8);
+        assert_is_refused(&damaged, &(place, bit));
+    }
+}
+
+fn assert_is_refused(damaged: &[u8], damage: &dyn std::fmt::Debug) {
+    let storage = MemoryStorage::new();
+    storage.open("tree", OpenMode::CreateNew).unwrap().write_all_at(damaged, 0).unwrap();
+    let error = LoggedTree::<2, Traced>::open(&storage, "tree", &small(4)).err();
+    let is_refused = error.as_ref().is_some_and(|error| is_damage(error) || matches!(error, Error::OtherShape { .. }));
+    assert!(is_refused, "{damage:?}: {error:?}");
+    assert!(bytes(&storage, "tree") == damaged, "{damage:?}: the file was changed");
 }
 
 fn counted<const D: usize>(

@@ -2,30 +2,48 @@
 
 use std::collections::BTreeSet;
 
-use terrane_pmem::{Backend, Pool, ROOT};
+use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT};
 
 use crate::{Error, Result};
 
-/// Checks that the pool's root word still names the tree's block, and that exactly the blocks that were reached from there
-/// are acquired. Frees what waits for readers before; there are none.
-pub(super) fn check<B: Backend>(pool: &mut Pool<B>, block: u64, reached: &BTreeSet<u64>) -> Result<()> {
+/// Checks that a block begins at an offset, and that it is as long as blocks for so many bytes are.
+pub(super) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
+    match pool.check_block(block)? {
+        found if found == length.next_multiple_of(LINE_LENGTH) => Ok(()),
+        found => Err(damaged(pool, block, format!("{length} bytes are said to be a block, which has {found}"))),
+    }
+}
+
+/// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there
+/// are acquired, and that they are as long as the tree's block and its nodes are. Frees what waits for readers before;
+/// there are none.
+pub(super) fn check<B: Backend>(
+    pool: &mut Pool<B>,
+    (block, block_length): (u64, u64),
+    node_length: u64,
+    reached: &BTreeSet<u64>,
+) -> Result<()> {
     pool.reclaim_all()?;
     let mut acquired = BTreeSet::new();
     pool.visit_blocks(|offset, _| {
         acquired.insert(offset);
     })?;
-    let damaged = |offset, reason: &str| {
-        let (pool, reason) = (pool.name().to_owned(), reason.to_owned());
-        Err(Error::Damaged { pool, offset, reason })
-    };
-    if let Some(&missing) = reached.difference(&acquired).next() {
-        return damaged(missing, "a block of the tree is free");
+    for &offset in reached {
+        if !acquired.contains(&offset) {
+            return Err(damaged(pool, offset, "a block of the tree is free"));
+        }
+        check_length(pool, offset, if offset == block { block_length } else { node_length })?;
     }
     if let Some(&lost) = acquired.difference(reached).next() {
-        return damaged(lost, "a block is acquired and not linked");
+        return Err(damaged(pool, lost, "a block is acquired and not linked"));
     }
     if pool.backend().load(ROOT) != block {
-        return damaged(ROOT, "the pool's root word has changed");
+        return Err(damaged(pool, ROOT, "the pool's root word has changed"));
     }
     Ok(())
+}
+
+/// What a tree's pool is where it holds what cannot be.
+pub(super) fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: impl Into<String>) -> Error {
+    Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.into() }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::Backend;
 
-use super::FbrTree;
-use super::log::ENTRIES;
+use super::log::{ENTRIES, Log};
 use super::node::Node;
+use super::{FbrTree, LOG_START};
 use crate::rtree::blocks;
 use crate::{Rect, Result};
 
@@ -27,7 +27,7 @@ pub struct Census {
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
-    /// no log entry left, blocks of the pool acquired exactly if they belong to the tree.
+    /// no log entry left, blocks of the pool acquired exactly if they belong to the tree, and as long as its nodes.
     ///
     /// Reads all of it; nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {
@@ -41,7 +41,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let root = self.root()?;
         census.height = root.level();
         self.check_node(&root, true, &mut census, &mut reached)?;
-        blocks::check(&mut self.pool, self.block, &reached)?;
+        let block_length = LOG_START + Log::length(&self.layout);
+        blocks::check(&mut self.pool, (self.block, block_length), self.layout.node_length(), &reached)?;
         Ok(census)
     }
 

@@ -2,12 +2,13 @@
 
 use std::sync::OnceLock;
 
-use terrane_pmem::{Backend, LINE_LENGTH};
+use terrane_pmem::Backend;
 use terrane_storage::sync::{RwLock, RwLockWriteGuard};
 
 use super::FbrTree;
 use super::node::Node;
 use crate::Result;
+use crate::rtree::blocks;
 
 /// Locks of the first segment; each further one has as many as all before it.
 const FIRST_LENGTH: u64 = 1024;
@@ -53,10 +54,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// What a damaged link leads to may overlap a node and have its lock, and who holds that would wait for itself.
     #[inline]
     fn lock_of(&self, node: &Node<'_, D, B>) -> Result<&RwLock<()>> {
-        let length = self.pool.check_block(node.offset)?;
-        if length != self.layout.node_length().next_multiple_of(LINE_LENGTH) {
-            return Err(self.damaged(node.offset, format!("a node is said to be in a block of {length} bytes")));
-        }
+        blocks::check_length(&self.pool, node.offset, self.layout.node_length())?;
         Ok(self.locks.of(node.offset))
     }
 

@@ -4,7 +4,9 @@ use terrane_pmem::{Backend, Pool, ROOT};
 
 use super::layout::Layout;
 use super::log::{self, Change, ENTRIES, Kind, Log, Progress, Role};
-use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm, SHORT_MARKS};
+use super::node::Node;
+use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm, ROOT_WORD, SHORT_MARKS, tags};
+use crate::rtree::blocks::{self, damaged};
 use crate::{Error, Result};
 
 /// What was found of a tree.
@@ -33,17 +35,21 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
         let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
         return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
     }
-    let damaged = |word: u64, reason: String| damaged(pool, block + word, reason);
+    let no_shape = |word: u64, reason: String| damaged(pool, block + word, reason);
     let form =
         [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves & !SHORT_MARKS);
     let form = form.filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
-    let form = form.ok_or_else(|| damaged(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
+    let form = form.ok_or_else(|| no_shape(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
-    let layout = layout.ok_or_else(|| damaged(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
-    pool.check_range(block, LOG_START + Log::length(&layout))?;
+    let layout = layout.ok_or_else(|| no_shape(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
+    blocks::check_length(pool, block, LOG_START + Log::length(&layout))?;
+    blocks::check_length(pool, pool.backend().load(block + ROOT_WORD), layout.node_length())?;
     let mut is_changing = false;
     for index in 0..ENTRIES {
         is_changing |= check_change(pool, &layout, block, index)?;
+    }
+    if !is_changing {
+        check_way_down(pool, &layout, block)?;
     }
     Ok(Some(Look { block, layout, has_short_marks: leaves & SHORT_MARKS != 0, is_changing }))
 }
@@ -59,11 +65,16 @@ fn check_change<const D: usize, B: Backend>(
     let progress = engagement.progress;
     // Of what was not committed, only new blocks matter.
     let matters = |role: &Role| progress != Progress::Announced || change.kind.acquired().contains(role);
+    let freed = if progress == Progress::Announced { change.kind.acquired() } else { change.kind.released() };
+    let is_freed = |role: &Role| freed.contains(role);
     for role in Role::ALL.into_iter().filter(matters) {
         let node = change.node(role);
         if node != 0 {
-            pool.check_range(node, layout.node_length())?;
-            pool.check_block(node)?;
+            blocks::check_length(pool, node, layout.node_length())?;
+            if node == block || is_freed(&role) && node == pool.backend().load(block + ROOT_WORD) {
+                let reason = format!("a log entry says {:?} of what is none of its nodes", change.kind);
+                return Err(damaged(pool, node, reason));
+            }
         } else if progress == Progress::Committed && is_required(&change, role) {
             let reason = format!("a log entry says {:?} of no node as {role:?}", change.kind);
             return Err(damaged(pool, log::offset(layout, block, index), reason));
@@ -87,6 +98,25 @@ fn is_required(change: &Change, role: Role) -> bool {
     }
 }
 
-fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: String) -> Error {
-    Error::Damaged { pool: pool.name().to_owned(), offset, reason }
+/// Checks, in a tree with nothing to complete, the nodes from the root to one leaf: that they are blocks of their length, of
+/// levels that go down by one, and that the leaf has the form that the tree says.
+pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
+    let mut link = block + ROOT_WORD;
+    let mut level = None;
+    loop {
+        let offset = pool.backend().load(link);
+        blocks::check_length(pool, offset, layout.node_length())?;
+        let node = Node::at(pool, layout, offset)?;
+        if level.is_some_and(|level| node.level() != level) {
+            return Err(damaged(pool, offset, format!("a node of level {} is the child of another one", node.level())));
+        }
+        let bitmap = node.bitmap();
+        match node.level() {
+            0 if tags::has_form(layout, &node) => return Ok(()),
+            0 => return Err(damaged(pool, offset, "a leaf is not of the form that the tree is said to have")),
+            _ => node.check_metadata(pool, &bitmap)?,
+        }
+        let first = bitmap.slots().next().ok_or_else(|| damaged(pool, offset, "an inner node has no children"))?;
+        (link, level) = (node.link(first), Some(node.level() - 1));
+    }
 }

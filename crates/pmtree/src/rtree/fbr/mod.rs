@@ -51,7 +51,7 @@ use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
 use self::log::Log;
 use self::look::Look;
-use super::{creation, limits};
+use super::{blocks, creation, limits};
 use crate::{Error, Result, Split};
 pub use check::Census;
 pub use search::SearchMode;
@@ -186,8 +186,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
     ///
-    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is. So that
-    /// this holds for damage that only recovery meets, in a node that a crash has left half changed, recovery is rehearsed before.
+    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is: where the
+    /// tree's block, the nodes from the root to one leaf and those that the log names are no blocks of the length that the shape
+    /// says, where that leaf is of another form, and where the log cannot be completed or undone. So that this holds for
+    /// damage that only recovery meets, in a node that a crash has left half changed, recovery is rehearsed before.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let found = Pool::find(storage, name, &options.for_pool())?;
         let Some(Look { block, layout, has_short_marks, is_changing }) = look::look(found.pool())? else {
@@ -198,7 +200,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(Self::new(pool, layout, options, block));
         };
         if is_changing {
-            FbrTree::<D, _>::new(found.rehearse()?, layout, options, block).recover()?;
+            let rehearsed = FbrTree::<D, _>::new(found.rehearse()?, layout, options, block);
+            rehearsed.recover()?;
+            look::check_way_down(rehearsed.pool(), &layout, block)?;
         }
         if !has_short_marks {
             let session = found.pool().open_counter() + 1;
@@ -276,7 +280,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
-        Error::Damaged { pool: self.pool.name().to_owned(), offset, reason: reason.into() }
+        blocks::damaged(&self.pool, offset, reason)
     }
 
     /// A mark that no other operation has, in this use of the pool or another one.

@@ -1,9 +1,10 @@
 //! Reading and writing nodes word by word.
 
-use terrane_pmem::{Backend, Site, View, WORD_LENGTH};
+use terrane_pmem::{Backend, Pool, Site, View, WORD_LENGTH};
 
 use super::FbrTree;
 use super::layout::{LEVEL, LOG, Layout, Metadata, SEQUENCE};
+use crate::rtree::blocks;
 use crate::{Rect, Result};
 
 /// A node, where it lies in the pool.
@@ -20,6 +21,16 @@ impl<'a, const D: usize, B: Backend + 'a> Clone for Node<'a, D, B> {
 }
 
 impl<'a, const D: usize, B: Backend + 'a> Copy for Node<'a, D, B> {}
+
+impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
+    /// The node at an offset, which lies in the pool.
+    #[inline]
+    pub(super) fn at(pool: &'a Pool<B>, layout: &Layout<D>, offset: u64) -> Result<Self> {
+        let length = layout.node_length();
+        pool.check_range(offset, length)?;
+        Ok(Self { offset, layout: *layout, view: pool.backend().view(offset, length) })
+    }
+}
 
 impl<const D: usize, B: Backend> Node<'_, D, B> {
     pub(super) fn level(&self) -> u64 {
@@ -45,6 +56,15 @@ impl<const D: usize, B: Backend> Node<'_, D, B> {
     #[inline]
     pub(super) fn bitmap(&self) -> Metadata {
         Metadata::read(self.layout.words, |word| self.view.load(self.layout.bitmap_word(word)))
+    }
+
+    /// Refuses a bitmap or a type that the node cannot have.
+    #[inline]
+    pub(super) fn check_metadata(&self, pool: &Pool<B>, metadata: &Metadata) -> Result<()> {
+        if metadata.has_entries_beyond(self.layout.fan_out) || metadata.is_leaf() != (self.level() == 0) {
+            return Err(blocks::damaged(pool, self.offset, "its bitmap or type cannot be"));
+        }
+        Ok(())
     }
 
     /// One of the header's words, by its number.
@@ -96,9 +116,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// The node at an offset, which lies in the pool.
     #[inline]
     pub(super) fn node(&self, offset: u64) -> Result<Node<'_, D, B>> {
-        let length = self.layout.node_length();
-        self.pool.check_range(offset, length)?;
-        Ok(Node { offset, layout: self.layout, view: self.backend().view(offset, length) })
+        Node::at(&self.pool, &self.layout, offset)
     }
 
     /// The child of an entry, which has to be of the level below.
@@ -131,10 +149,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     #[inline]
     pub(super) fn check_metadata(&self, node: &Node<'_, D, B>, metadata: &Metadata) -> Result<()> {
-        if metadata.has_entries_beyond(self.layout.fan_out) || metadata.is_leaf() != (node.level() == 0) {
-            return Err(self.damaged(node.offset, "its bitmap or type cannot be"));
-        }
-        Ok(())
+        node.check_metadata(&self.pool, metadata)
     }
 
     /// Stores an entry, its mark last.

@@ -56,6 +56,18 @@ pub(super) fn write_header<const D: usize>(
     (0..layout.words).for_each(|number| backend.store(word(layout.generation_word(number)), 0));
 }
 
+/// Whether a leaf looks like one of the tree's form: those whose entries validate themselves have an incarnation, which is
+/// never 0, and of the others no entry has the tag of one.
+pub(super) fn has_form<const D: usize, B: Backend>(layout: &Layout<D>, leaf: &Node<'_, D, B>) -> bool {
+    let incarnation = leaf.header_word(layout.incarnation());
+    match layout.leaves {
+        LeafForm::SelfValidating => incarnation != 0,
+        LeafForm::Bitmap => {
+            incarnation == 0 || (0..layout.fan_out).all(|slot| generation(leaf.mark(slot), incarnation).is_none())
+        }
+    }
+}
+
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Whether the entries of nodes of a level validate themselves.
     #[inline]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use terrane_pmem::Backend;
 
 use super::LoggedTree;
+use super::log::BLOCK_LENGTH;
 use super::node::Node;
 use crate::rtree::blocks;
 use crate::rtree::fbr::Census;
@@ -12,7 +13,7 @@ use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     /// Levels and counts, boxes as small as they can be (L6), no node linked twice, the log free, and blocks of the
-    /// pool acquired exactly if they belong to the tree.
+    /// pool acquired exactly if they belong to the tree, and as long as its nodes.
     pub(super) fn check_all(&mut self) -> Result<Census> {
         let (image_blocks, is_free) = self.log_blocks();
         if !is_free {
@@ -28,7 +29,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let root = self.root()?;
         census.height = root.level();
         self.check_node(&root, true, &mut census, &mut reached)?;
-        blocks::check(&mut self.pool, self.block, &reached)?;
+        blocks::check(&mut self.pool, (self.block, BLOCK_LENGTH), self.layout.node_length(), &reached)?;
         Ok(census)
     }
 

@@ -16,7 +16,8 @@ use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
 use super::node::{Image, Layout, Node};
 use super::{LoggedTree, ROOT_WORD};
-use crate::{Error, Result};
+use crate::Result;
+use crate::rtree::blocks::{self, damaged};
 
 /// Most nodes of one change: a path from a root that no pool has room for.
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;
@@ -251,29 +252,40 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 }
 
-/// Checks that what the log of a tree with this block says can be completed or undone: that it names nodes, and nothing that
-/// recovery needs itself. Changes nothing.
+/// Checks that the blocks which images are written to are blocks of their own, and that what the log of a tree with this block
+/// says can be completed or undone: that it names nodes, and nothing that recovery needs itself. Changes nothing.
 pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
-    let state = pool.backend().load(block + STATE);
+    let word = |word: u64| pool.backend().load(block + word);
+    let (state, root, new_root) = (word(STATE), word(ROOT_WORD), word(NEW_ROOT));
+    let is_committed = state & COMMITTED != 0;
+    let images: Vec<u64> =
+        (0..IMAGES_MAX).map(|index| image_block(pool, block, index)).filter(|&image| image != 0).collect();
+    for (number, image) in images.iter().enumerate() {
+        blocks::check_length(pool, *image, layout.node_length())?;
+        if *image == block || *image == root || images[..number].contains(image) {
+            return Err(damaged(pool, *image, "the log has a block for images that has another use"));
+        }
+    }
+    // What is going to be written or freed must not be what tells that.
+    let check_node = |offset: u64| {
+        blocks::check_length(pool, offset, layout.node_length())?;
+        if offset == block || images.contains(&offset) {
+            return Err(damaged(pool, offset, "the log names it as a node, and it is none"));
+        }
+        Ok(())
+    };
     // Blocks that a change without a commitment owns, or that one with it releases.
-    let owned = if state & COMMITTED == 0 { &NEW[..] } else { &[RELEASED] };
-    for word in owned {
-        let owned = pool.backend().load(block + word);
-        if owned != 0 {
-            pool.check_block(owned)?;
+    let owned = if is_committed { &[RELEASED] } else { &NEW[..] };
+    let root_then = if is_committed && new_root != 0 { new_root } else { root };
+    for owned in owned.iter().map(|&link| word(link)).filter(|&owned| owned != 0) {
+        check_node(owned)?;
+        if owned == root_then {
+            return Err(damaged(pool, owned, "the log says that the root is to be freed"));
         }
     }
     if state & (COMMITTED | DONE) != COMMITTED {
         return Ok(());
     }
-    let is_image = |offset: u64| (0..IMAGES_MAX).any(|index| image_block(pool, block, index) == offset);
-    // What is going to be written must not be what tells that.
-    let check_node = |offset: u64| {
-        if pool.check_block(offset)? < layout.node_length() || offset == block || is_image(offset) {
-            return Err(damaged(pool, offset, "the log names it as a node, and it is none"));
-        }
-        Ok(())
-    };
     for (node, image) in logged_nodes(pool, layout, block, state)? {
         check_node(node)?;
         pool.check_block(image)?;
@@ -282,14 +294,10 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
             return Err(damaged(pool, image, "the image of a node is said to have more entries than nodes have"));
         }
     }
-    match pool.backend().load(block + NEW_ROOT) {
+    match new_root {
         0 => Ok(()),
         root => check_node(root),
     }
-}
-
-fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: &str) -> Error {
-    Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.to_owned() }
 }
 
 /// The nodes that a committed head names, each with the block of its image.
@@ -302,7 +310,7 @@ fn logged_nodes<const D: usize, B: Backend>(
     let count = (state >> COUNT_SHIFT) as usize;
     if count > IMAGES_MAX {
         let reason = format!("the log is said to hold {count} images");
-        return Err(Error::Damaged { pool: pool.name().to_owned(), offset: block + STATE, reason });
+        return Err(damaged(pool, block + STATE, reason));
     }
     (0..count)
         .map(|index| {

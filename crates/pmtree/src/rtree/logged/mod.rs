@@ -28,7 +28,7 @@ use self::log::BLOCK_LENGTH;
 use self::node::{Image, Layout, Node};
 use super::fbr::{Census, LeafForm, Options, Rebalancing, SearchMode};
 use super::tree::PersistentRTree;
-use super::{creation, limits};
+use super::{blocks, creation, limits};
 use crate::{Error, Rect, Result, Split};
 
 /// Names the layout of pools that hold such a tree.
@@ -71,7 +71,8 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
     }
 
     /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
-    /// by is refused, and the file left as it was; damage of the root word and of nodes is found by who meets them.
+    /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
+    /// has another use in the log. Other damage of nodes is found by who meets them.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::check_options(options)?;
         let found = Pool::find(storage, name, &pool_options(options))?;
@@ -163,11 +164,11 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
             return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
         }
-        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| Error::Damaged {
-            pool: pool.name().to_owned(),
-            offset: block + FAN_OUT,
-            reason: format!("nodes are said to have {fan_out} entries"),
+        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| {
+            blocks::damaged(pool, block + FAN_OUT, format!("nodes are said to have {fan_out} entries"))
         })?;
+        blocks::check_length(pool, block, BLOCK_LENGTH)?;
+        blocks::check_length(pool, pool.backend().load(block + ROOT_WORD), layout.node_length())?;
         log::check(pool, &layout, block)?;
         Ok(Some((block, layout)))
     }
@@ -233,7 +234,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 
     fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
-        Error::Damaged { pool: self.pool.name().to_owned(), offset, reason: reason.into() }
+        blocks::damaged(&self.pool, offset, reason)
     }
 
     /// The box around an image's entries, which there have to be.
