@@ -22,14 +22,14 @@ fn with_entries(count: u64, options: &Options) -> MemoryStorage {
     storage
 }
 
-fn bytes(storage: &dyn Storage) -> Vec<u8> {
+pub fn bytes(storage: &dyn Storage) -> Vec<u8> {
     let file = storage.open("tree", OpenMode::Read).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_exact_at(&mut bytes, 0).unwrap();
     bytes
 }
 
-fn with(bytes: &[u8]) -> MemoryStorage {
+pub fn with(bytes: &[u8]) -> MemoryStorage {
     let storage = MemoryStorage::new();
     let file = storage.open("tree", OpenMode::CreateNew).unwrap();
     file.write_all_at(bytes, 0).unwrap();

@@ -7,6 +7,7 @@ mod costs;
 mod crash;
 mod damage;
 mod full_disk;
+mod hostile;
 mod interleavings;
 #[path = "support/interrupting.rs"]
 mod interrupting;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT};
 
+use super::limits::LEVEL_MAX;
 use crate::{Error, Result};
 
 /// Checks that a block begins at an offset, and that it is as long as blocks for so many bytes are.
@@ -12,6 +13,15 @@ pub(super) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) 
         found if found == length.next_multiple_of(LINE_LENGTH) => Ok(()),
         found => Err(damaged(pool, block, format!("{length} bytes are said to be a block, which has {found}"))),
     }
+}
+
+/// Checks that a tree can be as high as its root says.
+#[inline]
+pub(super) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {
+    if level <= LEVEL_MAX {
+        return Ok(());
+    }
+    Err(damaged(pool, root, format!("the root is said to be of level {level}, and no tree has more than {LEVEL_MAX}")))
 }
 
 /// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there

@@ -8,6 +8,10 @@ pub(super) const FAN_OUT_MIN: usize = 4;
 /// Most entries of a node: what eight words of an FBR-tree's bitmap tell, without the flags.
 pub(super) const FAN_OUT_MAX: usize = 503;
 
+/// Highest level that a root can have, and so how deep searches go: a root becomes one of a higher level by the split of a
+/// full one, so a tree with this one has seen more insertions than addresses of 48 bits tell apart.
+pub(super) const LEVEL_MAX: u64 = 48;
+
 /// Refuses to compile for trees of other than two to four dimensions: nodes of others have not been tried, and an entry
 /// would take three lines.
 pub(super) const fn check_dimensions<const D: usize>() {

@@ -107,8 +107,13 @@ pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout:
         let offset = pool.backend().load(link);
         blocks::check_length(pool, offset, layout.node_length())?;
         let node = Node::at(pool, layout, offset)?;
-        if level.is_some_and(|level| node.level() != level) {
-            return Err(damaged(pool, offset, format!("a node of level {} is the child of another one", node.level())));
+        match level {
+            None => blocks::check_height(pool, offset, node.level())?,
+            Some(level) if node.level() != level => {
+                let reason = format!("a node of level {} is where one of level {level} should be", node.level());
+                return Err(damaged(pool, offset, reason));
+            }
+            Some(_) => {}
         }
         let bitmap = node.bitmap();
         match node.level() {

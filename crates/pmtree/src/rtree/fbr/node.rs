@@ -132,7 +132,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// The node that the root word names.
     pub(super) fn root(&self) -> Result<Node<'_, D, B>> {
-        self.node(self.backend().load(self.root_word()))
+        self.root_at(self.backend().load(self.root_word()))
+    }
+
+    /// The node at an offset that the root word names, or that a root is being divided into.
+    #[inline]
+    pub(super) fn root_at(&self, offset: u64) -> Result<Node<'_, D, B>> {
+        let root = self.node(offset)?;
+        blocks::check_height(&self.pool, offset, root.level())?;
+        Ok(root)
     }
 
     /// What a locked node holds; its entries' numbers are sound.

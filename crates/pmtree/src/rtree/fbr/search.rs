@@ -308,7 +308,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         while let Some(child) = children.next() {
             let child = match parent {
                 Some(parent) => self.child(parent.node.level(), child)?,
-                None => self.node(child)?,
+                None => self.root_at(child)?,
             };
             path.push(child.offset);
             let reading = self.search_node(&child, target, path)?;

@@ -72,7 +72,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
 
     /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
     /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
-    /// has another use in the log. Other damage of nodes is found by who meets them.
+    /// has another use in the log, and a root of a level that no tree reaches. Other damage of nodes is found by who meets them.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::check_options(options)?;
         let found = Pool::find(storage, name, &pool_options(options))?;
@@ -168,7 +168,10 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             blocks::damaged(pool, block + FAN_OUT, format!("nodes are said to have {fan_out} entries"))
         })?;
         blocks::check_length(pool, block, BLOCK_LENGTH)?;
-        blocks::check_length(pool, pool.backend().load(block + ROOT_WORD), layout.node_length())?;
+        let root = pool.backend().load(block + ROOT_WORD);
+        blocks::check_length(pool, root, layout.node_length())?;
+        let level = Node::<D, _>::new(root, pool.backend().view(root, layout.node_length())).level();
+        blocks::check_height(pool, root, level)?;
         log::check(pool, &layout, block)?;
         Ok(Some((block, layout)))
     }
@@ -224,7 +227,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 
     fn root(&self) -> Result<Node<D, B::View<'_>>> {
-        self.node(self.backend().load(self.block + ROOT_WORD))
+        let root = self.node(self.backend().load(self.block + ROOT_WORD))?;
+        blocks::check_height(&self.pool, root.offset, root.level())?;
+        Ok(root)
     }
 
     /// A node's words, to be changed.

@@ -71,7 +71,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
             let node = match level {
                 Some(level) => self.child(level, offset)?,
-                None => self.node(offset)?,
+                None => self.root_at(offset)?,
             };
             let reading = self.read(&node)?;
             let Opened { reading: parent_reading, children: siblings } = &mut opened[parent];
