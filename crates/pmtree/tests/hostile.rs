@@ -1,11 +1,13 @@
 //! Pools that were made to do harm: links and words that say what no tree says.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use crate::damage::{bytes, is_damage, with};
-use crate::support::{BOTH, options, random, rect};
+use crate::interrupting::{At, Interrupting, interrupt};
+use crate::support::{BOTH, FORMS, options, random, rect};
 use terrane_pmem::{Backend, PersistenceDomain, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
+use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
 use terrane_storage::MemoryStorage;
 
 const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
@@ -157,7 +159,7 @@ fn a_root_that_becomes_higher_than_any_is_refused_by_every_operation() {
 fn refuse_all<T: PersistentRTree<2>>(tree: &mut T, are_changes: bool) {
     let point = Rect::point([1.0, 2.0]).unwrap();
     for mode in MODES {
-        assert_damage("window", tree.window(&Rect::new([-1e8; 2], [1e8; 2]).unwrap(), mode, &mut |_, _| {}));
+        assert_damage("window", tree.window(&everything(), mode, &mut |_, _| {}));
         assert_damage("nearest", tree.nearest(&[1.0, 2.0], 1 << 20, mode));
     }
     assert_damage("contains", tree.contains(&point, 1 << 40));
@@ -166,4 +168,126 @@ fn refuse_all<T: PersistentRTree<2>>(tree: &mut T, are_changes: bool) {
         assert_damage("insert", tree.insert(&point, 1));
     }
     assert_damage("check", tree.check());
+}
+
+/// Number of the opening that comes after the creation of a tree.
+const NEXT: u64 = 2;
+
+/// A node's log word: the session, and the number of the log entry that changes the node, or that it is unlinked.
+fn log_word(session: u64, number: u64) -> u64 {
+    session << 16 | number
+}
+
+const UNLINKED: u64 = 0xffff;
+
+/// Places in an FBR-tree's nodes; the second and third one in self-validating leaves.
+const LOG_WORD: usize = 16;
+const ADOPTED: usize = 40;
+const GENERATIONS: usize = 48;
+
+fn forms() -> impl Iterator<Item = Options> {
+    FORMS.into_iter().flat_map(|leaves| {
+        BOTH.map(|rebalancing| Options { leaves, ..options(PersistenceDomain::PageCache, 4, rebalancing) })
+    })
+}
+
+/// The entries of a tree of so many.
+fn entries(count: u64) -> Vec<(Rect<2>, u64)> {
+    let mut random = random(1);
+    (0..count).map(|payload| (rect(&mut random, 30), payload)).collect()
+}
+
+fn everything() -> Rect<2> {
+    Rect::new([-1e8; 2], [1e8; 2]).unwrap()
+}
+
+/// Loads after which an operation on a small tree is taken to go on for ever.
+const LOADS_MAX: usize = 1_000_000;
+
+#[test]
+fn a_deletion_comes_to_an_end_where_linked_nodes_say_that_they_are_unlinked() {
+    for options in forms() {
+        let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 60, &options);
+        for (_, node) in file.nodes().range(1..).flat_map(|(level, nodes)| nodes.iter().map(move |node| (level, *node)))
+        {
+            file.set(node + LOG_WORD, log_word(NEXT, UNLINKED));
+        }
+        let storage = with(&file.bytes);
+        let mut tree: FbrTree<2, Interrupting> = FbrTree::open(&storage, "tree", &options).unwrap();
+        assert_eq!(tree.pool().open_counter(), NEXT);
+        let (rect, payload) = entries(60)[30];
+        let never = || panic!("the deletion goes on");
+        let (outcome, _) = interrupt(At::Load, LOADS_MAX, never, || tree.delete(&rect, payload));
+        assert_damage("delete", outcome);
+        assert!(tree.contains(&rect, payload).unwrap());
+        assert_damage("check", tree.check());
+    }
+}
+
+#[test]
+fn the_check_refuses_what_only_a_later_opening_would_believe() {
+    for (number, session) in [(UNLINKED, NEXT), (1, NEXT), (0, NEXT + 1), (UNLINKED, u64::MAX >> 16)] {
+        let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 60, &small());
+        let leaf = file.nodes()[&0][0];
+        file.set(leaf + LOG_WORD, log_word(session, number));
+        let mut tree: FbrTree<2, Traced> = FbrTree::open(&with(&file.bytes), "tree", &small()).unwrap();
+        assert_damage("check", tree.check());
+    }
+}
+
+/// The log entry is that of the first split of a session.
+#[test]
+fn a_search_goes_by_no_log_entry_that_changes_other_nodes() {
+    for options in forms() {
+        let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 60, &options);
+        for leaf in file.nodes()[&0].clone() {
+            file.set(leaf + LOG_WORD, log_word(NEXT, 1));
+        }
+        let mut refused = 0;
+        for number in 0.. {
+            let tree: FbrTree<2, Interrupting> = FbrTree::open(&with(&file.bytes), "tree", &options).unwrap();
+            let tree = Arc::new(tree);
+            let met = Arc::new(Mutex::new(None));
+            let search = {
+                let (tree, met) = (tree.clone(), met.clone());
+                move || {
+                    let mut found = Vec::new();
+                    let outcome = tree.window(&everything(), SearchMode::Validated, |_, payload| found.push(payload));
+                    *met.lock().unwrap() = Some(outcome.map(|()| found));
+                }
+            };
+            let insert =
+                || (0..5).for_each(|payload| drop(tree.insert(&rect(&mut random(payload), 30), 1000 + payload)));
+            let (_, was_interrupted) = interrupt(At::Change, number, search, insert);
+            if !was_interrupted {
+                break;
+            }
+            match met.lock().unwrap().take() {
+                Some(Ok(found)) => {
+                    let mut old: Vec<u64> = found.into_iter().filter(|payload| *payload < 1000).collect();
+                    old.sort_unstable();
+                    assert!(old.into_iter().eq(0..60), "{options:?}, {number}");
+                }
+                Some(Err(error)) => refused += usize::from(is_damage(&error)),
+                None => panic!("no search, {number}"),
+            }
+        }
+        assert!(refused > 0, "{options:?}");
+    }
+}
+
+/// It would come back with the next opening, which goes by the tags.
+#[test]
+fn an_entry_that_only_the_bitmap_of_a_self_validating_leaf_has_is_not_deleted() {
+    let options = Options { leaves: LeafForm::SelfValidating, ..small() };
+    let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 60, &options);
+    for leaf in file.nodes()[&0].clone() {
+        file.set(leaf + ADOPTED, NEXT);
+        file.set(leaf + GENERATIONS, !file.word(leaf + GENERATIONS));
+    }
+    let tree: FbrTree<2, Traced> = FbrTree::open(&with(&file.bytes), "tree", &options).unwrap();
+    for (rect, payload) in entries(60) {
+        assert!(tree.contains(&rect, payload).unwrap());
+        assert_damage("delete", tree.delete(&rect, payload));
+    }
 }

@@ -27,7 +27,7 @@ pub struct Census {
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
-    /// no log entry left, blocks of the pool acquired exactly if they belong to the tree, and as long as its nodes.
+    /// no log entry left, no node that says it is unlinked or being changed, blocks of the pool acquired exactly if they belong to the tree, and as long as its nodes.
     ///
     /// Reads all of it; nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {
@@ -60,6 +60,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if !reached.insert(node.offset) {
             return Err(self.damaged(node.offset, "a node is linked twice"));
         }
+        self.check_at_rest(node)?;
         let metadata = self.locked_metadata(node)?;
         if self.has_tags(node.level()) && self.by_tags(node) != metadata {
             return Err(self.damaged(node.offset, "the bitmap of a leaf is not what its entries' tags say"));

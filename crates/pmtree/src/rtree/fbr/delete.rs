@@ -21,17 +21,23 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// nodes have too few entries. All of that is harmless, and stays so after a crash until other operations meet it.
     pub fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let _pinned = self.pool.pin();
+        let mut unlinked = None;
         loop {
             let Some(path) = self.find(rect, payload)? else { return Ok(false) };
-            if self.delete_at(&path, rect, payload)? {
+            // It was linked, and then not, since this is pinned: it is not used anew meanwhile.
+            if let Some(node) = unlinked.filter(|node| path.contains(node)) {
+                return Err(self.damaged(node, "a node is linked that says it is not"));
+            }
+            if self.delete_at(&path, rect, payload, &mut unlinked)? {
                 return Ok(true);
             }
             self.check_no_change_failed()?;
         }
     }
 
-    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has gone elsewhere since.
-    fn delete_at(&self, path: &Path, rect: &Rect<D>, payload: u64) -> Result<bool> {
+    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has gone elsewhere since, and the leaf's
+    /// parent if that says it is no longer part of the tree.
+    fn delete_at(&self, path: &Path, rect: &Rect<D>, payload: u64, unlinked: &mut Option<u64>) -> Result<bool> {
         let [above @ .., leaf] = path.as_slice() else { return Ok(false) };
         let leaf = self.node(*leaf)?;
         let Some(&parent) = above.last() else {
@@ -42,6 +48,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let parent = self.node(parent)?;
         let parent_lock = self.lock(&parent)?;
         if !self.links(&parent, leaf.offset)? {
+            *unlinked = self.is_unlinked(&parent).then_some(parent.offset);
             return Ok(false);
         }
         let lock = self.lock(&leaf)?;
@@ -62,7 +69,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let is_meant = |&slot: &usize| leaf.target(slot) == payload && leaf.rect(slot) == *rect;
         let found = metadata.slots().find(is_meant);
         match found {
-            Some(slot) if self.has_tags(leaf.level()) => self.delete_tagged(leaf, metadata, slot),
+            Some(slot) if self.has_tags(leaf.level()) => self.delete_tagged(leaf, metadata, slot)?,
             Some(slot) => self.publish(leaf, metadata, slot, false, METADATA),
             None => {}
         }

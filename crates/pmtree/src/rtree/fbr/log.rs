@@ -10,6 +10,7 @@
 //! - an entry that is done is being cleared: its nodes hold all that it says, and it owns what it still names of the
 //!   nodes that were unlinked.
 
+use std::cmp;
 use std::collections::VecDeque;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
@@ -398,6 +399,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             0 => Ok(()),
             log_word if self.engaged(log_word)?.is_none() => Ok(()),
             _ => Err(self.damaged(node.offset, FAILED)),
+        }
+    }
+
+    /// Refuses a node that is linked, and says while nobody changes the tree that it is unlinked or being changed, or that it was
+    /// in an opening that is still to come.
+    pub(super) fn check_at_rest(&self, node: &Node<'_, D, B>) -> Result<()> {
+        let log_word = node.log_word();
+        match (log_word >> SESSION_SHIFT).cmp(&self.session) {
+            cmp::Ordering::Less => Ok(()),
+            cmp::Ordering::Equal if log_word & UNLINKED == 0 => Ok(()),
+            _ => Err(self.damaged(node.word(LOG), "a node of the tree says that it is unlinked or being changed")),
         }
     }
 

@@ -377,12 +377,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 sibling: None,
                 partner: None,
             };
+            let mut is_of_others = false;
             if log_word != 0
                 && let Some((change, engagement)) = self.engaged(log_word)?
             {
                 reading.engagement = Some(engagement);
+                let bitmap = change.bitmap_of(node.offset).copied();
                 if engagement.progress == Progress::Committed {
-                    reading.metadata = change.bitmap_of(node.offset).copied().unwrap_or(reading.metadata);
+                    is_of_others = bitmap.is_none();
+                    reading.metadata = bitmap.unwrap_or(reading.metadata);
                     match change.kind {
                         Kind::Split => reading.sibling = Some(change.node(Role::Second)),
                         Kind::Merge | Kind::Redistribute => {
@@ -396,6 +399,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
             if !self.is_current(&reading) {
                 continue;
+            }
+            if is_of_others {
+                return Err(self.damaged(node.offset, "a node names a log entry that changes others"));
             }
             self.check_metadata(node, &reading.metadata)?;
             // What another session has left dirty is as durable as it ever will be.

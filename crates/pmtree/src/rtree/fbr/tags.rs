@@ -150,9 +150,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.store_metadata(leaf, &metadata);
     }
 
-    /// Deletes an entry of a leaf.
-    pub(super) fn delete_tagged(&self, leaf: &Node<'_, D, B>, mut metadata: Metadata, slot: usize) {
+    /// Deletes an entry of a leaf, whose tag has to be valid: another one would become so.
+    pub(super) fn delete_tagged(&self, leaf: &Node<'_, D, B>, mut metadata: Metadata, slot: usize) -> Result<()> {
         let (word, bit) = Metadata::place(slot);
+        if leaf.mark(slot) != tag(self.incarnation(leaf), self.generations(leaf).holds(slot)) {
+            return Err(self.damaged(leaf.link(slot), "the bitmap of a leaf has an entry that has no valid tag"));
+        }
         let offset = leaf.word(self.layout.generation_word(word));
         // As where entries have bits alone.
         self.bump(leaf);
@@ -161,6 +164,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         metadata.set(slot, false);
         self.store_metadata(leaf, &metadata);
         self.bump(leaf);
+        Ok(())
     }
 
     /// Brings the bitmap of a committed log entry into a node; what is stored of it in the header is not flushed yet. It may have been
