@@ -155,15 +155,35 @@ fn a_root_that_becomes_higher_than_any_is_refused_by_every_operation() {
     refuses::<LoggedTree<2, Traced>>(&OF_LOGGED);
 }
 
+/// One node that is linked from each place of its parent, level after level: the ways to the leaf are too many to go.
+#[test]
+fn searches_come_to_an_end_where_each_node_is_linked_many_times() {
+    fn refuses<T: PersistentRTree<2>>(places: &'static Places) {
+        let mut file = File::new::<T>(places, 60, &small());
+        file.chain(20, 4);
+        let mut tree = T::open(&with(&file.bytes), "tree", &small()).unwrap();
+        refuse_all(&mut tree, false);
+    }
+    refuses::<FbrTree<2, Interrupting>>(&OF_FBR);
+    refuses::<LoggedTree<2, Interrupting>>(&OF_LOGGED);
+}
+
+/// Loads after which an operation on a small tree is taken to go on for ever.
+const LOADS_MAX: usize = 1_000_000;
+
+fn ends<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
+    interrupt(At::Load, LOADS_MAX, move || panic!("{what} goes on"), run).0
+}
+
 /// That searches and the check are refused, and changes if they shall be.
 fn refuse_all<T: PersistentRTree<2>>(tree: &mut T, are_changes: bool) {
     let point = Rect::point([1.0, 2.0]).unwrap();
     for mode in MODES {
-        assert_damage("window", tree.window(&everything(), mode, &mut |_, _| {}));
-        assert_damage("nearest", tree.nearest(&[1.0, 2.0], 1 << 20, mode));
+        assert_damage("window", ends("window", || tree.window(&everything(), mode, &mut |_, _| {})));
+        assert_damage("nearest", ends("nearest", || tree.nearest(&[1.0, 2.0], 1 << 20, mode)));
     }
-    assert_damage("contains", tree.contains(&point, 1 << 40));
-    assert_damage("delete", tree.delete(&point, 1 << 40));
+    assert_damage("contains", ends("contains", || tree.contains(&point, 1 << 40)));
+    assert_damage("delete", ends("delete", || tree.delete(&point, 1 << 40)));
     if are_changes {
         assert_damage("insert", tree.insert(&point, 1));
     }
@@ -201,9 +221,6 @@ fn everything() -> Rect<2> {
     Rect::new([-1e8; 2], [1e8; 2]).unwrap()
 }
 
-/// Loads after which an operation on a small tree is taken to go on for ever.
-const LOADS_MAX: usize = 1_000_000;
-
 #[test]
 fn a_deletion_comes_to_an_end_where_linked_nodes_say_that_they_are_unlinked() {
     for options in forms() {
@@ -216,9 +233,7 @@ fn a_deletion_comes_to_an_end_where_linked_nodes_say_that_they_are_unlinked() {
         let mut tree: FbrTree<2, Interrupting> = FbrTree::open(&storage, "tree", &options).unwrap();
         assert_eq!(tree.pool().open_counter(), NEXT);
         let (rect, payload) = entries(60)[30];
-        let never = || panic!("the deletion goes on");
-        let (outcome, _) = interrupt(At::Load, LOADS_MAX, never, || tree.delete(&rect, payload));
-        assert_damage("delete", outcome);
+        assert_damage("delete", ends("delete", || tree.delete(&rect, payload)));
         assert!(tree.contains(&rect, payload).unwrap());
         assert_damage("check", tree.check());
     }

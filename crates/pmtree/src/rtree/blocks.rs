@@ -24,6 +24,18 @@ pub(super) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) ->
     Err(damaged(pool, root, format!("the root is said to be of level {level}, and no tree has more than {LEVEL_MAX}")))
 }
 
+/// Whether these are more nodes than the pool has room for. Each one is linked once, so what a search reads of a tree that does
+/// not change meanwhile are not so many.
+#[inline]
+pub(super) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: u64) -> bool {
+    nodes.saturating_mul(node_length) > pool.length()
+}
+
+/// What it means that a search has read so many.
+pub(super) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
+    damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
+}
+
 /// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there
 /// are acquired, and that they are as long as the tree's block and its nodes are. Frees what waits for readers before;
 /// there are none.

@@ -28,6 +28,7 @@ use super::delete::Path;
 use super::layout::Metadata;
 use super::log::{Engagement, Kind, Progress, Role};
 use super::node::Node;
+use crate::rtree::blocks;
 use crate::{Rect, Result};
 
 /// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they are.
@@ -112,7 +113,7 @@ trait Target<const D: usize> {
     fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
 
     /// Takes note of a node that was read, after those below it.
-    fn visited(&mut self, _: impl FnOnce() -> Visit) {}
+    fn visited(&mut self, visit: impl FnOnce() -> Visit);
 
     /// What there is.
     fn extent(&self) -> Extent;
@@ -125,6 +126,7 @@ trait Target<const D: usize> {
 struct Window<'q, const D: usize> {
     query: &'q Rect<D>,
     hits: Vec<(Rect<D>, u64)>,
+    visited: usize,
 }
 
 impl<const D: usize> Target<D> for Window<'_, D> {
@@ -142,12 +144,17 @@ impl<const D: usize> Target<D> for Window<'_, D> {
         self.hits.push((rect, payload));
     }
 
+    fn visited(&mut self, _: impl FnOnce() -> Visit) {
+        self.visited += 1;
+    }
+
     fn extent(&self) -> Extent {
-        Extent { found: self.hits.len(), visited: 0 }
+        Extent { found: self.hits.len(), visited: self.visited }
     }
 
     fn truncate(&mut self, extent: Extent) {
         self.hits.truncate(extent.found);
+        self.visited = extent.visited;
     }
 }
 
@@ -232,7 +239,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ///
     /// They are gathered before the first call, which so may use the tree; 8 bytes and the box for each.
     pub fn window(&self, window: &Rect<D>, mode: SearchMode, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
-        let mut target = Window { query: window, hits: Vec::new() };
+        let mut target = Window { query: window, hits: Vec::new(), visited: 0 };
         self.search(&mut target, mode)?;
         target.hits.iter().for_each(|(rect, payload)| visit(rect, *payload));
         Ok(())
@@ -271,17 +278,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn search(&self, target: &mut impl Target<D>, mode: SearchMode) -> Result<()> {
         let _pinned = self.pool.pin();
         let mut path = Path::new();
-        match mode {
-            SearchMode::Validated => self.search_validated(target, &mut path),
-            SearchMode::ReadUncommitted => self.search_unvalidated(&self.root()?, false, target, &mut path),
+        let outcome = match mode {
+            SearchMode::Validated => Err(Changed),
+            SearchMode::ReadUncommitted => self.search_unvalidated(&self.root()?, false, target, &mut path, &mut 0)?,
             SearchMode::SharedLock => {
                 let root_lock = self.locks.root.read();
                 let root = self.root()?;
                 let _lock = self.lock_shared(&root)?;
                 drop(root_lock);
-                self.search_unvalidated(&root, true, target, &mut path)
+                self.search_unvalidated(&root, true, target, &mut path, &mut 0)?
             }
+        };
+        if outcome.is_err() {
+            target.truncate(Extent::default());
+            self.search_validated(target, &mut path)?;
         }
+        Ok(())
     }
 
     fn search_validated(&self, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
@@ -298,6 +310,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Reads what is below some children of a node; of the root word, if none is given.
+    ///
+    /// While the node has not changed, no node is below two of its children, or below one at two times: none moves but by a change
+    /// of its parent's parent, and none that was unlinked is used anew, since the search is pinned.
     fn search_children(
         &self,
         children: &mut Children,
@@ -305,6 +320,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         target: &mut impl Target<D>,
         path: &mut Path,
     ) -> Outcome {
+        let visited_before = target.extent().visited;
         while let Some(child) = children.next() {
             let child = match parent {
                 Some(parent) => self.child(parent.node.level(), child)?,
@@ -316,8 +332,21 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if let Err(changed) = children.note(parent, &reading) {
                 return Ok(Err(changed));
             }
+            if let Some(parent) = parent
+                && self.are_too_many(target.extent().visited - visited_before)
+            {
+                return if self.is_current(parent) {
+                    Err(blocks::too_many(&self.pool, parent.node.offset))
+                } else {
+                    Ok(Err(Changed))
+                };
+            }
         }
         Ok(Ok(()))
+    }
+
+    fn are_too_many(&self, nodes: usize) -> bool {
+        blocks::are_too_many(&self.pool, nodes as u64, self.layout.node_length())
     }
 
     /// Reads a node and what is below it, until it has not changed meanwhile; how it was read then.
@@ -421,19 +450,25 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Reads a node and what is below it as it comes. With the lock of the node held, and then of each one below while it
-    /// is read, writers wait before they change what is below it.
+    /// is read, writers wait before they change what is below it. Fails where so many nodes are read that the tree has changed meanwhile,
+    /// or is damaged: which of both, a search that validates what it reads will tell.
     fn search_unvalidated(
         &self,
         node: &Node<'_, D, B>,
         is_locked: bool,
         target: &mut impl Target<D>,
         path: &mut Path,
-    ) -> Result<()> {
+        nodes: &mut usize,
+    ) -> Outcome {
+        *nodes += 1;
+        if self.are_too_many(*nodes) {
+            return Ok(Err(Changed));
+        }
         let metadata = self.metadata(node);
         self.check_metadata(node, &metadata)?;
         if node.level() == 0 {
             self.scan_leaf(node, &metadata, target, path);
-            return Ok(());
+            return Ok(Ok(()));
         }
         for slot in metadata.slots() {
             if !target.enters(&node.rect(slot)) {
@@ -441,8 +476,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
             let child = self.child(node.level(), node.target(slot))?;
             let _lock = is_locked.then(|| self.lock_shared(&child)).transpose()?;
-            self.search_unvalidated(&child, is_locked, target, path)?;
+            if let Err(changed) = self.search_unvalidated(&child, is_locked, target, path, nodes)? {
+                return Ok(Err(changed));
+            }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 }

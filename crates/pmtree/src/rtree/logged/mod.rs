@@ -105,7 +105,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
         let mut hits = Vec::new();
         {
             let _lock = self.lock.read();
-            self.search_window(&self.root()?, window, &mut hits)?;
+            self.search_window(&self.root()?, window, &mut hits, &mut 0)?;
         }
         hits.iter().for_each(|(rect, payload)| visit(rect, *payload));
         Ok(())

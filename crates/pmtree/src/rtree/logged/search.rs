@@ -5,6 +5,7 @@ use terrane_pmem::{Backend, LINE_LENGTH};
 
 use super::LoggedTree;
 use super::node::Node;
+use crate::rtree::blocks;
 use crate::rtree::closest::{Closest, Found};
 use crate::{Rect, Result};
 
@@ -18,12 +19,23 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         children.inspect(|&child| self.backend().prefetch(child, PREFETCHED)).collect()
     }
 
+    /// Counts the nodes of a search, which in a damaged tree could be any number.
+    fn count(&self, node: u64, nodes: &mut u64) -> Result<()> {
+        *nodes += 1;
+        match blocks::are_too_many(&self.pool, *nodes, self.layout.node_length()) {
+            true => Err(blocks::too_many(&self.pool, node)),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn search_window(
         &self,
         node: &Node<D, B::View<'_>>,
         window: &Rect<D>,
         hits: &mut Vec<(Rect<D>, u64)>,
+        nodes: &mut u64,
     ) -> Result<()> {
+        self.count(node.offset, nodes)?;
         if node.level() == 0 {
             for slot in 0..node.count() {
                 let rect = node.rect(slot);
@@ -34,7 +46,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             return Ok(());
         }
         for child in self.entered(node, |rect| window.overlaps(rect)) {
-            self.search_window(&self.child(node.level(), child)?, window, hits)?;
+            self.search_window(&self.child(node.level(), child)?, window, hits, nodes)?;
         }
         Ok(())
     }
@@ -42,17 +54,24 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     /// The nodes on the way to an entry with exactly this box and payload.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64) -> Result<Option<Vec<u64>>> {
         let mut path = Vec::new();
-        Ok(self.find_below(&self.root()?, (*rect, payload), &mut path)?.then_some(path))
+        Ok(self.find_below(&self.root()?, (*rect, payload), &mut path, &mut 0)?.then_some(path))
     }
 
-    fn find_below(&self, node: &Node<D, B::View<'_>>, entry: (Rect<D>, u64), path: &mut Vec<u64>) -> Result<bool> {
+    fn find_below(
+        &self,
+        node: &Node<D, B::View<'_>>,
+        entry: (Rect<D>, u64),
+        path: &mut Vec<u64>,
+        nodes: &mut u64,
+    ) -> Result<bool> {
+        self.count(node.offset, nodes)?;
         path.push(node.offset);
         if node.level() == 0 && node.entries().any(|found| found == entry) {
             return Ok(true);
         }
         if node.level() > 0 {
             for child in self.entered(node, |rect| rect.contains(&entry.0)) {
-                if self.find_below(&self.child(node.level(), child)?, entry, path)? {
+                if self.find_below(&self.child(node.level(), child)?, entry, path, nodes)? {
                     return Ok(true);
                 }
             }
@@ -63,12 +82,19 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
 
     pub(super) fn search_nearest(&self, point: &[f64; D], count: usize) -> Result<Vec<(f64, Rect<D>, u64)>> {
         let mut closest = Closest::new(count);
-        self.nearest_below(&self.root()?, point, &mut closest)?;
+        self.nearest_below(&self.root()?, point, &mut closest, &mut 0)?;
         Ok(closest.into_sorted())
     }
 
     /// The children in the order of their distance, as long as they can hold something closer.
-    fn nearest_below(&self, node: &Node<D, B::View<'_>>, point: &[f64; D], closest: &mut Closest<D>) -> Result<()> {
+    fn nearest_below(
+        &self,
+        node: &Node<D, B::View<'_>>,
+        point: &[f64; D],
+        closest: &mut Closest<D>,
+        nodes: &mut u64,
+    ) -> Result<()> {
+        self.count(node.offset, nodes)?;
         let with_distance = node.entries().map(|(rect, target)| (rect.distance_squared(point), rect, target));
         if node.level() == 0 {
             for (distance_squared, rect, payload) in with_distance {
@@ -84,7 +110,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             if !closest.wants(distance_squared) {
                 break;
             }
-            self.nearest_below(&self.child(node.level(), child)?, point, closest)?;
+            self.nearest_below(&self.child(node.level(), child)?, point, closest, nodes)?;
         }
         Ok(())
     }

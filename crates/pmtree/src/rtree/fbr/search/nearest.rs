@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::{Children, FbrTree, Reading, SearchMode};
+use crate::rtree::blocks;
 use crate::rtree::closest::{Closest, Found, ordered};
 use crate::{Rect, Result};
 use terrane_pmem::Backend;
@@ -45,26 +46,34 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     pub fn nearest(&self, point: &[f64; D], count: usize, mode: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>> {
         Rect::point(*point)?;
         let _pinned = self.pool.pin();
+        let mut is_validated = mode != SearchMode::ReadUncommitted;
         loop {
-            if let Some(found) = self.search_nearest(point, count, mode)? {
+            if let Some(found) = self.search_nearest(point, count, is_validated)? {
                 return Ok(found);
             }
+            is_validated = true;
         }
     }
 
-    /// `None` if something changed that was read.
+    /// `None` if something changed that was read; if that is not validated, only if it was so much that it must have, or the tree is
+    /// damaged.
     fn search_nearest(
         &self,
         point: &[f64; D],
         count: usize,
-        mode: SearchMode,
+        is_validated: bool,
     ) -> Result<Option<Vec<(f64, Rect<D>, u64)>>> {
-        let is_validated = mode != SearchMode::ReadUncommitted;
         let root = self.backend().load(self.root_word());
         let mut opened = vec![Opened { reading: None, children: Children::default() }];
         let mut candidates =
             BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, level: None, parent: 0 }]);
         let mut closest = Closest::new(count);
+        let is_whole = |opened: &[Opened<'_, D, B>]| {
+            let is_current =
+                |opened: &Opened<'_, D, B>| opened.reading.as_ref().is_none_or(|reading| self.is_current(reading));
+            self.backend().load(self.root_word()) == root && opened.iter().all(is_current)
+        };
+        let mut nodes = 0;
         while let Some(Candidate { distance_squared, node: offset, level, parent }) = candidates.pop() {
             if !closest.wants(distance_squared) {
                 break;
@@ -104,12 +113,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if is_validated && !self.is_current(&reading) {
                 return Ok(None);
             }
+            nodes += 1;
+            if self.are_too_many(nodes) {
+                return match is_validated && is_whole(&opened) {
+                    true => Err(blocks::too_many(&self.pool, root)),
+                    false => Ok(None),
+                };
+            }
             if node.level() > 0 {
                 opened.push(Opened { reading: Some(reading), children: Children::default() });
             }
         }
-        let is_whole = self.backend().load(self.root_word()) == root
-            && opened.iter().all(|opened| opened.reading.as_ref().is_none_or(|reading| self.is_current(reading)));
-        Ok((is_whole || !is_validated).then(|| closest.into_sorted()))
+        Ok((!is_validated || is_whole(&opened)).then(|| closest.into_sorted()))
     }
 }
