@@ -32,6 +32,8 @@ pub(super) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: 
 }
 
 /// What it means that a search has read so many.
+#[cold]
+#[inline(never)]
 pub(super) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
     damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
 }
@@ -66,6 +68,7 @@ pub(super) fn check<B: Backend>(
 }
 
 /// What a tree's pool is where it holds what cannot be.
+#[cold]
 pub(super) fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: impl Into<String>) -> Error {
     Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.into() }
 }

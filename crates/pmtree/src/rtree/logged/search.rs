@@ -19,9 +19,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         children.inspect(|&child| self.backend().prefetch(child, PREFETCHED)).collect()
     }
 
-    /// Counts the nodes of a search, which in a damaged tree could be any number.
-    fn count(&self, node: u64, nodes: &mut u64) -> Result<()> {
-        *nodes += 1;
+    /// Counts the children of a node that a search enters, which in a damaged tree could be any number in all.
+    fn count(&self, node: u64, children: usize, nodes: &mut u64) -> Result<()> {
+        *nodes += children as u64;
         match blocks::are_too_many(&self.pool, *nodes, self.layout.node_length()) {
             true => Err(blocks::too_many(&self.pool, node)),
             false => Ok(()),
@@ -35,7 +35,6 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         hits: &mut Vec<(Rect<D>, u64)>,
         nodes: &mut u64,
     ) -> Result<()> {
-        self.count(node.offset, nodes)?;
         if node.level() == 0 {
             for slot in 0..node.count() {
                 let rect = node.rect(slot);
@@ -45,7 +44,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             }
             return Ok(());
         }
-        for child in self.entered(node, |rect| window.overlaps(rect)) {
+        let children = self.entered(node, |rect| window.overlaps(rect));
+        self.count(node.offset, children.len(), nodes)?;
+        for child in children {
             self.search_window(&self.child(node.level(), child)?, window, hits, nodes)?;
         }
         Ok(())
@@ -64,13 +65,14 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         path: &mut Vec<u64>,
         nodes: &mut u64,
     ) -> Result<bool> {
-        self.count(node.offset, nodes)?;
         path.push(node.offset);
         if node.level() == 0 && node.entries().any(|found| found == entry) {
             return Ok(true);
         }
         if node.level() > 0 {
-            for child in self.entered(node, |rect| rect.contains(&entry.0)) {
+            let children = self.entered(node, |rect| rect.contains(&entry.0));
+            self.count(node.offset, children.len(), nodes)?;
+            for child in children {
                 if self.find_below(&self.child(node.level(), child)?, entry, path, nodes)? {
                     return Ok(true);
                 }
@@ -94,7 +96,6 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         closest: &mut Closest<D>,
         nodes: &mut u64,
     ) -> Result<()> {
-        self.count(node.offset, nodes)?;
         let with_distance = node.entries().map(|(rect, target)| (rect.distance_squared(point), rect, target));
         if node.level() == 0 {
             for (distance_squared, rect, payload) in with_distance {
@@ -110,6 +111,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             if !closest.wants(distance_squared) {
                 break;
             }
+            self.count(node.offset, 1, nodes)?;
             self.nearest_below(&self.child(node.level(), child)?, point, closest, nodes)?;
         }
         Ok(())
