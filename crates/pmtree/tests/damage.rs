@@ -1,9 +1,11 @@
 //! Pools that something else has changed: errors or answers, never a panic, a loop, or an access outside of the pool.
 
+use std::collections::BTreeSet;
+
 use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
 use terrane_pmem::{PersistenceDomain, Pool, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, Options, Rect, SearchMode};
+use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
 use terrane_storage::crash::{Controller, Event, PoolEvent};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
@@ -173,6 +175,38 @@ fn a_tree_of_another_shape_than_its_nodes_is_refused_and_its_file_left_as_it_is(
             assert!(bytes(&storage) == damaged, "{leaves:?}, word {word}, bit {bit}: the file was changed");
         }
     }
+}
+
+/// A block that is said to be free would be given to somebody else.
+#[test]
+fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is() {
+    fn check<T: PersistentRTree<2>>() {
+        let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+        let storage = MemoryStorage::new();
+        let tree = T::create(&storage, "tree", &options).unwrap();
+        let mut random = random(1);
+        (0..60).for_each(|payload| tree.insert(&rect(&mut random, 30), payload).unwrap());
+        Box::new(tree).close().unwrap();
+        let sound = bytes(&storage);
+        let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
+        let block = word(ROOT);
+        let mut missed = BTreeSet::from([block, word(block + ROOT_WORD)]);
+        // A chunk begins with the length of its blocks and their bitmap.
+        let words = (8192..sound.len() as u64).step_by(options.pool.chunk_length as usize).map(|chunk| chunk + 8);
+        for (at, bit) in words.flat_map(|word| (0..64).map(move |bit| (word, bit))) {
+            let mut damaged = sound.clone();
+            damaged[at as usize..][..8].copy_from_slice(&(word(at) & !(1 << bit)).to_le_bytes());
+            let storage = with(&damaged);
+            if let Err(error) = T::open(&storage, "tree", &options) {
+                let Error::Damaged { offset, .. } = error else { panic!("{error}") };
+                assert!(bytes(&storage) == damaged, "{error}: the file was changed");
+                missed.remove(&offset);
+            }
+        }
+        assert!(missed.is_empty(), "{missed:?}");
+    }
+    check::<FbrTree<2, Traced>>();
+    check::<LoggedTree<2, Traced>>();
 }
 
 pub fn is_damage(error: &Error) -> bool {

@@ -156,6 +156,13 @@ impl<B: Backend> Pool<B> {
         Ok(self.locate(block)?.0.block_length)
     }
 
+    /// Whether the block that begins at an offset is acquired; an error where none begins.
+    pub fn is_acquired(&self, block: u64) -> Result<bool> {
+        let (chunk, number) = self.locate(block)?;
+        let (word, bit) = Chunk::bit(number);
+        Ok(self.backend().load(chunk.bitmap_word(word)) & bit != 0)
+    }
+
     /// The chunk and place of the block in which an offset lies, if it lies in one.
     fn containing(&self, offset: u64) -> Result<Option<(Chunk, u64)>> {
         let Some(index) = offset.checked_sub(METADATA_LENGTH).map(|place| place / self.chunk_length()) else {

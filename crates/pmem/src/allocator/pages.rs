@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 
 use terrane_storage::sync::Mutex;
 
-use super::chunk::Chunk;
 use super::intent::{ENTRY_LENGTH, Intent};
 use crate::pmwcas::DESCRIPTOR_LENGTH;
 use crate::pool::{DESCRIPTOR_PAGES, INTENTS, SLOT_PAGES};
@@ -133,9 +132,7 @@ impl<B: Backend> Pool<B> {
         let mut pages = Vec::new();
         let mut page = self.backend().load(units.root);
         while page != 0 {
-            let (chunk, number) = self.locate(page)?;
-            let (word, bit) = Chunk::bit(number);
-            if chunk.block_length < PAGE_LENGTH || self.backend().load(chunk.bitmap_word(word)) & bit == 0 {
+            if self.check_block(page)? < PAGE_LENGTH || !self.is_acquired(page)? {
                 return Err(
                     self.page_damaged(page, "a page of the pool's own is said to be in a block that is free or short")
                 );

@@ -15,6 +15,15 @@ pub(super) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) 
     }
 }
 
+/// Checks that a block which a tree has, whatever a crash has left, is acquired and as long as blocks for so many bytes are.
+pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
+    check_length(pool, block, length)?;
+    match pool.is_acquired(block)? {
+        true => Ok(()),
+        false => Err(damaged(pool, block, "a block of the tree is free")),
+    }
+}
+
 /// Checks that a tree can be as high as its root says.
 #[inline]
 pub(super) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {

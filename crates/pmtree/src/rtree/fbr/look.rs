@@ -42,8 +42,8 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
     let form = form.ok_or_else(|| no_shape(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
     let layout = layout.ok_or_else(|| no_shape(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
-    blocks::check_length(pool, block, LOG_START + Log::length(&layout))?;
-    blocks::check_length(pool, pool.backend().load(block + ROOT_WORD), layout.node_length())?;
+    blocks::check_own(pool, block, LOG_START + Log::length(&layout))?;
+    blocks::check_own(pool, pool.backend().load(block + ROOT_WORD), layout.node_length())?;
     let mut is_changing = false;
     for index in 0..ENTRIES {
         is_changing |= check_change(pool, &layout, block, index)?;
@@ -105,7 +105,7 @@ pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout:
     let mut level = None;
     loop {
         let offset = pool.backend().load(link);
-        blocks::check_length(pool, offset, layout.node_length())?;
+        blocks::check_own(pool, offset, layout.node_length())?;
         let node = Node::at(pool, layout, offset)?;
         match level {
             None => blocks::check_height(pool, offset, node.level())?,

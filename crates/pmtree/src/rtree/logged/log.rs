@@ -261,7 +261,7 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     let images: Vec<u64> =
         (0..IMAGES_MAX).map(|index| image_block(pool, block, index)).filter(|&image| image != 0).collect();
     for (number, image) in images.iter().enumerate() {
-        blocks::check_length(pool, *image, layout.node_length())?;
+        blocks::check_own(pool, *image, layout.node_length())?;
         if *image == block || *image == root || images[..number].contains(image) {
             return Err(damaged(pool, *image, "the log has a block for images that has another use"));
         }

@@ -72,7 +72,8 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
 
     /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
     /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
-    /// has another use in the log, and a root of a level that no tree reaches. Other damage of nodes is found by who meets them.
+    /// has another use in the log, and a root of a level that no tree reaches. Other damage of nodes is found by who meets them. Not
+    /// found is that a block for images is said to be where another node is, of the same length.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::check_options(options)?;
         let found = Pool::find(storage, name, &pool_options(options))?;
@@ -167,9 +168,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| {
             blocks::damaged(pool, block + FAN_OUT, format!("nodes are said to have {fan_out} entries"))
         })?;
-        blocks::check_length(pool, block, BLOCK_LENGTH)?;
+        blocks::check_own(pool, block, BLOCK_LENGTH)?;
         let root = pool.backend().load(block + ROOT_WORD);
-        blocks::check_length(pool, root, layout.node_length())?;
+        blocks::check_own(pool, root, layout.node_length())?;
         let level = Node::<D, _>::new(root, pool.backend().view(root, layout.node_length())).level();
         blocks::check_height(pool, root, level)?;
         log::check(pool, &layout, block)?;
