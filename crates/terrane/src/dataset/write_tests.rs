@@ -11,7 +11,7 @@ use terrane_storage::MemoryStorage;
 
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::testing::gate::{Gate, gated};
-use crate::{Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Record, Result, Store};
+use crate::{Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Query, Record, Result, Store};
 
 /// A dataset of points without attributes, whose syncs pass a gate.
 fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
@@ -24,6 +24,21 @@ fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
     (store, dataset)
 }
 
+fn hash_of(dataset: &Dataset, key: i64) -> u64 {
+    dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap())
+}
+
+/// What a thread does to a dataset, and what it is told.
+type Write = fn(&Dataset) -> Result<String>;
+
+fn write_rows(dataset: &Dataset, keys: &[i64]) -> Result<String> {
+    let coordinate: ArrayRef = Arc::new(Float64Array::from(vec![1.0; keys.len()]));
+    let id: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
+    let batch = RecordBatch::try_from_iter([("id", id), ("x", coordinate.clone()), ("y", coordinate)]).unwrap();
+    let outcome = dataset.write_batch(&batch, OnConflict::Refuse)?;
+    Ok(format!("{} written, {:?} refused", outcome.keys.len(), outcome.refused))
+}
+
 /// Who waits for a key gives none back before what it did to it is durable.
 #[test]
 fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
@@ -31,7 +46,7 @@ fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
     let (_store, dataset) = dataset(&gate);
     (1..=2).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![])).unwrap());
     let locks = &dataset.engine.locks;
-    let [first, second] = [1, 2].map(|key| dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap()));
+    let [first, second] = [1, 2].map(|key| hash_of(&dataset, key));
     let held = locks.lock(second);
     gate.close();
     std::thread::scope(|scope| {
@@ -47,18 +62,45 @@ fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
     });
 }
 
+/// The WAIT of Algorithm 1: what is done so far is seen by others, who can have its keys, however long the wait is.
+#[test]
+fn who_waits_for_a_key_has_made_its_earlier_changes_durable_and_visible_and_given_up_their_keys() {
+    let delete_where: Write = |dataset| {
+        let deleted = dataset.delete_where(&Condition::on("id").is_not_null(), &[])?;
+        Ok(format!("{deleted} deleted"))
+    };
+    let write_batch: Write = |dataset| write_rows(dataset, &[3, 4]);
+    for (write, [first, second], left, told) in
+        [(delete_where, [1, 2], 1, "2 deleted"), (write_batch, [3, 4], 3, "2 written, [] refused")]
+    {
+        let (_store, dataset) = dataset(&Arc::default());
+        (1..=2).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![])).unwrap());
+        let (locks, log) = (&dataset.engine.locks, dataset.engine.log.as_ref().unwrap());
+        let [first, second] = [first, second].map(|key| hash_of(&dataset, key));
+        let held = locks.lock(second);
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| write(&dataset));
+            while locks.waiting(second) == 0 && !writing.is_finished() {
+                std::thread::yield_now();
+            }
+            let is_free = locks.try_lock(first).is_some();
+            let (durable, end) = (log.durable_lsn(), log.end_lsn());
+            let count = dataset.snapshot().count(&Query::new());
+            // Whatever was found: the other thread waits for it.
+            drop(held);
+            assert_eq!(writing.join().unwrap().unwrap(), told);
+            assert!(is_free, "{told}: the first key is kept");
+            assert_eq!((durable, count.unwrap()), (end, left), "{told}: the first change");
+        });
+    }
+}
+
 /// A writer that waits for a key until the sync of its last change fails is not told what that change did.
 #[test]
 fn no_answer_rests_on_a_change_whose_sync_failed() {
-    type Write = fn(&Dataset) -> Result<String>;
     let delete: Write = |dataset| dataset.delete(&Key::Int(1)).map(|found| found.to_string());
     let insert: Write = |dataset| dataset.insert(&Record::at(2, 1.0, 1.0, vec![])).map(|()| String::new());
-    let write_batch: Write = |dataset| {
-        let coordinate: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
-        let id: ArrayRef = Arc::new(Int64Array::from(vec![2]));
-        let batch = RecordBatch::try_from_iter([("id", id), ("x", coordinate.clone()), ("y", coordinate)]).unwrap();
-        dataset.write_batch(&batch, OnConflict::Refuse).map(|outcome| format!("{:?}", outcome.refused))
-    };
+    let write_batch: Write = |dataset| write_rows(dataset, &[2]);
     let delete_where: Write = |dataset| {
         let condition = Condition::on("id").equals(1);
         dataset.delete_where(&condition, &[]).map(|deleted| deleted.to_string())
@@ -69,7 +111,7 @@ fn no_answer_rests_on_a_change_whose_sync_failed() {
         let gate = Arc::new(Gate::default());
         let (_store, dataset) = dataset(&gate);
         dataset.insert(&Record::at(1, 1.0, 1.0, vec![])).unwrap();
-        let hash = dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap());
+        let hash = hash_of(&dataset, key);
         gate.close();
         std::thread::scope(|scope| {
             let changing = scope.spawn(|| first(&dataset));
