@@ -232,7 +232,10 @@ impl Dataset {
     /// Refuses a key, whose lock is held, under which a record is stored.
     fn check_new(&self, key: &[u8]) -> Result<()> {
         let version = self.handle.partitions.version(self.handle.partition_of(key));
-        match search::get(&version, PRIMARY as usize, key, u64::MAX)? {
+        let stored = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
+        // No answer rests on a change whose sync has failed while this one waited for the key.
+        self.engine.check_writable()?;
+        match stored {
             None => Ok(()),
             Some(_) => Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? }),
         }

@@ -62,6 +62,14 @@ fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
     });
 }
 
+/// An atomic batch that needs a new key and leaves nothing under it.
+fn insert_and_delete(dataset: &Dataset, key: i64) -> Result<String> {
+    let mut batch = dataset.atomic_batch();
+    batch.insert(&Record::at(key, 1.0, 1.0, vec![]))?;
+    batch.delete(&Key::Int(key))?;
+    batch.commit().map(|()| String::new())
+}
+
 /// The WAIT of Algorithm 1: what is done so far is seen by others, who can have its keys, however long the wait is.
 #[test]
 fn who_waits_for_a_key_has_made_its_earlier_changes_durable_and_visible_and_given_up_their_keys() {
@@ -105,9 +113,16 @@ fn no_answer_rests_on_a_change_whose_sync_failed() {
         let condition = Condition::on("id").equals(1);
         dataset.delete_where(&condition, &[]).map(|deleted| deleted.to_string())
     };
-    for (key, first, second) in
-        [(1, delete, delete), (1, delete, delete_where), (2, insert, insert), (2, insert, write_batch)]
-    {
+    let insert_and_delete_first: Write = |dataset| insert_and_delete(dataset, 1);
+    let insert_and_delete_second: Write = |dataset| insert_and_delete(dataset, 2);
+    for (key, first, second) in [
+        (1, delete, delete),
+        (1, delete, delete_where),
+        (1, delete, insert_and_delete_first),
+        (2, insert, insert),
+        (2, insert, write_batch),
+        (2, insert, insert_and_delete_second),
+    ] {
         let gate = Arc::new(Gate::default());
         let (_store, dataset) = dataset(&gate);
         dataset.insert(&Record::at(1, 1.0, 1.0, vec![])).unwrap();
