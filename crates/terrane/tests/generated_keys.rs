@@ -117,11 +117,12 @@ fn numbers_go_on_above_keys_of_imports_and_atomic_batches() {
     importer.finish(&mut |row| Err(row.error)).unwrap();
     assert_eq!(next(), [Key::Int(10)]);
     let mut changes = dataset.atomic_batch();
+    // Further than numbering, which passes over keys that are taken, comes by itself.
+    changes.upsert(&with_key(Key::Int(20))).unwrap();
     changes.upsert(&with_key(Key::Int(12))).unwrap();
-    changes.upsert(&with_key(Key::Int(11))).unwrap();
     changes.delete(&Key::Int(40)).unwrap();
     changes.commit().unwrap();
-    assert_eq!(next(), [Key::Int(13)]);
+    assert_eq!(next(), [Key::Int(21)]);
 }
 
 /// A number that another takes as a key between its choice and its use is not the end of a record without a key.
