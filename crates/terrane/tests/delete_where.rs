@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::crash::syncs;
 use crate::support::workload::{MAIN, batch, first_schema};
-use crate::support::{seeded, small_options};
+use crate::support::{schema, seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use terrane::schema::KeyType;
 use terrane::{
-    Condition, Dataset, DatasetOptions, DiskReserve, Error, Filter, Key, Options, Query, Record, Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, DiskReserve, Error, Filter, Key, LogOptions, Options, Query,
+    Record, Store, Value,
 };
+use terrane_storage::crash::Controller;
 use terrane_storage::{MemoryStorage, Storage};
 
 fn sized(key: i64, size: i64) -> Record {
@@ -150,4 +154,24 @@ fn a_record_that_does_not_meet_the_condition_is_never_deleted() {
     assert!(deleted > 0);
     assert_eq!(count(&dataset, "size in (0, 2)"), 8 * WRITERS as u64);
     assert!(store.check(false).unwrap().findings.is_empty());
+}
+
+/// What the log holds until it is synced is in memory.
+#[test]
+fn many_deletes_are_acknowledged_before_they_fill_the_memory() {
+    const COUNT: u32 = 500;
+    let controller = Controller::new();
+    let log = LogOptions { segment_size: 4 << 20, first_segment_size: 4 << 20, spare_segments: 0 };
+    let store = Store::open_on(controller.storage(), Options { log, ..small_options() }).unwrap();
+    let dataset = store.create_dataset(MAIN, schema(KeyType::Binary, true, CoordinateSystem::Planar)).unwrap();
+    for number in 0..COUNT {
+        // A deletion has its key in two indexes, and so about 2 KB in the log.
+        let key = Key::Binary(number.to_be_bytes().repeat(250));
+        dataset.insert(&Record::at(key, 1.0, 1.0, vec![Value::Null, Value::Null])).unwrap();
+    }
+    dataset.flush().unwrap();
+    let before = controller.events();
+    assert_eq!(dataset.delete_where(&condition("id is not null"), &[]).unwrap(), u64::from(COUNT));
+    // The working memory is such that a quarter of it is half of a MiB.
+    assert_eq!(syncs(&controller, before), 2);
 }

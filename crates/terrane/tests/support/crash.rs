@@ -13,6 +13,12 @@ pub fn soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
 }
 
+/// How many files have been synced since so many events.
+pub fn syncs(controller: &Controller, events: usize) -> usize {
+    let is_sync = |event: &&Event| matches!(event, Event::Disk(DiskEvent::Sync { .. }));
+    controller.log()[events..].iter().filter(is_sync).count()
+}
+
 /// The work that a run did beside its steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
