@@ -1,18 +1,27 @@
-//! Creations that are asked to stop, as a store that is closed asks them.
+//! Creations that are asked to stop, as a store that is closed asks them, or killed.
 
 use std::sync::Arc;
 
 use terrane_lsm::manifest::{Loaded, Manifest};
 use terrane_space::CoordinateSystem;
+use terrane_storage::crash::Controller;
 use terrane_storage::{MemoryStorage, Storage};
 
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
-use crate::{DatasetOptions, Error, IndexKind, Options, Query, Record, Store, Value};
+use crate::secondary::IndexDefinition;
+use crate::{DatasetOptions, Durability, Error, IndexKind, IndexOptions, Options, Query, Record, Store, Value};
 
 const RECORDS: i64 = 10_000;
 
 fn open(storage: &MemoryStorage) -> Store {
     Store::open_on(Arc::new(storage.clone()), Options { background: false, ..Options::default() }).unwrap()
+}
+
+/// Points with a size.
+fn schema() -> Schema {
+    let id = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+    let point = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+    Schema::new(id, point, CoordinateSystem::Planar, vec![Column::new("size", ColumnType::Int64)]).unwrap()
 }
 
 fn loads(storage: &dyn Storage) -> Vec<Loaded> {
@@ -28,12 +37,8 @@ fn creations_that_are_asked_to_stop_keep_what_they_have() {
     for (kind, partitions) in [(IndexKind::Dhb, 1), (IndexKind::BTree, 2)] {
         let storage = MemoryStorage::new();
         let store = open(&storage);
-        let id = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
-        let point = GeometryColumn::Point { x: "x".into(), y: "y".into() };
-        let schema =
-            Schema::new(id, point, CoordinateSystem::Planar, vec![Column::new("size", ColumnType::Int64)]).unwrap();
         let options = DatasetOptions { partitions };
-        let dataset = store.create_dataset_with("d", schema, &options).unwrap();
+        let dataset = store.create_dataset_with("d", schema(), &options).unwrap();
         let put =
             |key: i64, y: f64| dataset.upsert(&Record::at(key, key as f64, y, vec![Value::Int(key % 100)])).unwrap();
         (0..RECORDS).for_each(|key| put(key, 0.0));
@@ -70,4 +75,29 @@ fn creations_that_are_asked_to_stop_keep_what_they_have() {
             dataset.snapshot().count(&Query::new().window(-1.0, 2.0, 1e9, 4.0).using_index("geometry")).unwrap();
         assert_eq!(count, 3);
     }
+}
+
+/// What a kill leaves between the cut and the load, of a store that has what it was given in memory alone.
+#[test]
+fn numbers_before_the_cut_of_an_index_are_not_given_out_again() {
+    let controller = Controller::new();
+    let options = Options { background: false, durability: Some(Durability::None), ..Options::default() };
+    let store = Store::open_on(controller.storage(), options.clone()).unwrap();
+    let dataset = store.create_dataset("d", schema()).unwrap();
+    (0..10).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![Value::Null])).unwrap());
+    let (engine, handle) = (&dataset.engine, &dataset.handle);
+    let cut = engine.last_sequence();
+    let definition =
+        IndexDefinition::new(9, "i", IndexKind::Dhb, &[], &IndexOptions::default(), &dataset.schema()).unwrap();
+    let begun = {
+        let _changes = engine.catalog_changes.lock();
+        engine.begin_index(handle, definition).unwrap()
+    };
+    let killed = controller.process_kill(controller.events());
+    drop(begun);
+    let after = Store::open_on(killed.storage(), options).unwrap();
+    let dataset = after.dataset("d").unwrap();
+    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 0, "the records were on disk");
+    dataset.insert(&Record::at(77, 1.0, 1.0, vec![Value::Null])).unwrap();
+    assert!(dataset.snapshot().sequence() > cut, "{} after {cut}", dataset.snapshot().sequence());
 }
