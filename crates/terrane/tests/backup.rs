@@ -4,11 +4,12 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use crate::support::files::{files_of, storage_of};
 use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
 use crate::support::{keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane::{Durability, Error, Key, Options, Query, Record, RestoreReport, Store, Value};
+use terrane::{Dataset, Durability, Error, Key, Options, Query, Record, RestoreReport, Store, Value};
 use terrane_storage::crash::{Budget, Controller};
 use terrane_storage::{File, MemoryStorage, OpenMode, RealStorage, Storage};
 
@@ -495,4 +496,27 @@ fn points_of_the_same_commit_are_told_apart() {
     assert!(third.sequence == second.sequence && second.point < third.point);
     assert_eq!(restored(&backup, Some(&second.point))[MAIN].columns, ["name", "size", "added"]);
     assert_eq!(restored(&backup, None)[MAIN].columns, ["size", "other"]);
+}
+
+/// A copy of before the last steps, that had no commit of a record and so no number.
+#[test]
+fn an_older_copy_of_the_store_is_refused() {
+    let (disk, backup) = (MemoryStorage::new(), memory());
+    let source: Arc<dyn Storage> = Arc::new(disk.clone());
+    let store = filled(&source, 0..10);
+    store.flush().unwrap();
+    let older = |change: &dyn Fn(&Dataset)| {
+        let copy = storage_of(&files_of(&disk));
+        change(&store.dataset(MAIN).unwrap());
+        let newest = store.backup_to(backup.clone(), None).unwrap();
+        let points = backup.list("points").unwrap();
+        let copy = Store::open_read_only_on(copy, small_options()).unwrap();
+        let error = copy.backup_to(backup.clone(), None).unwrap_err();
+        assert!(matches!(error, Error::Usage(_)) && error.to_string().contains("it is an older copy"), "{error}");
+        assert_eq!(backup.list("points").unwrap(), points);
+        newest.sequence
+    };
+    let inserted = older(&|dataset| dataset.insert(&sized(10)).unwrap());
+    let renamed = older(&|dataset| dataset.rename_column("size", "other").unwrap());
+    assert_eq!(inserted, renamed, "there is a number between the copies");
 }
