@@ -5,7 +5,7 @@
 pub(crate) mod gate;
 #[path = "../../lsm/tests/log_support/hook.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
-mod hook;
+pub(crate) mod hook;
 
 use std::sync::Arc;
 

@@ -1,14 +1,18 @@
-//! Backups of a store in which merges have taken the front of components.
+//! Backups and readers of a store in which merges have taken the front of components.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use terrane_lsm::index::Cancellation;
+use terrane_lsm::manifest;
 use terrane_space::CoordinateSystem;
 use terrane_storage::{MemoryStorage, Storage};
 
+use super::take::take;
 use crate::schema::KeyType;
+use crate::testing::hook::HookedStorage;
 use crate::testing::{delete, points, put};
 use crate::{Dataset, Key, Options, Query, Store};
 
@@ -52,15 +56,22 @@ fn restored_keys(backup: &Arc<dyn Storage>, point: &str) -> Vec<i64> {
     found
 }
 
-#[test]
-fn every_point_of_a_store_between_two_merges_by_front_parts_is_restored() {
-    const COUNT: i64 = 12_000;
+const COUNT: i64 = 12_000;
+
+/// A store with components of which three quarters are deleted.
+fn mostly_deleted() -> (Store, Dataset) {
     let (store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
-    let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     put(&dataset, (0..COUNT).map(|number| (Key::Int(number), (number % 100) as f64, (number / 100) as f64)));
     dataset.flush().unwrap();
     delete(&dataset, (0..COUNT).filter(|number| number % 4 > 0).map(Key::Int));
     dataset.flush().unwrap();
+    (store, dataset)
+}
+
+#[test]
+fn every_point_of_a_store_between_two_merges_by_front_parts_is_restored() {
+    let (store, dataset) = mostly_deleted();
+    let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let (mut points, mut trimmed) = (Vec::new(), 0);
     loop {
         points.push(store.backup_to(backup.clone(), None).unwrap().point);
@@ -77,4 +88,38 @@ fn every_point_of_a_store_between_two_merges_by_front_parts_is_restored() {
         assert!(restored_keys(&backup, point) == expected, "{point} of {points:?}");
     }
     store.close().unwrap();
+}
+
+/// Nothing keeps the parts of files that are given up between the manifest that a reader has read and its opening of them.
+#[test]
+fn who_has_read_the_manifest_of_before_a_merge_by_front_parts_reads_it_again() {
+    type Read = fn(Arc<dyn Storage>) -> Vec<i64>;
+    let open: Read = |storage| {
+        let reader = Store::open_read_only_on(storage, Options::default()).unwrap();
+        keys_of(&reader.dataset("d").unwrap())
+    };
+    let back_up: Read = |storage| {
+        let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let report = take(&storage, &backup, &Options::default(), None).unwrap();
+        restored_keys(&backup, &report.point)
+    };
+    for read in [open, back_up] {
+        let (store, dataset) = mostly_deleted();
+        let hooked = Arc::new(HookedStorage::new(dataset.engine.storage.clone()));
+        let (dataset, is_first) = (Arc::new(dataset), AtomicBool::new(true));
+        hooked.on_opened({
+            let dataset = dataset.clone();
+            move |name| {
+                // What is open is the manifest of before.
+                if name == manifest::NAME && is_first.swap(false, Ordering::Relaxed) {
+                    assert!(merge_fronts_once(&dataset) > 0);
+                }
+            }
+        });
+        assert!(read(hooked.clone()) == (0..COUNT).step_by(4).collect::<Vec<_>>());
+        assert!(dataset.handle.partitions.version(0).components(0).len() > 2, "nothing was merged meanwhile");
+        hooked.unhook();
+        drop(dataset);
+        store.close().unwrap();
+    }
 }
