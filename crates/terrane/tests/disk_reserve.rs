@@ -15,6 +15,8 @@ const RESERVE: &str = "RESERVE";
 const LAST: u64 = (512 << 10) - 512;
 /// Room for what the tests flush and merge.
 const BYTES: u64 = 96 << 10;
+/// Records of a few MiB.
+const COUNT: i64 = 20_000;
 
 fn reserving(disk_reserve: DiskReserve) -> Options {
     Options {
@@ -398,7 +400,6 @@ fn a_flush_has_the_space_of_the_spare_files_of_the_log() {
 /// Deletes on a disk on which others take all that comes free, until there is nothing: then the process is killed.
 #[test]
 fn deletes_leave_what_it_takes_to_open_the_store_and_to_free_what_they_have_deleted() {
-    const COUNT: i64 = 20_000;
     let disk = MemoryStorage::new();
     let mut options = roomy(DiskReserve::Automatic);
     options.log.spare_segments = 0;
@@ -423,6 +424,50 @@ fn deletes_leave_what_it_takes_to_open_the_store_and_to_free_what_they_have_dele
     disk.set_capacity(disk.used_bytes() + (128 << 10));
     (deleted..COUNT).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
     assert!(keys(&dataset).is_empty());
+}
+
+/// Others have all of the reserve, and leave some room, but less than its last bytes.
+#[test]
+fn deletes_do_not_take_what_the_disk_has_for_opening_and_merges() {
+    let disk = MemoryStorage::new();
+    let mut options = roomy(DiskReserve::Bytes(4 << 20));
+    options.log.spare_segments = 0;
+    let (store, dataset) = open_with(&disk, options.clone());
+    (0..COUNT).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    drop(dataset);
+    store.close().unwrap();
+    disk.open(RESERVE, OpenMode::Write).unwrap().set_len(0).unwrap();
+    disk.set_capacity(disk.used_bytes() + LAST / 2);
+    let (_store, dataset) = open_with(&disk, options);
+    // Fewer than would make a merge of what they leave worth while.
+    let mut deletes = (0..COUNT / 40).map(|key| (key, dataset.delete(&Key::Int(key))));
+    let (next, refused) = deletes.find_map(|(key, outcome)| Some((key, outcome.err()?))).unwrap();
+    let message = "more deletes: what the disk has left is for opening the store and for merges";
+    assert!(matches!(&refused, Error::Full { what } if what == message), "{refused}");
+    disk.set_capacity(disk.used_bytes() + 2 * LAST);
+    assert!(dataset.delete(&Key::Int(next)).unwrap());
+    assert_eq!(keys(&dataset), (next + 1..COUNT).collect::<Vec<_>>());
+}
+
+/// They come after the usual merges, which have no room with the rest of it.
+#[test]
+fn merges_by_front_parts_have_the_last_of_the_reserve() {
+    let disk = MemoryStorage::new();
+    let mut options = roomy(DiskReserve::Bytes(4 << 20));
+    options.log.spare_segments = 0;
+    let (_store, dataset) = open_with(&disk, options);
+    (0..COUNT).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    let is_left = |key: &i64| key % 4 == 3;
+    (0..COUNT).filter(|key| !is_left(key)).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
+    dataset.flush().unwrap();
+    // Others take what all but the last bytes give up.
+    disk.set_capacity(disk.used_bytes() - (reserve_len(&disk).unwrap() - LAST));
+    let before = disk.used_bytes();
+    dataset.compact().unwrap();
+    assert_eq!(keys(&dataset), (0..COUNT).filter(is_left).collect::<Vec<_>>());
+    assert!(disk.used_bytes() < before);
 }
 
 /// Each session begins a file of the log, which the next one gives up again.
