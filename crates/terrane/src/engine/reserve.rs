@@ -526,3 +526,6 @@ impl Engine {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
