@@ -66,7 +66,7 @@ impl Dataset {
         let found = self.handle.feeds.load().iter().find(|feed| feed.name == name).cloned();
         let definition = match found {
             Some(definition) => definition,
-            None => self.engine.begin_feed(&self.handle, name)?,
+            None => self.engine.begin_feed(&self.handle, name, None)?,
         };
         let position = self.handle.partitions.source_offset(definition.id);
         Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
@@ -123,7 +123,7 @@ impl Feed {
         self.position
     }
 
-    /// What [`Self::set_source`] was told last.
+    /// What [`Self::set_source`] or [`Self::restart`] was told last.
     pub fn source(&self) -> Option<&str> {
         self.definition.source.as_deref()
     }
@@ -134,7 +134,7 @@ impl Feed {
     /// # Errors
     /// A text that cannot be; storage.
     pub fn set_source(&mut self, source: &str) -> Result<()> {
-        check_text("what a feed's source is known by", source, SOURCE_BYTES_MAX)?;
+        check_source(source)?;
         let id = self.definition.id;
         self.dataset.engine.change_feeds(&self.dataset.handle, |feeds| {
             feeds.iter_mut().filter(|feed| feed.id == id).for_each(|feed| feed.source = Some(source.to_owned()));
@@ -144,13 +144,16 @@ impl Feed {
         Ok(())
     }
 
-    /// Begins anew at position 0 and with an unknown source, as when another file has taken the place of the one that
-    /// was read. It is durable on return. The records stay.
+    /// Begins anew at position 0 and with another source, as when another file has taken the place of the one that
+    /// was read; without one the source is unknown. It is durable on return, and one step: a crash leaves the feed
+    /// where it was in the old source, or before the first record of the new one. The records stay.
     ///
     /// # Errors
-    /// Storage.
-    pub fn restart(&mut self) -> Result<()> {
-        self.definition = self.dataset.engine.begin_feed(&self.dataset.handle, &self.definition.name)?;
+    /// A text that cannot be, as for [`Self::set_source`]; storage.
+    pub fn restart(&mut self, source: Option<&str>) -> Result<()> {
+        source.map_or(Ok(()), check_source)?;
+        let Dataset { handle, engine } = &self.dataset;
+        self.definition = engine.begin_feed(handle, &self.definition.name, source)?;
         self.position = 0;
         Ok(())
     }
@@ -242,10 +245,10 @@ pub(crate) type FeedsInUse = Mutex<BTreeSet<String>>;
 
 impl Engine {
     /// Gives a name to a feed at position 0, durably; one that had it is forgotten.
-    fn begin_feed(&self, dataset: &DatasetHandle, name: &str) -> Result<FeedDefinition> {
+    fn begin_feed(&self, dataset: &DatasetHandle, name: &str, source: Option<&str>) -> Result<FeedDefinition> {
         self.change_feeds(dataset, |feeds| {
             let id = dataset.next_feed.fetch_add(1, Ordering::Relaxed);
-            let definition = FeedDefinition { id, name: name.to_owned(), source: None };
+            let definition = FeedDefinition { id, name: name.to_owned(), source: source.map(str::to_owned) };
             feeds.retain(|feed| feed.name != name);
             feeds.push(definition.clone());
             definition
@@ -269,6 +272,10 @@ impl Engine {
         }
         stored.map(|()| outcome)
     }
+}
+
+fn check_source(source: &str) -> Result<()> {
+    check_text("what a feed's source is known by", source, SOURCE_BYTES_MAX)
 }
 
 fn check_text(what: &str, text: &str, bytes_max: usize) -> Result<()> {

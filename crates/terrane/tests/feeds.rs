@@ -129,8 +129,9 @@ fn a_feed_has_one_user_and_can_be_begun_anew_and_dropped() {
     drop(feed);
     let mut feed = dataset.feed("feed").unwrap();
     assert_eq!((feed.position(), feed.source()), (8, Some("first bytes 123")));
-    feed.restart().unwrap();
+    feed.restart(None).unwrap();
     assert_eq!((feed.position(), feed.source()), (0, None));
+    assert!(matches!(feed.restart(Some("a\nb")), Err(Error::Usage(_))));
     // Positions of what was read before do not count any more, in memory, in components and in the log.
     write(&mut feed, &[2]).unwrap();
     assert_eq!(feed.position(), 2);
@@ -216,4 +217,30 @@ fn after_power_loss_the_position_is_that_of_the_last_record() {
         }
         assert!(positions.len() > if durability == Durability::None { 4 } else { 25 }, "{positions:?}");
     }
+}
+
+/// Else who is started next takes whatever has the place of the source for the new one.
+#[test]
+fn after_power_loss_a_feed_is_in_the_old_source_or_before_the_new_one() {
+    let controller = Controller::new();
+    let store = Store::open_on(controller.storage(), options(Durability::Power)).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    let mut feed = dataset.feed("feed").unwrap();
+    feed.set_source("old").unwrap();
+    write(&mut feed, &[1, 2, 3]).unwrap();
+    let before = controller.events();
+    feed.restart(Some("new")).unwrap();
+    let after = controller.events();
+    let (_, seed) = seeded(23);
+    let mut found = BTreeSet::new();
+    for cut in before..=after {
+        for image in controller.images(cut, &Budget::default(), seed) {
+            let store = Store::open_on(image.restart().storage(), options(Durability::Power)).unwrap();
+            let feed = store.dataset(MAIN).unwrap().feeds().remove(0);
+            let state = (feed.position, feed.source.expect("it has one"));
+            assert!(cut < after || state.0 == 0, "the restart was acknowledged: {}", image.describe());
+            found.insert(state);
+        }
+    }
+    assert_eq!(found, BTreeSet::from([(0, "new".to_owned()), (3, "old".to_owned())]));
 }

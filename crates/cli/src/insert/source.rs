@@ -92,7 +92,7 @@ impl Source {
     pub fn open(&mut self, dataset: &Dataset) -> Result<(), Failure> {
         let mut feed = dataset.feed(&self.name)?;
         if std::mem::take(&mut self.restarts) && (feed.position() > 0 || feed.source().is_some()) {
-            feed.restart()?;
+            feed.restart(self.mark_text()?.as_deref())?;
         }
         self.check_source(&feed)?;
         // The first record, for which there had to be a dataset first, has been read.
@@ -130,22 +130,37 @@ impl Source {
         ))
     }
 
-    /// Has the feed know its source again; of a file, by as much of its beginning as there is by now.
-    fn mark(&mut self) -> Result<(), Failure> {
-        let Some(feed) = &mut self.feed else { return Ok(()) };
-        let mark = match &self.positions {
-            Positions::Member(member) => Some(member_mark(member)),
+    /// By what the feed knows its source again; of a file, as much of its beginning as there is by now, or nothing.
+    fn mark_text(&self) -> Result<Option<String>, Failure> {
+        match &self.positions {
+            Positions::Member(member) => Ok(Some(member_mark(member))),
             Positions::File(file) => {
-                file.mark().map_err(|error| Failure::io(format_args!("read {}", file.path().display()), &error))?
+                file.mark().map_err(|error| Failure::io(format_args!("read {}", file.path().display()), &error))
             }
-        };
+        }
+    }
+
+    /// Has the feed know its source again.
+    fn mark(&mut self) -> Result<(), Failure> {
+        let mark = self.mark_text()?;
+        let Some(feed) = &mut self.feed else { return Ok(()) };
         match mark.filter(|mark| feed.source() != Some(mark)) {
             Some(mark) => Ok(feed.set_source(&mark)?),
             None => Ok(()),
         }
     }
 
-    /// Goes on with the file that took the place of the one that was read to its end.
+    /// The same before a position is kept, which counts for nothing without what it is one of.
+    fn mark_if_unknown(&mut self) -> Result<(), Failure> {
+        match self.feed.as_ref().is_some_and(|feed| feed.source().is_none()) {
+            true => self.mark(),
+            false => Ok(()),
+        }
+    }
+
+    /// Goes on with the file that took the place of the one that was read to its end. The feed does so in one durable
+    /// step: a kill before it leaves the feed at the end of the old file, a kill behind it at the beginning of the new
+    /// one, and neither is taken for a third.
     ///
     /// # Errors
     /// A file that cannot be read; storage.
@@ -155,11 +170,9 @@ impl Source {
             None => Follow::open(path)?,
         };
         self.positions = Positions::File(Arc::new(file));
-        if let Some(feed) = &mut self.feed {
-            feed.restart()?;
-        }
         (self.begun_at, self.read) = (0, 0);
-        self.mark()
+        let mark = self.mark_text()?;
+        self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(mark.as_deref())?))
     }
 
     /// Where a record stands that comes from a line, or why it has no place.
@@ -203,10 +216,7 @@ impl Source {
         on_conflict: OnConflict,
         outcome: &mut BatchOutcome,
     ) -> Result<(), Failure> {
-        // A position counts for nothing without what it is one of.
-        if self.feed.as_ref().is_some_and(|feed| feed.source().is_none()) {
-            self.mark()?;
-        }
+        self.mark_if_unknown()?;
         match &mut self.feed {
             Some(feed) => Ok(feed.write_batch(batch, positions, on_conflict, outcome)?),
             None => Err(Failure::new(Failure::FAILURE, "records came before their dataset")),
@@ -218,6 +228,7 @@ impl Source {
     /// # Errors
     /// Of the feed.
     pub fn pass(&mut self) -> Result<(), Failure> {
+        self.mark_if_unknown()?;
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.pass(self.read)?))
     }
 }
@@ -236,3 +247,7 @@ fn name_of(path: &Path, has_name: bool) -> Result<String, Failure> {
         ))),
     }
 }
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

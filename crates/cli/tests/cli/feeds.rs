@@ -2,7 +2,7 @@
 //! number their rows, so that a record that came twice would be there twice.
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -47,6 +47,16 @@ impl Follower {
             let mut key = String::new();
             self.keys.read_line(&mut key).expect("a key");
             assert!(key.ends_with('\n'), "it ended before {count} keys");
+        }
+    }
+
+    /// Reads messages up to one with a part.
+    fn hears(&mut self, part: &str) {
+        let stderr = self.child.stderr.as_mut().expect("a pipe");
+        let (mut said, mut byte) = (Vec::new(), [0]);
+        while !(byte == *b"\n" && String::from_utf8_lossy(&said).contains(part)) {
+            assert_eq!(stderr.read(&mut byte).expect("it speaks"), 1, "it ended before: {said:?}");
+            said.push(byte[0]);
         }
     }
 
@@ -359,4 +369,23 @@ fn two_feeds_of_a_name_are_one_after_the_other() {
     follow(&store, &file, &[]).exits(4);
     child.kill().expect("it ends");
     child.wait().expect("it ends");
+}
+
+/// As a service that is started before anything is written to the file.
+#[test]
+fn a_file_of_which_all_lines_were_refused_is_known_again() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", ""));
+    insert(&store, "d", lines([0]), &[]).exits(0);
+    let mut follower = Follower::start(&store, &file, &[]);
+    // The feed is open, and the file had nothing to be known by.
+    follower.hears("from byte 0 on");
+    append(&file, "no JSON\n");
+    follower.hears("byte 0: ");
+    follower.end(Signal::TERM).exits(143);
+    append(&file, &lines([1]));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(1);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, 0..2);
 }
