@@ -9,6 +9,7 @@ mod batch;
 mod first;
 mod follow;
 mod lines;
+mod mark;
 mod row;
 mod source;
 mod spill;
@@ -174,7 +175,7 @@ impl<'a> Insertion<'a> {
             self.messages.info(format_args!("reading {name} from byte {position} on"));
             self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, backlog_bytes)?;
             if stop.signal().is_some() {
-                break;
+                return self.source.as_mut().map_or(Ok(()), Source::mark);
             }
             self.messages.info(format_args!("{name} was replaced; all that it held has been read"));
             self.source.as_mut().map_or(Ok(()), |source| source.follow(path))?;
@@ -231,6 +232,9 @@ impl<'a> Insertion<'a> {
             };
             for line in arrived {
                 let (number, end) = (line.number, line.end);
+                if let Some(source) = &mut self.source {
+                    source.note_bytes(&line);
+                }
                 if let Err(reason) = self.take(line)? {
                     self.refuse(number, reason);
                 }

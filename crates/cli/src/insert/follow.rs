@@ -7,13 +7,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use xxhash_rust::xxh3::xxh3_64;
-
+use super::mark::{KNOWN_BYTES, LastBytes, Mark, Part};
 use super::stop::Stop;
 use crate::failure::Failure;
 
-/// Bytes at the beginning by which a file is known again, if it has so many.
-const KNOWN_BYTES: u64 = 1024;
 /// How long a file that has not grown is left alone.
 const PAUSE_MS: u32 = 50;
 /// How long a file whose name another one has is read on while it does not grow: who writes to it may not know yet.
@@ -24,6 +21,8 @@ const PARTING_MS: u32 = 1000;
 pub struct Follow {
     path: PathBuf,
     file: File,
+    /// The first bytes, [`KNOWN_BYTES`] at most, as they were when it was opened or when they were read.
+    first: Mutex<Vec<u8>>,
     /// Those that have had the name since, in this order.
     newer: Mutex<VecDeque<File>>,
 }
@@ -43,18 +42,31 @@ impl Follow {
             )));
         }
         let file = File::open(&path).map_err(|error| cannot_open(&error))?;
-        Ok(Self { path, file, newer: Mutex::default() })
+        Self::of(path.clone(), file, VecDeque::new())
+            .map_err(|error| Failure::io(format_args!("read {}", path.display()), &error))
+    }
+
+    fn of(path: PathBuf, file: File, newer: VecDeque<File>) -> io::Result<Self> {
+        let mut first = Vec::new();
+        (&file).take(KNOWN_BYTES as u64).read_to_end(&mut first)?;
+        Ok(Self { path, file, first: Mutex::new(first), newer: Mutex::new(newer) })
     }
 
     /// The file that had the name after this one, if that was seen.
-    pub fn successor(&self) -> Option<Self> {
+    ///
+    /// # Errors
+    /// Of that file.
+    pub fn successor(&self) -> io::Result<Option<Self>> {
         let mut newer = std::mem::take(&mut *self.newer());
-        let file = newer.pop_front()?;
-        Some(Self { path: self.path.clone(), file, newer: Mutex::new(newer) })
+        newer.pop_front().map(|file| Self::of(self.path.clone(), file, newer)).transpose()
     }
 
     fn newer(&self) -> MutexGuard<'_, VecDeque<File>> {
         self.newer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn first(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it is.
@@ -62,37 +74,71 @@ impl Follow {
         &self.path
     }
 
-    /// A text that tells it from other files; none while it is empty.
+    /// What tells it from other files, with a part of it that was read last; nothing while it is empty.
+    pub fn mark(&self, last: Option<Part>) -> Option<Mark> {
+        let first = self.first();
+        (!first.is_empty()).then(|| Mark { first: Part::of(&first, first.len() as u64), last })
+    }
+
+    /// Whether it can be what was read up to a byte and had this mark: it has the same bytes in the same places, and the
+    /// byte is where a line begins, or the mark ends, or the file.
     ///
     /// # Errors
     /// Of the file.
-    pub fn mark(&self) -> io::Result<Option<String>> {
-        let length = self.len()?.min(KNOWN_BYTES);
-        (length > 0).then(|| self.mark_of(length)).transpose()
-    }
-
-    fn mark_of(&self, length: u64) -> io::Result<String> {
-        let mut bytes = vec![0; length as usize];
-        self.file.read_exact_at(&mut bytes, 0)?;
-        Ok(format!("{length} bytes with xxh3 {:016x}", xxh3_64(&bytes)))
-    }
-
-    /// Whether it can be what was read up to a byte when it had this mark: it begins so, and the byte is behind the end
-    /// of a line.
-    ///
-    /// # Errors
-    /// Of the file.
-    pub fn is_marked(&self, mark: &str, position: u64) -> io::Result<bool> {
-        let length = mark.split_once(' ').and_then(|(length, _)| length.parse().ok());
-        let Some(length) = length.filter(|&length| length <= KNOWN_BYTES) else { return Ok(false) };
-        if self.len()? < position.max(length) || self.mark_of(length)? != mark {
+    pub fn is_marked(&self, mark: &Mark, position: u64) -> io::Result<bool> {
+        let parts = || [Some(mark.first), mark.last].into_iter().flatten();
+        let length = self.len()?;
+        if parts().any(|part| part.end > length) || position > length {
             return Ok(false);
         }
-        let mut last = [b'\n'];
-        if let Some(before) = position.checked_sub(1) {
-            self.file.read_exact_at(&mut last, before)?;
+        for part in parts() {
+            if Part::of(&self.bytes_at(part.start(), part.length)?, part.end) != part {
+                return Ok(false);
+            }
         }
-        Ok(last == [b'\n'])
+        // The last line of a file that was moved away may have no end.
+        if position == length || parts().any(|part| part.end == position) {
+            return Ok(true);
+        }
+        position.checked_sub(1).map_or(Ok(true), |before| self.holds(before, b"\n"))
+    }
+
+    /// The last bytes before one, as many as a mark has.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn last_bytes(&self, end: u64) -> io::Result<LastBytes> {
+        let start = end.saturating_sub(KNOWN_BYTES as u64);
+        let mut last = LastBytes::default();
+        last.push(start, &self.bytes_at(start, (end - start) as usize)?);
+        Ok(last)
+    }
+
+    /// Notes bytes that were read from it behind others; whether the file still has those, and its first ones, after
+    /// the reading: then these came behind them.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn note_read(&self, start: u64, bytes: &[u8], last: &LastBytes) -> io::Result<bool> {
+        let mut first = self.first();
+        let known = first.len();
+        if let Some(new) = (known as u64).checked_sub(start).and_then(|skipped| bytes.get(skipped as usize..)) {
+            first.extend_from_slice(&new[..new.len().min(KNOWN_BYTES - known)]);
+        }
+        Ok(self.holds(0, &first)? && self.holds(last.start(), last.bytes())?)
+    }
+
+    fn bytes_at(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes)
+    }
+
+    fn holds(&self, start: u64, bytes: &[u8]) -> io::Result<bool> {
+        match self.bytes_at(start, bytes.len()) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            found => Ok(found? == bytes),
+        }
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -101,7 +147,7 @@ impl Follow {
 
     /// Its bytes from one on. Ends when another file has its name and all bytes are read.
     pub fn read_from<'a>(&'a self, offset: u64, stop: &'a Stop) -> Growing<'a> {
-        Growing { follow: self, stop, offset, mark: None, parting_ms: 0 }
+        Growing { follow: self, stop, offset, last: LastBytes::default(), parting_ms: 0 }
     }
 
     /// Whether another file has its name now, or had it, and something in it: until then, whoever writes goes on with this one.
@@ -147,23 +193,23 @@ pub struct Growing<'a> {
     follow: &'a Follow,
     stop: &'a Stop,
     offset: u64,
-    /// Of the file when it was read last.
-    mark: Option<String>,
+    /// What was read last.
+    last: LastBytes,
     /// How long it has not grown since another one has its name.
     parting_ms: u32,
 }
 
 impl Growing<'_> {
-    /// Refuses what was read of a file that was cut and has grown again meanwhile.
-    fn check_known(&mut self) -> io::Result<()> {
-        if let Some(mark) = &self.mark
-            && !self.follow.is_marked(mark, 0)?
-        {
+    /// Goes on behind bytes that were read, or refuses those of a file that was cut and has grown again meanwhile.
+    fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.follow.note_read(self.offset, bytes, &self.last)? {
             return Err(io::Error::other(
-                "it does not begin any more as it did: it was truncated and written anew; with --restart it is read from its beginning",
+                "it does not hold any more what was read of it: it was truncated and written anew; with --restart it is read from its beginning",
             ));
         }
-        self.mark = self.follow.mark()?;
+        self.last.push(self.offset, bytes);
+        self.offset += bytes.len() as u64;
+        self.parting_ms = 0;
         Ok(())
     }
 }
@@ -175,10 +221,7 @@ impl Read for Growing<'_> {
             self.follow.look_for_newer()?;
             let count = self.follow.file.read_at(buffer, self.offset)?;
             if count > 0 {
-                // Behind the reading: what was there before it is what was read.
-                self.check_known()?;
-                self.offset += count as u64;
-                self.parting_ms = 0;
+                self.pass(&buffer[..count])?;
                 return Ok(count);
             }
             if self.parting_ms >= PARTING_MS {

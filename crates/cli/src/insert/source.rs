@@ -8,6 +8,8 @@ use terrane::{BatchOutcome, Dataset, Feed, OnConflict};
 use terrane_formats::JsonRecord;
 
 use super::follow::Follow;
+use super::lines::Line;
+use super::mark::{LastBytes, Mark};
 use super::row::member;
 use crate::args::InsertArguments;
 use crate::failure::Failure;
@@ -27,6 +29,8 @@ pub struct Source {
     begun_at: u64,
     /// How far it has been read.
     read: u64,
+    /// What was read last of a file.
+    last: LastBytes,
 }
 
 /// What the positions are.
@@ -64,7 +68,8 @@ impl Source {
         };
         let name = arguments.feed.clone().unwrap_or(default_name);
         terrane::check_feed_name(&name)?;
-        Ok(Some(Self { name, positions, feed: None, restarts: arguments.restart, begun_at: 0, read: 0 }))
+        let restarts = arguments.restart;
+        Ok(Some(Self { name, positions, feed: None, restarts, begun_at: 0, read: 0, last: LastBytes::default() }))
     }
 
     /// The file that is followed, if it is one.
@@ -92,9 +97,12 @@ impl Source {
     pub fn open(&mut self, dataset: &Dataset) -> Result<(), Failure> {
         let mut feed = dataset.feed(&self.name)?;
         if std::mem::take(&mut self.restarts) && (feed.position() > 0 || feed.source().is_some()) {
-            feed.restart(self.mark_text()?.as_deref())?;
+            feed.restart(self.mark_text().as_deref())?;
         }
         self.check_source(&feed)?;
+        if let (Positions::File(file), 1..) = (&self.positions, feed.position()) {
+            self.last = file.last_bytes(feed.position()).map_err(|error| cannot_read(file.path(), &error))?;
+        }
         // The first record, for which there had to be a dataset first, has been read.
         (self.begun_at, self.read) = (feed.position(), feed.position().max(self.read));
         self.feed = Some(feed);
@@ -107,8 +115,8 @@ impl Source {
             (None, _) => position == 0,
             (Some(source), Positions::Member(member)) => source == member_mark(member),
             (Some(source), Positions::File(file)) => {
-                let known = file.is_marked(source, position);
-                known.map_err(|error| Failure::io(format_args!("read {}", file.path().display()), &error))?
+                let known = Mark::parse(source).map(|mark| file.is_marked(&mark, position)).transpose();
+                known.map_err(|error| cannot_read(file.path(), &error))?.unwrap_or(false)
             }
         };
         if is_known {
@@ -130,19 +138,28 @@ impl Source {
         ))
     }
 
-    /// By what the feed knows its source again; of a file, as much of its beginning as there is by now, or nothing.
-    fn mark_text(&self) -> Result<Option<String>, Failure> {
+    /// By what the feed knows its source again; of an empty file nothing.
+    fn mark_text(&self) -> Option<String> {
         match &self.positions {
-            Positions::Member(member) => Ok(Some(member_mark(member))),
+            Positions::Member(member) => Some(member_mark(member)),
             Positions::File(file) => {
-                file.mark().map_err(|error| Failure::io(format_args!("read {}", file.path().display()), &error))
+                let last = self.last.part().or_else(|| self.known_mark()?.last);
+                file.mark(last).map(|mark| mark.to_string())
             }
         }
     }
 
-    /// Has the feed know its source again.
-    fn mark(&mut self) -> Result<(), Failure> {
-        let mark = self.mark_text()?;
+    /// By what the feed knows its file.
+    fn known_mark(&self) -> Option<Mark> {
+        self.feed.as_ref()?.source().and_then(Mark::parse)
+    }
+
+    /// Has the feed know its source again, and of a file how it is where it was left.
+    ///
+    /// # Errors
+    /// Of the feed.
+    pub fn mark(&mut self) -> Result<(), Failure> {
+        let mark = self.mark_text();
         let Some(feed) = &mut self.feed else { return Ok(()) };
         match mark.filter(|mark| feed.source() != Some(mark)) {
             Some(mark) => Ok(feed.set_source(&mark)?),
@@ -150,12 +167,14 @@ impl Source {
         }
     }
 
-    /// The same before a position is kept, which counts for nothing without what it is one of.
-    fn mark_if_unknown(&mut self) -> Result<(), Failure> {
-        match self.feed.as_ref().is_some_and(|feed| feed.source().is_none()) {
-            true => self.mark(),
-            false => Ok(()),
-        }
+    /// The same before a position is kept, which counts for nothing without what it is one of; of a source that is known
+    /// already only now and then, as it takes a durable step.
+    fn mark_if_due(&mut self) -> Result<(), Failure> {
+        let is_due = match (&self.positions, self.known_mark()) {
+            (Positions::File(file), Some(known)) => file.mark(self.last.part()).is_some_and(|mark| mark.renews(&known)),
+            _ => self.feed.as_ref().is_some_and(|feed| feed.source().is_none()),
+        };
+        if is_due { self.mark() } else { Ok(()) }
     }
 
     /// Goes on with the file that took the place of the one that was read to its end. The feed does so in one durable
@@ -165,13 +184,14 @@ impl Source {
     /// # Errors
     /// A file that cannot be read; storage.
     pub fn follow(&mut self, path: &Path) -> Result<(), Failure> {
-        let file = match self.file().and_then(|file| file.successor()) {
+        let successor = self.file().map_or(Ok(None), |file| file.successor());
+        let file = match successor.map_err(|error| cannot_read(path, &error))? {
             Some(file) => file,
             None => Follow::open(path)?,
         };
+        let mark = file.mark(None).map(|mark| mark.to_string());
         self.positions = Positions::File(Arc::new(file));
-        (self.begun_at, self.read) = (0, 0);
-        let mark = self.mark_text()?;
+        (self.begun_at, self.read, self.last) = (0, 0, LastBytes::default());
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(mark.as_deref())?))
     }
 
@@ -198,6 +218,15 @@ impl Source {
         Ok(Place::New(position))
     }
 
+    /// Notes what a line of a file holds, before anything comes of it.
+    pub fn note_bytes(&mut self, line: &Line) {
+        if let (Positions::File(_), Ok(text)) = (&self.positions, &line.text) {
+            let end = line.number + text.len() as u64;
+            self.last.push(line.number, text.as_bytes());
+            self.last.push(end, if line.end > end { b"\n" } else { b"" });
+        }
+    }
+
     /// Notes that a line has been read, whatever came of it.
     pub fn note_line(&mut self, line_end: u64) {
         if matches!(self.positions, Positions::File(_)) {
@@ -216,7 +245,7 @@ impl Source {
         on_conflict: OnConflict,
         outcome: &mut BatchOutcome,
     ) -> Result<(), Failure> {
-        self.mark_if_unknown()?;
+        self.mark_if_due()?;
         match &mut self.feed {
             Some(feed) => Ok(feed.write_batch(batch, positions, on_conflict, outcome)?),
             None => Err(Failure::new(Failure::FAILURE, "records came before their dataset")),
@@ -228,9 +257,13 @@ impl Source {
     /// # Errors
     /// Of the feed.
     pub fn pass(&mut self) -> Result<(), Failure> {
-        self.mark_if_unknown()?;
+        self.mark_if_due()?;
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.pass(self.read)?))
     }
+}
+
+fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::io(format_args!("read {}", path.display()), error)
 }
 
 fn member_mark(member: &str) -> String {

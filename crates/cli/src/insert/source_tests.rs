@@ -1,22 +1,24 @@
-//! What a kill leaves of a feed and its source, on a storage that is cut at every event.
+//! By what a feed knows its file, also after kills: on a storage that is cut at every event.
 
 use std::fs;
+use std::io::Write;
 
 use terrane::schema::{GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, MEMORY_LIMIT_MIN, Options, Store};
 use terrane_storage::crash::Controller;
+use terrane_storage::{MemoryStorage, Storage};
 
 use super::*;
 
 const DATASET: &str = "d";
-const LINE: &str = "not a record\n";
+const LINE: &str = "not a record";
 
 fn options() -> Options {
     Options { memory_limit: MEMORY_LIMIT_MIN, background: false, ..Options::default() }
 }
 
-fn created(controller: &Controller) -> (Store, Dataset) {
-    let store = Store::open_on(controller.storage(), options()).expect("a store");
+fn created(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
+    let store = Store::open_on(storage.clone(), options()).expect("a store");
     let key = KeyColumn { name: GENERATED_KEY_COLUMN.into(), key_type: KeyType::Int64, generated: true };
     let geometry = GeometryColumn::Point { x: "lon".into(), y: "lat".into() };
     let schema = Schema::new(key, geometry, CoordinateSystem::LonLat, Vec::new()).expect("a schema");
@@ -26,7 +28,27 @@ fn created(controller: &Controller) -> (Store, Dataset) {
 
 fn source(path: &Path) -> Source {
     let positions = Positions::File(Arc::new(Follow::open(path).expect("a file")));
-    Source { name: "feed".into(), positions, feed: None, restarts: false, begun_at: 0, read: 0 }
+    Source {
+        name: "feed".into(),
+        positions,
+        feed: None,
+        restarts: false,
+        begun_at: 0,
+        read: 0,
+        last: LastBytes::default(),
+    }
+}
+
+/// Takes the next line of the file, as if it had been refused.
+fn read(source: &mut Source, text: &str) {
+    let (start, last) = (source.read, source.last.clone());
+    let bytes = format!("{text}\n");
+    let file = source.file().expect("it is one");
+    assert!(file.note_read(start, bytes.as_bytes(), &last).expect("it is read"), "it holds what was read");
+    let line = Line { number: start, end: start + bytes.len() as u64, text: Ok(text.to_owned()) };
+    source.note_bytes(&line);
+    source.note_line(line.end);
+    source.pass().expect("it is kept");
 }
 
 /// What is known of the feed after each kill: its position, and by what it knows its source.
@@ -45,20 +67,21 @@ fn states(controller: &Controller) -> Vec<(u64, Option<String>)> {
 fn a_kill_in_a_rotation_leaves_the_feed_in_one_of_the_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("log");
-    fs::write(&path, LINE).expect("a file");
+    fs::write(&path, format!("{LINE}\n")).expect("a file");
     let controller = Controller::new();
-    let (_store, dataset) = created(&controller);
+    let (_store, dataset) = created(&controller.storage());
     let mut source = source(&path);
     source.open(&dataset).expect("the file is not known yet");
-    source.note_line(LINE.len() as u64);
-    source.pass().expect("it is kept");
-    let old = source.mark_text().expect("it is read");
+    let begun = source.mark_text();
+    read(&mut source, LINE);
+    let (position, old) = (source.position(), source.mark_text());
+    source.mark().expect("it is kept");
     fs::rename(&path, directory.path().join("log.1")).expect("it is moved");
     fs::write(&path, "another").expect("another takes the name");
     source.follow(&path).expect("it is there");
-    let new = source.mark_text().expect("it is read");
-    let read = LINE.len() as u64;
-    assert_eq!(states(&controller), [(0, None), (0, old.clone()), (read, old), (0, new)]);
+    let new = source.mark_text();
+    let wanted = [(0, None), (0, begun.clone()), (position, begun), (position, old), (0, new)];
+    assert_eq!(states(&controller), wanted);
 }
 
 #[test]
@@ -67,12 +90,37 @@ fn lines_that_are_refused_leave_no_position_of_an_unknown_file() {
     let path = directory.path().join("log");
     fs::write(&path, "").expect("a file");
     let controller = Controller::new();
-    let (_store, dataset) = created(&controller);
+    let (_store, dataset) = created(&controller.storage());
     let mut source = source(&path);
     source.open(&dataset).expect("the file is not known yet");
-    fs::write(&path, LINE).expect("it grows");
-    source.note_line(LINE.len() as u64);
-    source.pass().expect("it is kept");
-    let (read, mark) = (LINE.len() as u64, source.mark_text().expect("it is read"));
-    assert_eq!(states(&controller), [(0, None), (0, mark.clone()), (read, mark)]);
+    fs::write(&path, format!("{LINE}\n")).expect("it grows");
+    read(&mut source, LINE);
+    let (position, mark) = (source.position(), source.mark_text());
+    assert_eq!(states(&controller), [(0, None), (0, mark.clone()), (position, mark)]);
+}
+
+/// A mark is a durable step, of which a file has many fewer than batches.
+#[test]
+fn a_file_is_marked_often_while_it_is_short_and_seldom_later() {
+    const LINES: usize = 5000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("log");
+    fs::write(&path, "").expect("a file");
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let (_store, dataset) = created(&storage);
+    let mut source = source(&path);
+    source.open(&dataset).expect("the file is not known yet");
+    let mut file = fs::OpenOptions::new().append(true).open(&path).expect("it is there");
+    let (mut marks, mut known) = (0, None);
+    for number in 0..LINES {
+        let line = format!("{number:0100}");
+        writeln!(file, "{line}").expect("it grows");
+        read(&mut source, &line);
+        let mark = source.known_mark().expect("it is known before its position is kept");
+        marks += usize::from(known.replace(mark) != Some(mark));
+        let (position, last) = (source.position(), mark.last.expect("something was read").end);
+        assert!(last <= position && position - last < (last / 4).max(1024), "marked at {last}, read up to {position}");
+        assert_eq!(mark.first.end, position.min(1024));
+    }
+    assert!(marks < LINES / 100, "{marks} marks");
 }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -10,6 +11,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use terrane::{Options, Store};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::{Answer, Sandbox, command, insert, is_clean, rows, terrane};
 
@@ -55,7 +58,12 @@ impl Follower {
         let stderr = self.child.stderr.as_mut().expect("a pipe");
         let (mut said, mut byte) = (Vec::new(), [0]);
         while !(byte == *b"\n" && String::from_utf8_lossy(&said).contains(part)) {
-            assert_eq!(stderr.read(&mut byte).expect("it speaks"), 1, "it ended before: {said:?}");
+            assert_eq!(
+                stderr.read(&mut byte).expect("it speaks"),
+                1,
+                "it ended before: {}",
+                String::from_utf8_lossy(&said)
+            );
             said.push(byte[0]);
         }
     }
@@ -63,6 +71,17 @@ impl Follower {
     fn end(self, signal: Signal) -> Answer {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
         kill_process(pid, signal).expect("it can be told");
+        self.answer()
+    }
+
+    /// Demands that it ends by itself, without another record.
+    fn refuses(mut self) -> Answer {
+        let mut key = String::new();
+        self.keys.read_line(&mut key).expect("it ends or reads on");
+        if !key.is_empty() {
+            self.child.kill().expect("it ends");
+        }
+        assert_eq!(key, "", "it has read on");
         self.answer()
     }
 
@@ -74,9 +93,10 @@ impl Follower {
     }
 }
 
-/// Runs `terrane insert --follow` until it ends by itself.
+/// Runs `terrane insert --follow` on what it is to refuse.
+#[track_caller]
 fn follow(store: &Path, file: &Path, arguments: &[&str]) -> Answer {
-    Follower::start(store, file, arguments).answer()
+    Follower::start(store, file, arguments).refuses()
 }
 
 #[track_caller]
@@ -242,7 +262,7 @@ fn a_file_that_is_cut_and_grows_beyond_where_it_was_is_not_guessed_at() {
     kill_process(pid, Signal::STOP).expect("it can be stopped");
     fs::write(&file, lines(1000..2000)).expect("it is written anew");
     kill_process(pid, Signal::CONT).expect("it goes on");
-    follower.answer().exits(1).says("it was truncated").says("--restart");
+    follower.refuses().exits(1).says("it was truncated").says("--restart");
     holds(&store, 0..100);
 }
 
@@ -253,7 +273,7 @@ fn a_file_that_is_truncated_is_not_guessed_at() {
     let mut follower = Follower::start(&store, &file, &[]);
     follower.keys(100);
     fs::write(&file, "").expect("it is truncated");
-    follower.answer().exits(1).says("it was truncated; with --restart it is read from its beginning");
+    follower.refuses().exits(1).says("it was truncated; with --restart it is read from its beginning");
     follow(&store, &file, &[]).exits(1).says("is not the file that feed");
     // As many bytes as before, and as it began, but not behind the end of a line.
     let text = lines(0..100);
@@ -388,4 +408,105 @@ fn a_file_of_which_all_lines_were_refused_is_known_again() {
     follower.keys(1);
     follower.end(Signal::TERM).exits(143);
     holds(&store, 0..2);
+}
+
+/// What files of one program begin with, such as a line that says how it was started.
+fn log(beginning: &str, numbers: Range<u64>) -> String {
+    let line = |number| format!("{{\"n\":{number},\"lon\":1,\"lat\":2,\"text\":\"all lines have the same length\"}}\n");
+    beginning.to_owned() + &numbers.map(line).collect::<String>()
+}
+
+/// Its lines are where those of the old one are, so that a line ends where that was left.
+#[test]
+fn a_file_that_begins_as_the_old_one_did_is_not_taken_for_it() {
+    let short = lines([1]);
+    for (beginning, signal) in [
+        (short.clone(), Signal::TERM),
+        (short.clone(), Signal::KILL),
+        (short.repeat(60), Signal::TERM),
+        (short.repeat(60), Signal::KILL),
+    ] {
+        let sandbox = Sandbox::new();
+        let (store, file) = (sandbox.store(), sandbox.write("log", ""));
+        let mut follower = Follower::start(&store, &file, &[]);
+        follower.hears("from byte 0 on");
+        append(&file, &beginning);
+        follower.keys(beginning.lines().count() as u64);
+        append(&file, &log("", 100..400));
+        follower.keys(300);
+        follower.end(signal);
+        fs::rename(&file, sandbox.path("log.1")).expect("it is moved");
+        fs::write(&file, log(&beginning, 500..900)).expect("another one takes the name");
+        follow(&store, &file, &[]).exits(1).says("is not the file that feed").says("--restart");
+        let mut follower = Follower::start(&store, &sandbox.path("log.1"), &["--feed", file.to_str().expect("a name")]);
+        append(&sandbox.path("log.1"), &log("", 400..401));
+        follower.keys(1);
+        follower.end(Signal::TERM).exits(143);
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_and_begins_again_as_it_did_is_not_guessed_at() {
+    let sandbox = Sandbox::new();
+    let beginning = lines([1]).repeat(60);
+    let (store, file) = (sandbox.store(), sandbox.write("log", log(&beginning, 100..200)));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(160);
+    // Stopped, so that it does not look in between.
+    let pid = Pid::from_raw(follower.child.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it can be stopped");
+    fs::write(&file, log(&beginning, 500..900)).expect("it is written anew");
+    kill_process(pid, Signal::CONT).expect("it goes on");
+    follower.refuses().exits(1).says("it was truncated").says("--restart");
+    follow(&store, &file, &[]).exits(1).says("is not the file that feed");
+}
+
+/// Of a file that was moved away, the last line is taken without its end; then the new file is gone on with.
+#[test]
+fn a_kill_between_the_last_line_of_a_file_and_the_next_file_leaves_the_feed_at_the_end() {
+    let sandbox = Sandbox::new();
+    let (store, file, moved) = (sandbox.store(), sandbox.write("log", lines(0..10)), sandbox.path("log.1"));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143);
+    append(&file, lines([10]).trim_end());
+    let name = fs::canonicalize(&file).expect("it is there").to_str().expect("a name").to_owned();
+    fs::rename(&file, &moved).expect("it is moved");
+    fs::write(&file, lines(20..40)).expect("another one takes the name");
+    // What the kill leaves.
+    let opened = Store::open(&store, Options::default()).expect("it opens");
+    let mut feed = opened.dataset("d").expect("it is there").feed(&name).expect("it is there");
+    feed.pass(fs::metadata(&moved).expect("it is there").len()).expect("it is kept");
+    drop(feed);
+    opened.close().expect("it closes");
+    follow(&store, &file, &[]).exits(1).says("read the rest of it first, with --feed");
+    let mut follower = Follower::start(&store, &moved, &["--feed", &name]);
+    follower.hears("reading ");
+    follower.end(Signal::TERM).exits(143);
+    let mut follower = Follower::start(&store, &file, &["--restart"]);
+    follower.keys(20);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, (0..10).chain(20..40));
+}
+
+/// Of a store that knows its files by their first bytes alone.
+#[test]
+fn a_feed_of_an_earlier_store_is_gone_on_with() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
+    let name = fs::canonicalize(&file).expect("it is there").to_str().expect("a name").to_owned();
+    insert(&store, "d", lines(0..10), &["--offset-field", "n", "--feed", "other"]).exits(0);
+    let opened = Store::open(&store, Options::default()).expect("it opens");
+    let mut feed = opened.dataset("d").expect("it is there").feed(&name).expect("it is made");
+    let text = lines(0..10);
+    let first = &text.as_bytes()[..20];
+    feed.set_source(&format!("20 bytes with xxh3 {:016x}", xxh3_64(first))).expect("it is kept");
+    feed.pass(text.len() as u64).expect("it is kept");
+    drop(feed);
+    opened.close().expect("it closes");
+    append(&file, &lines(10..15));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(5);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, 0..15);
 }
