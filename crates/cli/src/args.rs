@@ -223,13 +223,15 @@ pub struct InsertArguments {
     /// Coordinates are in a plane, of any unit, and not longitude and latitude.
     #[arg(long)]
     pub planar: bool,
-    /// Read this file from where its feed stands, and go on as it grows, until a signal.
+    /// Read this file from where its feed stands, and go on as it grows, until a signal. What is followed is the name: a
+    /// link that is set to another file is a file that takes the name. Links among the directories above are resolved at
+    /// the start, but are followed in the same way where the feed has a name of its own (--feed).
     #[arg(long, value_name = "FILE")]
     pub follow: Option<PathBuf>,
     /// Member of each record that says its position in the source.
     #[arg(long, value_name = "MEMBER")]
     pub offset_field: Option<String>,
-    /// Name of the feed [default: the file's path, or stdin].
+    /// Name of the feed [default: the file's path, of a link that of the link, or stdin].
     #[arg(long, value_name = "NAME", requires = "source")]
     pub feed: Option<String>,
     /// Forget how far the feed has read, and begin anew.

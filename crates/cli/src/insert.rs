@@ -165,11 +165,11 @@ impl<'a> Insertion<'a> {
     /// Inserts what arrives, until the input ends or somebody asks to stop. Of what arrives too fast, some bytes
     /// are kept in memory.
     fn run(&mut self, stop: &Stop, backlog_bytes: usize) -> Result<(), Failure> {
-        let Some(path) = &self.arguments.follow else {
+        if self.arguments.follow.is_none() {
             let input = Input::new(stop).map_err(|error| self.cannot_read(&error))?;
             self.insert_all(Lines::new(input), stop, backlog_bytes)?;
             return self.insert_together(stop);
-        };
+        }
         while let Some((file, position)) = self.followed() {
             let name = file.path().display();
             self.messages.info(format_args!("reading {name} from byte {position} on"));
@@ -178,7 +178,7 @@ impl<'a> Insertion<'a> {
                 return self.source.as_mut().map_or(Ok(()), Source::mark);
             }
             self.messages.info(format_args!("{name} was replaced; all that it held has been read"));
-            self.source.as_mut().map_or(Ok(()), |source| source.follow(path))?;
+            self.source.as_mut().map_or(Ok(()), Source::follow)?;
         }
         Ok(())
     }

@@ -28,37 +28,49 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Opens a file; anything else has no bytes to come back to.
+    /// Opens a file; anything else has no bytes to come back to. What is followed is its name: a link that has the name is
+    /// not resolved, so that another file takes the name when the link is set anew. Of links among the directories above
+    /// this holds `with_directories`; else they are resolved now, and whatever way led to a file, it has one path.
     ///
     /// # Errors
     /// A file that is not there, or that is none.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
-        let cannot_open = |error: &io::Error| Failure::io(format_args!("open {}", path.display()), error);
-        let path = fs::canonicalize(path).map_err(|error| cannot_open(&error))?;
-        if !fs::metadata(&path).map_err(|error| cannot_open(&error))?.is_file() {
+    pub fn open(path: &Path, with_directories: bool) -> Result<Self, Failure> {
+        let place = match with_directories {
+            true => std::path::absolute(path),
+            false => resolve_directories(path),
+        };
+        Self::at(place.map_err(|error| cannot_open(path, &error))?)
+    }
+
+    fn at(path: PathBuf) -> Result<Self, Failure> {
+        if !fs::metadata(&path).map_err(|error| cannot_open(&path, &error))?.is_file() {
             return Err(Failure::usage(format!(
                 "{} is no regular file, which alone can be read again from where it was left; give its records on standard input",
                 path.display()
             )));
         }
-        let file = File::open(&path).map_err(|error| cannot_open(&error))?;
-        Self::of(path.clone(), file, VecDeque::new())
-            .map_err(|error| Failure::io(format_args!("read {}", path.display()), &error))
+        let file = File::open(&path).map_err(|error| cannot_open(&path, &error))?;
+        Self::of(path, file, VecDeque::new())
     }
 
-    fn of(path: PathBuf, file: File, newer: VecDeque<File>) -> io::Result<Self> {
+    fn of(path: PathBuf, file: File, newer: VecDeque<File>) -> Result<Self, Failure> {
         let mut first = Vec::new();
-        (&file).take(KNOWN_BYTES as u64).read_to_end(&mut first)?;
-        Ok(Self { path, file, first: Mutex::new(first), newer: Mutex::new(newer) })
+        match (&file).take(KNOWN_BYTES as u64).read_to_end(&mut first) {
+            Ok(_) => Ok(Self { path, file, first: Mutex::new(first), newer: Mutex::new(newer) }),
+            Err(error) => Err(Failure::io(format_args!("read {}", path.display()), &error)),
+        }
     }
 
-    /// The file that had the name after this one, if that was seen.
+    /// The file that had the name after this one, or that has it now.
     ///
     /// # Errors
-    /// Of that file.
-    pub fn successor(&self) -> io::Result<Option<Self>> {
+    /// As of [`Self::open`].
+    pub fn successor(&self) -> Result<Self, Failure> {
         let mut newer = std::mem::take(&mut *self.newer());
-        newer.pop_front().map(|file| Self::of(self.path.clone(), file, newer)).transpose()
+        match newer.pop_front() {
+            Some(file) => Self::of(self.path.clone(), file, newer),
+            None => Self::at(self.path.clone()),
+        }
     }
 
     fn newer(&self) -> MutexGuard<'_, VecDeque<File>> {
@@ -69,9 +81,17 @@ impl Follow {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is.
+    /// The name that is followed.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What the name leads to, if it is a link.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    pub fn target(&self) -> io::Result<Option<PathBuf>> {
+        Ok(Some(fs::canonicalize(&self.path)?).filter(|target| *target != self.path))
     }
 
     /// What tells it from other files, with a part of it that was read last; nothing while it is empty.
@@ -180,6 +200,19 @@ impl Follow {
             newer.push_back(file);
         }
         Ok(())
+    }
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> Failure {
+    Failure::io(format_args!("open {}", path.display()), error)
+}
+
+/// A path without links, but that its last component may be one.
+fn resolve_directories(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(directory), Some(name)) => Ok(fs::canonicalize(directory)?.join(name)),
+        _ => fs::canonicalize(path),
     }
 }
 

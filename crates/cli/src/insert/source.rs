@@ -59,7 +59,7 @@ impl Source {
     pub fn new(arguments: &InsertArguments) -> Result<Option<Self>, Failure> {
         let (positions, default_name) = match (&arguments.follow, &arguments.offset_field) {
             (Some(path), _) => {
-                let file = Follow::open(path)?;
+                let file = Follow::open(path, arguments.feed.is_some())?;
                 let name = name_of(file.path(), arguments.feed.is_some())?;
                 (Positions::File(Arc::new(file)), name)
             }
@@ -95,6 +95,9 @@ impl Source {
     /// # Errors
     /// A feed that is in use, or that has read something else; storage.
     pub fn open(&mut self, dataset: &Dataset) -> Result<(), Failure> {
+        if !self.restarts {
+            self.check_name(dataset)?;
+        }
         let mut feed = dataset.feed(&self.name)?;
         if std::mem::take(&mut self.restarts) && (feed.position() > 0 || feed.source().is_some()) {
             feed.restart(self.mark_text().as_deref())?;
@@ -107,6 +110,29 @@ impl Source {
         (self.begun_at, self.read) = (feed.position(), feed.position().max(self.read));
         self.feed = Some(feed);
         self.mark()
+    }
+
+    /// Tells of a feed that has read the file under its own name: in stores of before, the feeds of links had it.
+    fn check_name(&self, dataset: &Dataset) -> Result<(), Failure> {
+        let Positions::File(file) = &self.positions else { return Ok(()) };
+        let feeds = dataset.feeds();
+        if file.path().as_os_str() != self.name.as_str() || feeds.iter().any(|feed| feed.name == self.name) {
+            return Ok(());
+        }
+        let target = file.target().map_err(|error| cannot_read(file.path(), &error))?;
+        let is_of_target = |name: &str| target.as_ref().is_some_and(|target| target.as_os_str() == name);
+        match feeds.iter().find(|feed| feed.position > 0 && is_of_target(&feed.name)) {
+            Some(feed) => Err(Failure::new(
+                Failure::FAILURE,
+                format!(
+                    "{} is a link, and no feed has its name; feed {:?} has read up to {} of the file that it leads to: go on with --feed {1:?}, or begin anew with --restart",
+                    file.path().display(),
+                    feed.name,
+                    feed.position
+                ),
+            )),
+            None => Ok(()),
+        }
     }
 
     fn check_source(&self, feed: &Feed) -> Result<(), Failure> {
@@ -183,12 +209,9 @@ impl Source {
     ///
     /// # Errors
     /// A file that cannot be read; storage.
-    pub fn follow(&mut self, path: &Path) -> Result<(), Failure> {
-        let successor = self.file().map_or(Ok(None), |file| file.successor());
-        let file = match successor.map_err(|error| cannot_read(path, &error))? {
-            Some(file) => file,
-            None => Follow::open(path)?,
-        };
+    pub fn follow(&mut self) -> Result<(), Failure> {
+        let Some(file) = self.file() else { return Ok(()) };
+        let file = file.successor()?;
         let mark = file.mark(None).map(|mark| mark.to_string());
         self.positions = Positions::File(Arc::new(file));
         (self.begun_at, self.read, self.last) = (0, 0, LastBytes::default());

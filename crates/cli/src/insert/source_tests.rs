@@ -27,7 +27,7 @@ fn created(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
 }
 
 fn source(path: &Path) -> Source {
-    let positions = Positions::File(Arc::new(Follow::open(path).expect("a file")));
+    let positions = Positions::File(Arc::new(Follow::open(path, false).expect("a file")));
     Source {
         name: "feed".into(),
         positions,
@@ -78,7 +78,7 @@ fn a_kill_in_a_rotation_leaves_the_feed_in_one_of_the_files() {
     source.mark().expect("it is kept");
     fs::rename(&path, directory.path().join("log.1")).expect("it is moved");
     fs::write(&path, "another").expect("another takes the name");
-    source.follow(&path).expect("it is there");
+    source.follow().expect("it is there");
     let new = source.mark_text();
     let wanted = [(0, None), (0, begun.clone()), (position, begun), (position, old), (0, new)];
     assert_eq!(states(&controller), wanted);

@@ -4,6 +4,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -509,4 +510,84 @@ fn a_feed_of_an_earlier_store_is_gone_on_with() {
     follower.keys(5);
     follower.end(Signal::TERM).exits(143);
     holds(&store, 0..15);
+}
+
+/// Sets a link anew in one step.
+fn set_link(link: &Path, target: &Path) {
+    let new = link.with_extension("new");
+    symlink(target, &new).expect("a link");
+    fs::rename(new, link).expect("it takes the name");
+}
+
+#[test]
+fn a_link_that_is_set_to_another_file_is_a_file_that_takes_the_name() {
+    let sandbox = Sandbox::new();
+    let (store, link) = (sandbox.store(), sandbox.path("current"));
+    let files = [0..10, 10..20, 20..30].map(|numbers| sandbox.write(&format!("{}.log", numbers.start), lines(numbers)));
+    set_link(&link, &files[0]);
+    let mut follower = Follower::start(&store, &link, &[]);
+    follower.keys(10);
+    set_link(&link, &files[1]);
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143).says("was replaced; all that it held has been read");
+    let mut follower = Follower::start(&store, &link, &[]);
+    append(&files[1], &lines([50]));
+    follower.keys(1);
+    follower.end(Signal::KILL);
+    // While nobody follows it.
+    append(&files[1], &lines([51]));
+    set_link(&link, &files[2]);
+    let name = fs::canonicalize(sandbox.path(".")).expect("it is there").join("current");
+    let name = name.to_str().expect("a name");
+    follow(&store, &link, &[]).exits(1).says("read the rest of it first, with --feed").says(name);
+    let mut follower = Follower::start(&store, &files[1], &["--feed", name]);
+    follower.keys(1);
+    follower.end(Signal::TERM).exits(143);
+    let mut follower = Follower::start(&store, &link, &["--restart"]);
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, (0..30).chain(50..52));
+}
+
+#[test]
+fn a_link_to_a_file_that_was_read_by_its_own_name_is_not_read_anew() {
+    let sandbox = Sandbox::new();
+    let (store, file, link) = (sandbox.store(), sandbox.write("log", lines(0..10)), sandbox.path("current"));
+    set_link(&link, &file);
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143);
+    let name = fs::canonicalize(&file).expect("it is there").to_str().expect("a name").to_owned();
+    follow(&store, &link, &[]).exits(1).says(&format!("go on with --feed {name:?}")).says("--restart");
+    let mut follower = Follower::start(&store, &link, &["--feed", &name]);
+    append(&file, &lines([10]));
+    follower.keys(1);
+    set_link(&link, &sandbox.write("log.new", lines(20..30)));
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, (0..11).chain(20..30));
+}
+
+#[test]
+fn directories_that_are_links_are_followed_under_a_name_and_else_resolved() {
+    let sandbox = Sandbox::new();
+    let (store, link) = (sandbox.store(), sandbox.path("today"));
+    let directories = ["monday", "tuesday"].map(|name| sandbox.path(name));
+    for (directory, numbers) in directories.iter().zip([0..10, 10..20]) {
+        fs::create_dir(directory).expect("a directory");
+        fs::write(directory.join("log"), lines(numbers)).expect("a file");
+    }
+    set_link(&link, &directories[0]);
+    let mut follower = Follower::start(&store, &link.join("log"), &["--feed", "days"]);
+    follower.keys(10);
+    set_link(&link, &directories[1]);
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, 0..20);
+    let mut follower = Follower::start(&store, &link.join("log"), &[]);
+    follower.keys(10);
+    follower.end(Signal::TERM).exits(143);
+    let info = terrane("info", &store, &[]).exits(0).text();
+    let name = fs::canonicalize(directories[1].join("log")).expect("it is there");
+    assert!(info.contains(&format!("feed {}: read up to", name.display())), "{info}");
 }
