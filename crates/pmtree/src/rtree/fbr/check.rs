@@ -27,7 +27,8 @@ pub struct Census {
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
-    /// no log entry left, no node that says it is unlinked or being changed, blocks of the pool acquired exactly if they belong to the tree, and as long as its nodes.
+    /// no log entry left, no node that says it is unlinked or being changed, blocks of the pool acquired exactly if they belong
+    /// to the tree, and as long as its nodes.
     ///
     /// Reads all of it; nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {
