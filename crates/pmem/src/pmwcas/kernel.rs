@@ -105,7 +105,13 @@ fn install<M: Memory>(memory: &M, descriptor: u64, index: usize, entry: &Entry, 
             }
             Err(found) if found == installed(descriptor) => return Ok(true),
             Err(found) if found & FLAGS == 0 => return Ok(false),
-            Err(found) => help(memory, entry.address, found, thread)?,
+            Err(found) => {
+                help(memory, entry.address, found, thread)?;
+                // The other operation may have led back to this one, and that run has asked, and ended it (M6).
+                if memory.status(descriptor)?.state != State::Undecided {
+                    return Ok(false);
+                }
+            }
         }
     }
 }

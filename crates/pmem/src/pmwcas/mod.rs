@@ -25,7 +25,8 @@
 //! # Why a late helper does no harm
 //! - M6: a word that asks whether a descriptor is undecided holds the number of the thread that asks. One thread asks
 //!   for an entry at most once before the decision and, if it was late, once after it, but never both: its run ends after the
-//!   decision, and a run that begins after the decision does not ask. So an answer that was found before the decision
+//!   decision, a run that begins after the decision does not ask, and one that was at another operation, which may have led
+//!   back to this one, looks whether it is decided before it asks again. So an answer that was found before the decision
 //!   fits no word that asks after it, and cannot install. (With one name for all who ask, as in the paper, it could, where
 //!   the word holds the old value again.)
 //! - M7: an answer that was found before a failure may still install after it. Whoever gives it completes the

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use terrane_storage::crash::{Budget, Controller, Image};
+use terrane_storage::crash::{Budget, Controller, Event, Image, PoolEvent};
 
 use super::kernel::{self, Answer};
 use super::layout::{DIRTY, conditional, entry_place, installed};
@@ -302,6 +302,56 @@ fn who_helps_an_operation_with_a_damaged_word_goes_on() {
     assert!(descriptor.execute().unwrap());
     assert!(read(&pool, words[1], &guard).is_err());
     assert_eq!([0, 2].map(|word: usize| read(&pool, words[word], &guard).unwrap()), [5, 6]);
+}
+
+/// A pool in which something happens when a thread looks up the descriptor that it has met.
+struct Meeting<'p, F> {
+    pool: &'p Pool<Traced>,
+    then: F,
+}
+
+impl<F: Fn()> kernel::Memory for Meeting<'_, F> {
+    type Backend = Traced;
+
+    fn backend(&self) -> &Traced {
+        self.pool.backend()
+    }
+
+    fn is_descriptor(&self, offset: u64) -> Result<bool> {
+        (self.then)();
+        self.pool.is_descriptor(offset)
+    }
+
+    fn damaged(&self, offset: u64, reason: String) -> crate::Error {
+        self.pool.damaged(offset, reason)
+    }
+}
+
+/// A thread helps another operation, which leads back to its own, and ends that; then others bring the old value back. It has
+/// asked before the decision, so that it must not ask after it (M6).
+#[test]
+fn who_has_ended_its_operation_while_it_helped_another_one_does_not_ask_again() {
+    let (controller, pool, words) = create(2);
+    let guard = pool.pin();
+    let own = prepared(&pool, &guard, &words[..1], 10);
+    let other = prepared(&pool, &guard, &words, 0);
+    pool.backend().compare_exchange(words[0], 1, installed(other)).unwrap();
+    let then = std::cell::Cell::new(None);
+    let meeting = Meeting {
+        pool: &pool,
+        then: || {
+            if then.get().is_none() {
+                kernel::run(&pool, other, OTHERS[0]).unwrap();
+                kernel::run(&pool, own, OTHERS[1]).unwrap();
+                compare_exchange(&pool, words[0], 11, 1, &guard).unwrap().unwrap();
+                then.set(Some(controller.events()));
+            }
+        },
+    };
+    kernel::run(&meeting, own, OTHERS[1]).unwrap();
+    let is_asked = |event: &Event| matches!(event, Event::Pool(PoolEvent::Store { offset, .. }) if *offset == words[0]);
+    assert!(!controller.log()[then.get().unwrap()..].iter().any(is_asked), "it asked once more");
+    assert_eq!(values(&pool, &words), [1, 2]);
 }
 
 /// Of a word and an entry that does not name it, neither would ever change the other.
