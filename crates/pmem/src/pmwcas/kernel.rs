@@ -106,9 +106,14 @@ fn install<M: Memory>(memory: &M, descriptor: u64, index: usize, entry: &Entry, 
             Err(found) if found == installed(descriptor) => return Ok(true),
             Err(found) if found & FLAGS == 0 => return Ok(false),
             Err(found) => {
+                // Not for an operation that has ended, which others may have gone on from; and the other one may lead back
+                // to this one, and that run ask and end it (M6).
+                let is_undecided = || memory.status(descriptor).map(|status| status.state == State::Undecided);
+                if !is_undecided()? {
+                    return Ok(false);
+                }
                 help(memory, entry.address, found, thread)?;
-                // The other operation may have led back to this one, and that run has asked, and ended it (M6).
-                if memory.status(descriptor)?.state != State::Undecided {
+                if !is_undecided()? {
                     return Ok(false);
                 }
             }
