@@ -177,6 +177,24 @@ fn a_tree_of_another_shape_than_its_nodes_is_refused_and_its_file_left_as_it_is(
     }
 }
 
+/// Where leaves of the other form have an incarnation, these may have a coordinate.
+#[test]
+fn a_sound_tree_is_opened_whatever_its_coordinates_and_its_fan_out_are() {
+    for fan_out in (4..=503).step_by(7).chain(248..=311) {
+        for leaves in FORMS {
+            let sound = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, BOTH[0]) };
+            for coordinate in [-0.0, 0.0, f64::from_bits(1), -f64::from_bits(1), -1.0, f64::MAX] {
+                let storage = MemoryStorage::new();
+                let tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", &sound).unwrap();
+                tree.insert(&Rect::point([coordinate, 1.0]).unwrap(), 1).unwrap();
+                tree.close().unwrap();
+                let opened = FbrTree::<2, Traced>::open(&storage, "tree", &sound);
+                assert!(opened.is_ok(), "{fan_out}, {leaves:?}, {coordinate}: {opened:?}");
+            }
+        }
+    }
+}
+
 /// A block that is said to be free would be given to somebody else.
 #[test]
 fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is() {

@@ -57,13 +57,16 @@ pub(super) fn write_header<const D: usize>(
 }
 
 /// Whether a leaf looks like one of the tree's form: those whose entries validate themselves have an incarnation, which is
-/// never 0, and of the others no entry has the tag of one.
+/// never 0, and of the others no entry has the tag of one: all their marks are 0.
 pub(super) fn has_form<const D: usize, B: Backend>(layout: &Layout<D>, leaf: &Node<'_, D, B>) -> bool {
     let incarnation = leaf.header_word(layout.incarnation());
     match layout.leaves {
         LeafForm::SelfValidating => incarnation != 0,
+        // What lies in the place of an incarnation may be anything, also a coordinate.
         LeafForm::Bitmap => {
-            incarnation == 0 || (0..layout.fan_out).all(|slot| generation(leaf.mark(slot), incarnation).is_none())
+            let bitmap = leaf.bitmap();
+            let marks = bitmap.slots().filter(|slot| *slot < layout.fan_out).map(|slot| leaf.mark(slot));
+            marks.filter(|mark| *mark != 0).all(|mark| generation(mark, incarnation).is_none())
         }
     }
 }

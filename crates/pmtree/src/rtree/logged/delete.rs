@@ -71,6 +71,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let Some((slot, _)) = choose::least_enlargement(siblings.into_iter(), &bounds) else { return Ok(()) };
         let mut few = self.image(node)?;
         let mut more = self.image(self.child(parent.node().level(), parent.node().target(slot))?.offset)?;
+        if more.offset == node {
+            return Err(self.damaged(parent.offset, "it links its child twice"));
+        }
         let mut change = self.change();
         let is_shared = few.node().count() + more.node().count() >= 2 * self.layout.fill_min();
         if is_shared {
