@@ -31,7 +31,6 @@
 //!   the word holds the old value again.)
 //! - M7: an answer that was found before a failure may still install after it. Whoever gives it completes the
 //!   operation under the same guard, so the word gets its old value back, durably, before the descriptor is used again.
-//!
 //! - M10: only who has met an operation while it was undecided goes to its other words: its owner had a guard then, from before
 //!   a word's block was retired, and the block waits twice as well. Who meets it later ends it in the word where it is.
 //!
@@ -159,7 +158,8 @@ impl<'g, B: Backend> Descriptor<'g, B> {
 
     /// Changes all words, durably, if each holds its old value; whether it did.
     ///
-    /// If a word is damaged, as with [`read`], that is an error, and no word has been changed.
+    /// If a word is damaged, as with [`read`], no word is changed, and that is an error; but where another thread that helped met
+    /// the damage first, it is a failure as any other, and who reads the word again gets the error.
     ///
     /// # Panics
     /// If there is no word.
