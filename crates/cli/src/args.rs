@@ -202,7 +202,8 @@ not yet on disk, three eighths of --memory-limit.
 A feed keeps how far its source has been read, in the same commit as the record: started again, also
 after a crash, it goes on behind the last record that is stored, and stores none twice. With --follow
 the source is a file of lines that grows; when another file takes its name, the old one is read until it
-has not grown for a second and the new one has something in it, and then the new one. With --offset-field it is standard input, of which each record brings its
+has not grown for a second and the new one has something in it, and then the new one; one that gets its name back is
+gone on with where it was left. With --offset-field it is standard input, of which each record brings its
 position as a whole number that rises from record to record; what was read before is passed.
 
 Examples:

@@ -35,6 +35,7 @@ use atomic::Together;
 use backlog::{Backlog, Excess};
 use follow::Follow;
 use lines::{Arrivals, Line, Lines};
+use mark::LastBytes;
 use row::Row;
 use source::{Place, Source};
 use stop::{Input, Stop};
@@ -170,10 +171,10 @@ impl<'a> Insertion<'a> {
             self.insert_all(Lines::new(input), stop, backlog_bytes)?;
             return self.insert_together(stop);
         }
-        while let Some((file, position)) = self.followed() {
-            let name = file.path().display();
+        while let Some((file, last)) = self.followed() {
+            let (name, position) = (file.path().display(), last.end());
             self.messages.info(format_args!("reading {name} from byte {position} on"));
-            self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, backlog_bytes)?;
+            self.insert_all(Lines::from_byte(file.read_behind(last, stop), position), stop, backlog_bytes)?;
             if stop.signal().is_some() {
                 return self.source.as_mut().map_or(Ok(()), Source::mark);
             }
@@ -183,10 +184,10 @@ impl<'a> Insertion<'a> {
         Ok(())
     }
 
-    /// The file that is followed, and how far it has been read.
-    fn followed(&self) -> Option<(Arc<Follow>, u64)> {
+    /// The file that is followed, and what was read last of it.
+    fn followed(&self) -> Option<(Arc<Follow>, LastBytes)> {
         let source = self.source.as_ref()?;
-        Some((source.file()?.clone(), source.position()))
+        Some((source.file()?.clone(), source.last().clone()))
     }
 
     fn cannot_read(&self, error: &io::Error) -> Failure {

@@ -29,6 +29,16 @@ pub(crate) struct FeedDefinition {
     /// By what its user knows the source again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Where it was begun in the source.
+    #[serde(default)]
+    pub begun_at: u64,
+}
+
+impl FeedDefinition {
+    /// How far its source has been read.
+    fn position(&self, dataset: &DatasetHandle) -> u64 {
+        dataset.partitions.source_offset(self.id).max(self.begun_at)
+    }
 }
 
 /// A feed of a dataset, as it is in the store.
@@ -66,9 +76,9 @@ impl Dataset {
         let found = self.handle.feeds.load().iter().find(|feed| feed.name == name).cloned();
         let definition = match found {
             Some(definition) => definition,
-            None => self.engine.begin_feed(&self.handle, name, None)?,
+            None => self.engine.begin_feed(&self.handle, name, 0, None)?,
         };
-        let position = self.handle.partitions.source_offset(definition.id);
+        let position = definition.position(&self.handle);
         Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
     }
 
@@ -105,7 +115,7 @@ pub(crate) fn feeds_of(dataset: &DatasetHandle) -> Vec<FeedInfo> {
     let feeds = dataset.feeds.load();
     let info = |feed: &FeedDefinition| FeedInfo {
         name: feed.name.clone(),
-        position: dataset.partitions.source_offset(feed.id),
+        position: feed.position(dataset),
         source: feed.source.clone(),
     };
     feeds.iter().map(info).collect()
@@ -144,17 +154,17 @@ impl Feed {
         Ok(())
     }
 
-    /// Begins anew at position 0 and with another source, as when another file has taken the place of the one that
-    /// was read; without one the source is unknown. It is durable on return, and one step: a crash leaves the feed
-    /// where it was in the old source, or before the first record of the new one. The records stay.
+    /// Begins anew at a position of another source, such as 0 of a file that has taken the place of the one that was
+    /// read; without a text the source is unknown. It is durable on return, and one step: a crash leaves the feed
+    /// where it was in the old source, or at this position of the new one. The records stay.
     ///
     /// # Errors
     /// A text that cannot be, as for [`Self::set_source`]; storage.
-    pub fn restart(&mut self, source: Option<&str>) -> Result<()> {
+    pub fn restart(&mut self, position: u64, source: Option<&str>) -> Result<()> {
         source.map_or(Ok(()), check_source)?;
         let Dataset { handle, engine } = &self.dataset;
-        self.definition = engine.begin_feed(handle, &self.definition.name, source)?;
-        self.position = 0;
+        self.definition = engine.begin_feed(handle, &self.definition.name, position, source)?;
+        self.position = position;
         Ok(())
     }
 
@@ -177,7 +187,7 @@ impl Feed {
         let written = self.dataset.write_batch_from(batch, on_conflict, &origin, outcome);
         // What is applied is durable, unless the store refuses everything from now on.
         if self.dataset.engine.check_writable().is_ok() {
-            self.position = self.dataset.handle.partitions.source_offset(feed);
+            self.position = self.definition.position(&self.dataset.handle);
         }
         written?;
         positions.last().map_or(Ok(()), |&last| self.pass(last))
@@ -245,10 +255,16 @@ pub(crate) type FeedsInUse = Mutex<BTreeSet<String>>;
 
 impl Engine {
     /// Gives a name to a feed at position 0, durably; one that had it is forgotten.
-    fn begin_feed(&self, dataset: &DatasetHandle, name: &str, source: Option<&str>) -> Result<FeedDefinition> {
+    fn begin_feed(
+        &self,
+        dataset: &DatasetHandle,
+        name: &str,
+        begun_at: u64,
+        source: Option<&str>,
+    ) -> Result<FeedDefinition> {
         self.change_feeds(dataset, |feeds| {
             let id = dataset.next_feed.fetch_add(1, Ordering::Relaxed);
-            let definition = FeedDefinition { id, name: name.to_owned(), source: source.map(str::to_owned) };
+            let definition = FeedDefinition { id, name: name.to_owned(), source: source.map(str::to_owned), begun_at };
             feeds.retain(|feed| feed.name != name);
             feeds.push(definition.clone());
             definition

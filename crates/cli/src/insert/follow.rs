@@ -5,7 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::mark::{KNOWN_BYTES, LastBytes, Mark, Part};
 use super::stop::Stop;
@@ -20,11 +20,52 @@ const PARTING_MS: u32 = 1000;
 #[derive(Debug)]
 pub struct Follow {
     path: PathBuf,
-    file: File,
+    file: Opened,
     /// The first bytes, [`KNOWN_BYTES`] at most, as they were when it was opened or when they were read.
     first: Mutex<Vec<u8>>,
-    /// Those that have had the name since, in this order.
-    newer: Mutex<VecDeque<File>>,
+    /// Those that have had the name since, in this order: this one is among them if it got the name back.
+    newer: Mutex<VecDeque<Opened>>,
+}
+
+/// What tells two files that are there from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(file: &Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
+}
+
+/// A file that is open, which keeps its inode from being used for another one.
+#[derive(Clone, Debug)]
+struct Opened {
+    file: Arc<File>,
+    id: FileId,
+}
+
+impl Opened {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self { id: FileId::of(&file.metadata()?), file: Arc::new(file) })
+    }
+
+    fn is_filled(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.len() > 0)
+    }
+
+    fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
+    }
+
+    fn bytes_at(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes)
+    }
 }
 
 impl Follow {
@@ -49,14 +90,17 @@ impl Follow {
                 path.display()
             )));
         }
-        let file = File::open(&path).map_err(|error| cannot_open(&path, &error))?;
+        let file = Opened::open(&path).map_err(|error| cannot_open(&path, &error))?;
         Self::of(path, file, VecDeque::new())
     }
 
-    fn of(path: PathBuf, file: File, newer: VecDeque<File>) -> Result<Self, Failure> {
-        let mut first = Vec::new();
-        match (&file).take(KNOWN_BYTES as u64).read_to_end(&mut first) {
-            Ok(_) => Ok(Self { path, file, first: Mutex::new(first), newer: Mutex::new(newer) }),
+    fn of(path: PathBuf, file: Opened, newer: VecDeque<Opened>) -> Result<Self, Failure> {
+        let mut first = vec![0; KNOWN_BYTES];
+        match file.file.read_at(&mut first, 0) {
+            Ok(count) => {
+                first.truncate(count);
+                Ok(Self { path, file, first: Mutex::new(first), newer: Mutex::new(newer) })
+            }
             Err(error) => Err(Failure::io(format_args!("read {}", path.display()), &error)),
         }
     }
@@ -73,7 +117,7 @@ impl Follow {
         }
     }
 
-    fn newer(&self) -> MutexGuard<'_, VecDeque<File>> {
+    fn newer(&self) -> MutexGuard<'_, VecDeque<Opened>> {
         self.newer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,25 +138,37 @@ impl Follow {
         Ok(Some(fs::canonicalize(&self.path)?).filter(|target| *target != self.path))
     }
 
-    /// What tells it from other files, with a part of it that was read last; nothing while it is empty.
-    pub fn mark(&self, last: Option<Part>) -> Option<Mark> {
+    /// What tells it from the other files that are there now.
+    pub fn id(&self) -> FileId {
+        self.file.id
+    }
+
+    /// What tells it from other files, with a part of it that was read last.
+    pub fn mark(&self, last: Option<Part>) -> Mark {
         let first = self.first();
-        (!first.is_empty()).then(|| Mark { first: Part::of(&first, first.len() as u64), last })
+        match first.len() {
+            0 => Mark::Empty(self.file.id.inode),
+            length => Mark::Bytes { first: Part::of(&first, length as u64), last },
+        }
     }
 
     /// Whether it can be what was read up to a byte and had this mark: it has the same bytes in the same places, and the
-    /// byte is where a line begins, or the mark ends, or the file.
+    /// byte is where a line begins, or the mark ends, or the file; of an empty one, it has the same inode.
     ///
     /// # Errors
     /// Of the file.
     pub fn is_marked(&self, mark: &Mark, position: u64) -> io::Result<bool> {
-        let parts = || [Some(mark.first), mark.last].into_iter().flatten();
+        let (first, last) = match *mark {
+            Mark::Empty(inode) => return Ok(inode == self.file.id.inode && position == 0),
+            Mark::Bytes { first, last } => (first, last),
+        };
+        let parts = || [Some(first), last].into_iter().flatten();
         let length = self.len()?;
         if parts().any(|part| part.end > length) || position > length {
             return Ok(false);
         }
         for part in parts() {
-            if Part::of(&self.bytes_at(part.start(), part.length)?, part.end) != part {
+            if Part::of(&self.file.bytes_at(part.start(), part.length)?, part.end) != part {
                 return Ok(false);
             }
         }
@@ -130,53 +186,53 @@ impl Follow {
     pub fn last_bytes(&self, end: u64) -> io::Result<LastBytes> {
         let start = end.saturating_sub(KNOWN_BYTES as u64);
         let mut last = LastBytes::default();
-        last.push(start, &self.bytes_at(start, (end - start) as usize)?);
+        last.push(start, &self.file.bytes_at(start, (end - start) as usize)?);
         Ok(last)
     }
 
-    /// Notes bytes that were read from it behind others; whether the file still has those, and its first ones, after
-    /// the reading: then these came behind them.
-    ///
-    /// # Errors
-    /// Of the file.
-    pub fn note_read(&self, start: u64, bytes: &[u8], last: &LastBytes) -> io::Result<bool> {
+    /// Notes bytes that were read from it.
+    pub fn note_read(&self, start: u64, bytes: &[u8]) {
         let mut first = self.first();
         let known = first.len();
         if let Some(new) = (known as u64).checked_sub(start).and_then(|skipped| bytes.get(skipped as usize..)) {
             first.extend_from_slice(&new[..new.len().min(KNOWN_BYTES - known)]);
         }
-        Ok(self.holds(0, &first)? && self.holds(last.start(), last.bytes())?)
     }
 
-    fn bytes_at(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, start)?;
-        Ok(bytes)
+    /// Whether it still has its first bytes, and those that were read last.
+    fn is_as_read(&self, last: &LastBytes) -> io::Result<bool> {
+        Ok(self.holds(0, &self.first())? && self.holds(last.start(), last.bytes())?)
     }
 
     fn holds(&self, start: u64, bytes: &[u8]) -> io::Result<bool> {
-        match self.bytes_at(start, bytes.len()) {
+        match self.file.bytes_at(start, bytes.len()) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             found => Ok(found? == bytes),
         }
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.file.file.metadata()?.len())
     }
 
-    /// Its bytes from one on. Ends when another file has its name and all bytes are read.
-    pub fn read_from<'a>(&'a self, offset: u64, stop: &'a Stop) -> Growing<'a> {
-        Growing { follow: self, stop, offset, last: LastBytes::default(), parting_ms: 0 }
+    /// Its bytes behind those that were read. Ends when another file has its name and all bytes are read.
+    pub fn read_behind<'a>(&'a self, last: LastBytes, stop: &'a Stop) -> Growing<'a> {
+        Growing { follow: self, stop, last, parting_ms: 0 }
     }
 
-    /// Whether another file has its name now, or had it, and something in it: until then, whoever writes goes on with this one.
+    /// Whether another file has its name now, or had it, and something in it: until then, whoever writes goes on with
+    /// this one. What is no file never has anything in it.
     fn is_replaced(&self) -> io::Result<bool> {
-        if self.newer().iter().any(|file| file.metadata().is_ok_and(|file| file.len() > 0)) {
+        if self.newer().iter().any(Opened::is_filled) {
             return Ok(true);
         }
-        let own = self.file.metadata()?;
-        Ok(self.named()?.is_some_and(|named| !is_same(&named, &own) && named.len() > 0))
+        let is_other = |named: &Metadata| FileId::of(named) != self.id() && (named.len() > 0 || !named.is_file());
+        Ok(self.named()?.as_ref().is_some_and(is_other))
+    }
+
+    /// Whether it got its name back from another file, so that its turn comes again.
+    fn comes_again(&self) -> bool {
+        self.newer().iter().any(|newer| newer.id == self.id())
     }
 
     /// What has its name; nothing where it was moved away, and what takes its place is not there yet.
@@ -189,16 +245,19 @@ impl Follow {
 
     /// Opens the file that has the name, if another one had it before: its name may be gone when its turn comes.
     fn look_for_newer(&self) -> io::Result<()> {
-        let Some(named) = self.named()? else { return Ok(()) };
+        let Some(id) = self.named()?.filter(Metadata::is_file).map(|named| FileId::of(&named)) else { return Ok(()) };
         let mut newer = self.newer();
-        let last = newer.back().unwrap_or(&self.file).metadata()?;
-        // One that cannot be opened may be later, and is told of when its turn comes.
-        if !is_same(&named, &last)
-            && named.is_file()
-            && let Ok(file) = File::open(&self.path)
-        {
-            newer.push_back(file);
+        if newer.back().unwrap_or(&self.file).id == id {
+            return Ok(());
         }
+        // It got its name back before anybody wrote to another one, and to those that were removed nobody will.
+        if id == self.id() && !newer.iter().any(Opened::is_filled) {
+            newer.retain(|file| !file.is_removed());
+            return Ok(());
+        }
+        let known = newer.iter().chain([&self.file]).find(|file| file.id == id).cloned();
+        // One that cannot be opened may be later, and is told of when its turn comes.
+        newer.extend(known.or_else(|| Opened::open(&self.path).ok()));
         Ok(())
     }
 }
@@ -216,16 +275,11 @@ fn resolve_directories(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn is_same(left: &Metadata, right: &Metadata) -> bool {
-    (left.dev(), left.ino()) == (right.dev(), right.ino())
-}
-
 /// Bytes of a file that grows.
 #[derive(Debug)]
 pub struct Growing<'a> {
     follow: &'a Follow,
     stop: &'a Stop,
-    offset: u64,
     /// What was read last.
     last: LastBytes,
     /// How long it has not grown since another one has its name.
@@ -233,17 +287,26 @@ pub struct Growing<'a> {
 }
 
 impl Growing<'_> {
-    /// Goes on behind bytes that were read, or refuses those of a file that was cut and has grown again meanwhile.
-    fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !self.follow.note_read(self.offset, bytes, &self.last)? {
-            return Err(io::Error::other(
-                "it does not hold any more what was read of it: it was truncated and written anew; with --restart it is read from its beginning",
-            ));
+    /// Refuses a file that was cut, also if it has grown again meanwhile.
+    fn check(&self) -> io::Result<()> {
+        let (length, read) = (self.follow.len()?, self.last.end());
+        if length < read {
+            return Err(io::Error::other(format!(
+                "it has {length} bytes, of which {read} were read: it was truncated; with --restart it is read from its beginning"
+            )));
         }
-        self.last.push(self.offset, bytes);
-        self.offset += bytes.len() as u64;
-        self.parting_ms = 0;
-        Ok(())
+        match self.follow.is_as_read(&self.last)? {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "it does not hold any more what was read of it: it was truncated and written anew; with --restart it is read from its beginning",
+            )),
+        }
+    }
+
+    /// Whether all that is there has been read, and another file is to be gone on with.
+    fn is_read(&self) -> bool {
+        // Who writes to one whose turn comes again may never pause.
+        self.parting_ms >= PARTING_MS || (self.last.ends_line() && self.follow.comes_again())
     }
 }
 
@@ -252,20 +315,17 @@ impl Read for Growing<'_> {
         loop {
             self.stop.check()?;
             self.follow.look_for_newer()?;
-            let count = self.follow.file.read_at(buffer, self.offset)?;
+            let count = self.follow.file.file.read_at(buffer, self.last.end())?;
+            // After the reading: then the bytes came behind what was read before, or nothing did.
+            self.check()?;
             if count > 0 {
-                self.pass(&buffer[..count])?;
+                self.follow.note_read(self.last.end(), &buffer[..count]);
+                self.last.push(self.last.end(), &buffer[..count]);
+                self.parting_ms = 0;
                 return Ok(count);
             }
-            if self.parting_ms >= PARTING_MS {
+            if self.is_read() {
                 return Ok(0);
-            }
-            let length = self.follow.len()?;
-            if length < self.offset {
-                return Err(io::Error::other(format!(
-                    "it has {length} bytes, of which {} were read: it was truncated; with --restart it is read from its beginning",
-                    self.offset
-                )));
             }
             if self.follow.is_replaced()? {
                 self.parting_ms += PAUSE_MS;

@@ -15,15 +15,22 @@ const RENEWED_PART: u64 = 4;
 const RENEWED_MIN: u64 = KNOWN_BYTES as u64;
 /// … and at most.
 const RENEWED_MAX: u64 = 16 << 20;
+/// What the text of an empty file's mark begins with.
+const EMPTY: &str = "0 bytes in inode ";
 
-/// What tells a file from others. As text `N bytes with xxh3 H`, of its first bytes, and, once something was read of it,
-/// `, N before byte B with xxh3 H`.
+/// What tells a file from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// Its first bytes.
-    pub first: Part,
-    /// The last bytes of those that were read of it.
-    pub last: Option<Part>,
+pub enum Mark {
+    /// Of one that was empty, its inode: another name keeps it, and nothing else is known. As text `0 bytes in inode I`.
+    Empty(u64),
+    /// As text `N bytes with xxh3 H`, of its first bytes, and, once something was read of it, `, N before byte B with
+    /// xxh3 H`.
+    Bytes {
+        /// Its first bytes.
+        first: Part,
+        /// The last bytes of those that were read of it.
+        last: Option<Part>,
+    },
 }
 
 /// A part of a file.
@@ -39,6 +46,9 @@ pub struct Part {
 impl Mark {
     /// Reads the text of a mark; `None` if it is of something else.
     pub fn parse(text: &str) -> Option<Self> {
+        if let Some(inode) = text.strip_prefix(EMPTY) {
+            return inode.parse().ok().map(Self::Empty);
+        }
         let (first, last) = match text.split_once(", ") {
             None => (text, None),
             Some((first, last)) => (first, Some(last)),
@@ -52,22 +62,38 @@ impl Mark {
         });
         match last {
             Some(None) => None,
-            last => Some(Self { first, last: last.flatten() }),
+            last => Some(Self::Bytes { first, last: last.flatten() }),
+        }
+    }
+
+    /// The last bytes of those that were read of the file.
+    pub fn last(&self) -> Option<Part> {
+        match self {
+            Self::Empty(_) => None,
+            Self::Bytes { last, .. } => *last,
         }
     }
 
     /// Whether it tells so much more than an earlier one of the file that it has to take its place.
     pub fn renews(&self, earlier: &Self) -> bool {
-        let end = |mark: &Self| mark.last.map_or(0, |last| last.end);
+        let known = |mark: &Self| match mark {
+            Self::Empty(_) => 0,
+            Self::Bytes { first, .. } => first.length,
+        };
+        let end = |mark: &Self| mark.last().map_or(0, |last| last.end);
         let due = (end(earlier) / RENEWED_PART).clamp(RENEWED_MIN, RENEWED_MAX);
-        self.first.length > earlier.first.length || end(self) >= end(earlier).saturating_add(due)
+        known(self) > known(earlier) || end(self) >= end(earlier).saturating_add(due)
     }
 }
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes with xxh3 {:016x}", self.first.length, self.first.checksum)?;
-        match self.last {
+        let (first, last) = match self {
+            Self::Empty(inode) => return write!(f, "{EMPTY}{inode}"),
+            Self::Bytes { first, last } => (first, last),
+        };
+        write!(f, "{} bytes with xxh3 {:016x}", first.length, first.checksum)?;
+        match last {
             Some(Part { end, length, checksum }) => {
                 write!(f, ", {length} before byte {end} with xxh3 {checksum:016x}")
             }
@@ -122,6 +148,16 @@ impl LastBytes {
         self.end - self.bytes.len() as u64
     }
 
+    /// Where they end, which is how far was read.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether a line ends with them; none has begun before the first byte.
+    pub fn ends_line(&self) -> bool {
+        self.bytes.last().is_none_or(|&byte| byte == b'\n')
+    }
+
     /// The part of the file that they are, if there are any.
     pub fn part(&self) -> Option<Part> {
         (!self.bytes.is_empty()).then(|| Part::of(&self.bytes, self.end))
@@ -134,15 +170,16 @@ mod tests {
 
     fn mark(first: usize, last: Option<(usize, u64)>) -> Mark {
         let part = |length: usize, end| Part::of(&vec![7; length], end);
-        Mark { first: part(first, first as u64), last: last.map(|(length, end)| part(length, end)) }
+        Mark::Bytes { first: part(first, first as u64), last: last.map(|(length, end)| part(length, end)) }
     }
 
     #[test]
     fn a_mark_is_read_as_it_was_written() {
-        for mark in [mark(1, None), mark(1024, None), mark(20, Some((20, 20))), mark(1024, Some((1024, u64::MAX)))] {
+        let of_bytes = [mark(1, None), mark(1024, None), mark(20, Some((20, 20))), mark(1024, Some((1024, u64::MAX)))];
+        for mark in of_bytes.into_iter().chain([0, u64::MAX].map(Mark::Empty)) {
             assert_eq!(Mark::parse(&mark.to_string()), Some(mark), "{mark}");
         }
-        assert_eq!(Mark::parse("8 bytes with xxh3 00000000000000ff").map(|mark| mark.last), Some(None), "as once");
+        assert_eq!(Mark::parse("8 bytes with xxh3 00000000000000ff").map(|mark| mark.last()), Some(None), "as once");
     }
 
     #[test]
@@ -159,6 +196,8 @@ mod tests {
             "8 bytes with xxh3 0, 8 before byte 7 with xxh3 0",
             "8 bytes with xxh3 0, 1025 before byte 2000 with xxh3 0",
             "8 bytes with xxh3 0, 8 before byte 9 with xxh3 0, 8",
+            "0 bytes in inode ",
+            "0 bytes in inode x",
         ] {
             assert_eq!(Mark::parse(text), None, "{text:?}");
         }
@@ -167,6 +206,7 @@ mod tests {
     #[test]
     fn a_mark_is_renewed_while_it_is_short_and_then_now_and_then() {
         let of = |end| mark(1024, Some((1024, end)));
+        assert!(mark(1, None).renews(&Mark::Empty(7)) && !Mark::Empty(7).renews(&Mark::Empty(7)));
         assert!(mark(11, None).renews(&mark(10, None)));
         assert!(!mark(10, Some((10, 10))).renews(&mark(10, None)));
         assert!(of(1024).renews(&mark(1024, None)));

@@ -1,5 +1,7 @@
 //! What is kept of how far the source of the records has been read.
 
+use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use arrow_array::RecordBatch;
 use terrane::{BatchOutcome, Dataset, Feed, OnConflict};
 use terrane_formats::JsonRecord;
 
-use super::follow::Follow;
+use super::follow::{FileId, Follow};
 use super::lines::Line;
 use super::mark::{LastBytes, Mark};
 use super::row::member;
@@ -31,6 +33,8 @@ pub struct Source {
     read: u64,
     /// What was read last of a file.
     last: LastBytes,
+    /// How far files were read that were followed before this one, and their marks then: each may get its name back.
+    left: HashMap<FileId, (u64, Mark)>,
 }
 
 /// What the positions are.
@@ -69,7 +73,16 @@ impl Source {
         let name = arguments.feed.clone().unwrap_or(default_name);
         terrane::check_feed_name(&name)?;
         let restarts = arguments.restart;
-        Ok(Some(Self { name, positions, feed: None, restarts, begun_at: 0, read: 0, last: LastBytes::default() }))
+        Ok(Some(Self {
+            name,
+            positions,
+            feed: None,
+            restarts,
+            begun_at: 0,
+            read: 0,
+            last: LastBytes::default(),
+            left: HashMap::new(),
+        }))
     }
 
     /// The file that is followed, if it is one.
@@ -78,6 +91,11 @@ impl Source {
             Positions::File(file) => Some(file),
             Positions::Member(_) => None,
         }
+    }
+
+    /// What was read last of the file.
+    pub fn last(&self) -> &LastBytes {
+        &self.last
     }
 
     /// The name of its feed.
@@ -100,7 +118,7 @@ impl Source {
         }
         let mut feed = dataset.feed(&self.name)?;
         if std::mem::take(&mut self.restarts) && (feed.position() > 0 || feed.source().is_some()) {
-            feed.restart(self.mark_text().as_deref())?;
+            feed.restart(0, Some(&self.mark_text()))?;
         }
         self.check_source(&feed)?;
         if let (Positions::File(file), 1..) = (&self.positions, feed.position()) {
@@ -164,13 +182,13 @@ impl Source {
         ))
     }
 
-    /// By what the feed knows its source again; of an empty file nothing.
-    fn mark_text(&self) -> Option<String> {
+    /// By what the feed knows its source again.
+    fn mark_text(&self) -> String {
         match &self.positions {
-            Positions::Member(member) => Some(member_mark(member)),
+            Positions::Member(member) => member_mark(member),
             Positions::File(file) => {
-                let last = self.last.part().or_else(|| self.known_mark()?.last);
-                file.mark(last).map(|mark| mark.to_string())
+                let last = self.last.part().or_else(|| self.known_mark()?.last());
+                file.mark(last).to_string()
             }
         }
     }
@@ -187,9 +205,9 @@ impl Source {
     pub fn mark(&mut self) -> Result<(), Failure> {
         let mark = self.mark_text();
         let Some(feed) = &mut self.feed else { return Ok(()) };
-        match mark.filter(|mark| feed.source() != Some(mark)) {
-            Some(mark) => Ok(feed.set_source(&mark)?),
-            None => Ok(()),
+        match feed.source() == Some(&mark) {
+            true => Ok(()),
+            false => Ok(feed.set_source(&mark)?),
         }
     }
 
@@ -197,7 +215,7 @@ impl Source {
     /// already only now and then, as it takes a durable step.
     fn mark_if_due(&mut self) -> Result<(), Failure> {
         let is_due = match (&self.positions, self.known_mark()) {
-            (Positions::File(file), Some(known)) => file.mark(self.last.part()).is_some_and(|mark| mark.renews(&known)),
+            (Positions::File(file), Some(known)) => file.mark(self.last.part()).renews(&known),
             _ => self.feed.as_ref().is_some_and(|feed| feed.source().is_none()),
         };
         if is_due { self.mark() } else { Ok(()) }
@@ -210,12 +228,26 @@ impl Source {
     /// # Errors
     /// A file that cannot be read; storage.
     pub fn follow(&mut self) -> Result<(), Failure> {
-        let Some(file) = self.file() else { return Ok(()) };
-        let file = file.successor()?;
-        let mark = file.mark(None).map(|mark| mark.to_string());
-        self.positions = Positions::File(Arc::new(file));
-        (self.begun_at, self.read, self.last) = (0, 0, LastBytes::default());
-        self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(mark.as_deref())?))
+        let Some(file) = self.file().cloned() else { return Ok(()) };
+        let next = file.successor()?;
+        self.left.insert(file.id(), (self.read, file.mark(self.last.part())));
+        let (position, last) =
+            self.left_at(&next).map_err(|error| cannot_read(next.path(), &error))?.unwrap_or_default();
+        let mark = next.mark(last.part()).to_string();
+        self.positions = Positions::File(Arc::new(next));
+        (self.begun_at, self.read, self.last) = (position, position, last);
+        self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(position, Some(&mark))?))
+    }
+
+    /// Where a file was left that was followed before, and what was read last of it.
+    fn left_at(&self, file: &Follow) -> io::Result<Option<(u64, LastBytes)>> {
+        match self.left.get(&file.id()) {
+            // Else it is another one in the place of one that was removed, or was truncated.
+            Some((position, mark)) if file.is_marked(mark, *position)? => {
+                Ok(Some((*position, file.last_bytes(*position)?)))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Where a record stands that comes from a line, or why it has no place.
@@ -285,7 +317,7 @@ impl Source {
     }
 }
 
-fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
+fn cannot_read(path: &Path, error: &io::Error) -> Failure {
     Failure::io(format_args!("read {}", path.display()), error)
 }
 
