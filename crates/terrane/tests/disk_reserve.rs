@@ -176,6 +176,14 @@ fn without_a_reserve_a_full_disk_has_no_room_for_a_flush() {
     assert_eq!(keys(&dataset), all.collect::<Vec<_>>());
 }
 
+/// How many bytes have to come free, as a refusal says.
+#[track_caller]
+fn missing(refused: &Error) -> u64 {
+    let message = refused.to_string();
+    let bytes = message.split_once("until ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    bytes.expect(&message)
+}
+
 #[test]
 fn what_brings_more_is_refused_until_the_reserve_is_whole_in_later_sessions_too() {
     let disk = MemoryStorage::new();
@@ -210,13 +218,24 @@ fn what_brings_more_is_refused_until_the_reserve_is_whole_in_later_sessions_too(
     assert!(is_full(store.importer_with(MAIN, schema(), &DatasetOptions::default()).map(|_| ())));
     assert!(dataset.delete(&Key::Int(*rest.start())).unwrap());
     // As much space as the message asks for, from whoever had it.
-    let message = dataset.insert(&record(all.end)).unwrap_err().to_string();
-    let missing = message.split_once("until ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
-    disk.set_capacity(disk.used_bytes() + missing.expect(&message));
+    let refused = dataset.insert(&record(all.end)).unwrap_err();
+    disk.set_capacity(disk.used_bytes() + missing(&refused));
     dataset.insert(&record(all.end)).unwrap();
     assert!(keeps(&disk, BYTES));
     assert_eq!(store.info().unwrap().disk_reserve_bytes, reserve_len(&disk));
     assert_eq!(keys(&dataset), rest.skip(1).collect::<Vec<_>>());
+}
+
+/// Before deletes have taken anything of the reserve.
+#[test]
+fn what_the_log_has_no_room_for_is_refused_until_so_many_bytes_are_free() {
+    let disk = MemoryStorage::new();
+    let (_store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
+    let refused = dataset.insert(&record(all.end)).unwrap_err();
+    assert!(refused.to_string().contains("another file of the log"), "{refused}");
+    disk.set_capacity(disk.used_bytes() + missing(&refused));
+    dataset.insert(&record(all.end)).unwrap();
+    assert!(keeps(&disk, BYTES));
 }
 
 #[test]

@@ -425,7 +425,7 @@ impl Engine {
                     drop(self.reserve.wait_until_unused());
                     self.workshop.merges.wait_for_one();
                 }
-                grown => return grown.map_err(|error| self.reserve.explain(error)),
+                grown => return grown.map_err(|error| self.explain_growth(error, length)),
             }
         }
         // A small file if possible, as what it brings has no place but what is kept.
@@ -446,6 +446,20 @@ impl Engine {
                 grow()
             }
             grown => grown,
+        }
+    }
+
+    /// What is to be said where the log cannot grow for an entry: of a full disk, how much has to be free.
+    fn explain_growth(&self, error: Error, length: usize) -> Error {
+        let file = self.options.log.first_segment_size.max(length as u64);
+        let free = file + self.reserve.missing(self.disk_needs(file));
+        match self.reserve.explain(error) {
+            Error::Full { .. } => Error::Full {
+                what: format!(
+                    "another file of the log and the flush of what it brings, until {free} bytes are free for them"
+                ),
+            },
+            other => other,
         }
     }
 
