@@ -196,7 +196,8 @@ durable. Refused records are reported with their line number on standard error; 
 inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close the store.
 
 With --atomic all records wait until the input ends, and are inserted by one commit: all of them, or, where
-one is refused, none, and nothing of the schema changes either. They have to fit into the memory for what is
+one is refused, none, and nothing of the schema changes either (where the commit fails, as for want of memory,
+columns that were added are dropped again; a crash may leave them, without values). They have to fit into the memory for what is
 not yet on disk, three eighths of --memory-limit.
 
 A feed keeps how far its source has been read, in the same commit as the record: started again, also

@@ -74,6 +74,12 @@ impl Failure {
         self.message.as_deref()
     }
 
+    /// The same failure with what comes of it behind its message.
+    pub fn followed_by(mut self, consequence: &str) -> Self {
+        self.message = self.message.map(|message| format!("{message}; {consequence}"));
+        self
+    }
+
     /// The same failure with where it happened before its message.
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.message = self.message.map(|message| format!("{place}: {message}"));

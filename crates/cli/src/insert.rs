@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
-use terrane::{BatchOutcome, CoordinateSystem, Dataset, OnConflict, Store, counted};
+use terrane::{BatchOutcome, CoordinateSystem, Dataset, Durability, OnConflict, Store, counted};
 use terrane_formats::{ForeignMembers, parse_record};
 
 use crate::args::{Common, InsertArguments, OnOverload};
@@ -61,7 +61,15 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let feed = insertion.source.as_ref().map(|source| (source.name().to_owned(), source.position()));
     drop((insertion.dataset, insertion.source));
     if let Err(failure) = outcome {
-        place.undo(store);
+        match store.durability() {
+            // What was acknowledged may be in memory alone.
+            Durability::None => {
+                if let Err(lost) = place.close(store, messages) {
+                    messages.error(lost.message().unwrap_or_default());
+                }
+            }
+            _ => place.undo(store),
+        }
         return Err(failure);
     }
     place.close(store, messages)?;
@@ -361,8 +369,9 @@ impl<'a> Insertion<'a> {
     fn insert_together(&mut self, stop: &Stop) -> Result<(), Failure> {
         let Some(together) = self.together.take().filter(|_| stop.signal().is_none()) else { return Ok(()) };
         if self.refused == 0 {
-            let inserted = together.insert(self.dataset.as_ref(), self.on_conflict(), |schema| self.create(schema))?;
-            match inserted {
+            let before = self.dataset.as_ref().map(Dataset::schema);
+            let inserted = together.insert(self.dataset.as_ref(), self.on_conflict(), |schema| self.create(schema));
+            match inserted.inspect_err(|_| self.take_back(before.as_deref()))? {
                 Ok(keys) => {
                     self.inserted = keys.len() as u64;
                     return print_keys(&keys, self.inserted);
@@ -372,6 +381,26 @@ impl<'a> Insertion<'a> {
         }
         self.messages.warn("nothing is inserted, as --atomic inserts all records or none");
         Ok(())
+    }
+
+    /// Gives the dataset the columns again that it had before a commit failed.
+    fn take_back(&self, before: Option<&Schema>) {
+        let name = &self.arguments.dataset;
+        let Ok(dataset) = self.store.dataset(name) else { return };
+        let Some(before) = before else {
+            return self.messages.warn(format_args!("the dataset {name:?} was created and stays, without records"));
+        };
+        for column in &dataset.schema().columns {
+            let column_name = &column.name;
+            match before.column(column_name) {
+                Some(old) if old.column_type == column.column_type => {}
+                Some(_) => self.messages.warn(format_args!("column {column_name:?} has become float64 and stays so")),
+                None => dataset.drop_column(column_name).unwrap_or_else(|error| {
+                    self.messages
+                        .warn(format_args!("column {column_name:?} was added and stays, without values: {error}"));
+                }),
+            }
+        }
     }
 
     fn on_conflict(&self) -> OnConflict {

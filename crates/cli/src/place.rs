@@ -61,8 +61,14 @@ pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Resul
 /// that could not be given up, so neither decides how a command ends that did what it was to do; what
 /// is not durable does.
 pub fn close(store: Store, messages: &Messages) -> Result<(), Failure> {
+    let durability = store.durability();
     match store.close() {
         Err(kept @ (Error::Unmerged { .. } | Error::Unreclaimed { .. } | Error::Unbuilt { .. })) => messages.warn(kept),
+        Err(error) if durability == Durability::None => {
+            return Err(Failure::from(error).followed_by(
+                "what was not flushed before is lost, also what was acknowledged, as a store of durability none has no log",
+            ));
+        }
         outcome => outcome?,
     }
     Ok(())

@@ -48,3 +48,22 @@ fn a_file_that_reaches_the_limit_of_the_process_is_an_error_and_changes_nothing(
     let arguments = ["query".as_ref(), store.as_os_str(), "cities".as_ref()];
     terrane_under(4, &arguments, Some(out.as_os_str())).exits(1).says("File too large");
 }
+
+/// Keys were printed of what is in memory alone: without a log a flush at the end makes it durable, or does not.
+#[test]
+fn what_a_store_without_a_log_cannot_flush_is_told_to_be_lost() {
+    for (records, limit, is_at_the_end) in [(2000, "", true), (60_000, "--memory-limit 8MiB", false)] {
+        let sandbox = Sandbox::new();
+        let (store, file) = (sandbox.store(), sandbox.path("records.ndjson"));
+        let record = |key| format!("{{\"key\":{key},\"lon\":1,\"lat\":2,\"text\":\"{}\"}}\n", "a".repeat(60));
+        std::fs::write(&file, (0..records).map(record).collect::<String>()).expect("the sandbox has space");
+        let script = format!("ulimit -f 64 && exec \"$0\" insert \"$1\" d --durability none {limit} < \"$2\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_terrane")]).args([store.as_os_str(), file.as_os_str()]);
+        let answer = Answer::of(command.output().expect("the shell runs"))
+            .exits(1)
+            .says("what was not flushed before is lost, also what was acknowledged");
+        let acknowledged = answer.stdout.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(acknowledged == records, is_at_the_end, "{acknowledged}");
+    }
+}

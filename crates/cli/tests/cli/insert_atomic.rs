@@ -79,6 +79,19 @@ fn what_is_too_much_for_one_commit_is_told_and_what_is_no_one_input_refused() {
         (0..40_000).map(|key| record(key, ",\"text\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"")).collect();
     let answer = insert(&store, "d", input, &["--atomic", "--memory-limit", "8MiB"]).exits(1).says("--memory-limit");
     assert_eq!(answer.text(), "");
+    assert!(!store.exists());
+    // What the text has room for, and the changes have not: the schema had to change before.
+    insert(&store, "d", record(1, ""), &[]).exits(0);
+    let columns = || {
+        terrane("info", &store, &["--format", "json"]).exits(0).json_lines()[0]["datasets"][0]["schema"]["columns"]
+            .clone()
+    };
+    let before = columns();
+    assert!(before.is_array());
+    let input: String = (2..40_000).map(|key| record(key, ",\"n\":1")).collect();
+    let answer = insert(&store, "d", input, &["--atomic", "--memory-limit", "8MiB"]).exits(1);
+    assert!(answer.stderr.contains("an atomic batch of 39998 changes"), "{}", answer.stderr);
+    assert_eq!((columns(), count(&store, "d")), (before, 1));
     insert(&store, "d", record(1, ""), &["--atomic", "--offset-field", "id"]).exits(2).says("--atomic");
     insert(&store, "d", record(1, ""), &["--atomic", "--on-overload", "discard"]).exits(2).says("--atomic");
 }
