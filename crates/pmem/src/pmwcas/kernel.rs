@@ -29,7 +29,7 @@ pub(super) trait Memory {
 }
 
 /// Brings an operation to its end, whoever began it. Its descriptor is durable. Who runs it is its owner, or has met it while it
-/// was undecided.
+/// was undecided: [`help`].
 ///
 /// 1. Every word is given to the descriptor, in the order of the addresses, unless one holds something else than it
 ///    should, or what nothing leaves in a word: then the operation fails, and that damage is given back. Then all words
@@ -37,10 +37,15 @@ pub(super) trait Memory {
 /// 2. The status is decided once, by a compare-and-swap; success is made durable before anybody stores a new value (M3).
 /// 3. Every word that the descriptor still has is given its value, marked as dirty, made durable, and unmarked (M4).
 pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result<Option<Error>> {
+    run_from(memory, descriptor, 0, thread)
+}
+
+/// The same where the entries before `first` have been given to the descriptor by others.
+fn run_from<M: Memory>(memory: &M, descriptor: u64, first: usize, thread: u64) -> Result<Option<Error>> {
     let status = memory.status(descriptor)?;
     let mut damage = None;
     if status.state == State::Undecided {
-        let installed = install_all(memory, descriptor, status.stamp, thread);
+        let installed = install_all(memory, descriptor, status.stamp, first, thread);
         let state = if matches!(installed, Ok(true)) { State::Succeeded } else { State::Failed };
         damage = installed.err();
         // Where it fails, somebody else has decided.
@@ -51,9 +56,9 @@ pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result
 }
 
 /// The first step; whether all words hold the descriptor, or have held it.
-fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, thread: u64) -> Result<bool> {
+fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, first: usize, thread: u64) -> Result<bool> {
     let backend = memory.backend();
-    for (index, entry) in Entry::load_all(backend, descriptor, stamp) {
+    for (index, entry) in Entry::load_all(backend, descriptor, stamp).skip(first) {
         if !install(memory, descriptor, index, &entry, thread)? {
             return Ok(false);
         }
@@ -95,7 +100,13 @@ fn complete<M: Memory>(memory: &M, descriptor: u64, is_wanted: impl Fn(u64) -> b
 }
 
 /// Gives a word to a descriptor, if that is undecided and the word holds the value it should; `false` if not.
-fn install<M: Memory>(memory: &M, descriptor: u64, index: usize, entry: &Entry, thread: u64) -> Result<bool> {
+pub(super) fn install<M: Memory>(
+    memory: &M,
+    descriptor: u64,
+    index: usize,
+    entry: &Entry,
+    thread: u64,
+) -> Result<bool> {
     let wanted = conditional(descriptor, index, thread);
     loop {
         match memory.backend().compare_exchange(entry.address, entry.old, wanted) {
@@ -106,14 +117,9 @@ fn install<M: Memory>(memory: &M, descriptor: u64, index: usize, entry: &Entry, 
             Err(found) if found == installed(descriptor) => return Ok(true),
             Err(found) if found & FLAGS == 0 => return Ok(false),
             Err(found) => {
-                // Not for an operation that has ended, which others may have gone on from; and the other one may lead back
-                // to this one, and that run ask and end it (M6).
-                let is_undecided = || memory.status(descriptor).map(|status| status.state == State::Undecided);
-                if !is_undecided()? {
-                    return Ok(false);
-                }
                 help(memory, entry.address, found, thread)?;
-                if !is_undecided()? {
+                // The other operation may have led back to this one, and that run have asked and ended it (M6).
+                if memory.status(descriptor)?.state != State::Undecided {
                     return Ok(false);
                 }
             }
@@ -160,6 +166,9 @@ impl Answer {
 }
 
 /// Does for a word with flags what has to be done until it has none.
+///
+/// An undecided operation holds all its words up to the one where it was met. Who helps it begins after that: so this thread, whose
+/// operation has led here, goes upwards from one operation to the next, and never comes back to a word where it has asked (M6).
 fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<()> {
     // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
     let damaged =
@@ -176,26 +185,34 @@ fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<
         }
         _ => return damaged(),
     };
-    match (state_of(memory, descriptor, address, index)?, index) {
+    match (entry_for(memory, descriptor, address, index)?, index) {
         (None, _) => damaged(),
         (Some(_), Some(_)) => resolve(memory, found),
         // What is wrong with another word is for its owner, whose operation has failed.
-        (Some(State::Undecided), None) => run(memory, descriptor, thread).map(drop),
+        (Some((at, State::Undecided)), None) => run_from(memory, descriptor, at + 1, thread).map(drop),
         // It may have been retired before this thread came, so its other words may be anybody's (M10).
         (Some(_), None) => complete(memory, descriptor, |wanted| wanted == address),
     }
 }
 
-/// The state of a descriptor, if there is such a one, in use, with an entry for the word, the one with this index if one is given.
-fn state_of<M: Memory>(memory: &M, descriptor: u64, address: u64, index: Option<usize>) -> Result<Option<State>> {
+/// The entry of a descriptor for a word, and the state, if there is such a descriptor, in use, and such an entry: the one with
+/// this index if one is given.
+fn entry_for<M: Memory>(
+    memory: &M,
+    descriptor: u64,
+    address: u64,
+    index: Option<usize>,
+) -> Result<Option<(usize, State)>> {
     if !memory.is_descriptor(descriptor)? {
         return Ok(None);
     }
     let Status { state, stamp } = memory.status(descriptor)?;
-    let is_at = |at| index.is_none_or(|index| at == index);
-    let is_entry = |(at, entry): (usize, Entry)| entry.address == address && is_at(at);
-    let is_named = Entry::load_all(memory.backend(), descriptor, stamp).any(is_entry);
-    Ok(Some(state).filter(|state| is_named && !matches!(state, State::Free | State::Filling)))
+    if matches!(state, State::Free | State::Filling) {
+        return Ok(None);
+    }
+    let mut entries = Entry::load_all(memory.backend(), descriptor, stamp);
+    let found = entries.find(|(at, entry)| entry.address == address && index.is_none_or(|index| *at == index));
+    Ok(found.map(|(at, _)| (at, state)))
 }
 
 /// Makes a dirty value durable, and says so in the word.

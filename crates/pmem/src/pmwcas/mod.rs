@@ -24,13 +24,16 @@
 //!
 //! # Why a late helper does no harm
 //! - M6: a word that asks whether a descriptor is undecided holds the number of the thread that asks. One thread asks
-//!   for an entry at most once before the decision and, if it was late, once after it, but never both: its run ends after the
-//!   decision, a run that begins after the decision does not ask, and one that was at another operation, which may have led
-//!   back to this one, looks whether it is decided before it asks again. So an answer that was found before the decision
+//!   for an entry once before the decision or, if it was late, once after it, but never both. A run ends after the decision, and
+//!   one that begins after the decision does not ask. Where a thread has several runs of an operation at a time, as it met its own
+//!   while it helped others, each began behind the word where it met the operation, and so behind all words where those around it
+//!   have asked; and those around it ask no more, since they look whether it was decided when they go on. That holds whatever
+//!   decided an operation, late threads and damage included. So an answer that was found before the decision
 //!   fits no word that asks after it, and cannot install. (With one name for all who ask, as in the paper, it could, where
 //!   the word holds the old value again.)
-//! - M7: an answer that was found before a failure may still install after it. Whoever gives it completes the
-//!   operation under the same guard, so the word gets its old value back, durably, before the descriptor is used again.
+//! - M7: an answer that was found before a failure may still install after it. It was given to a thread that has not gone on since it
+//!   asked. That one completes the operation under its guard, so the word gets its old value back, durably, before the
+//!   descriptor is used again.
 //! - M10: only who has met an operation while it was undecided goes to its other words: its owner had a guard then, from before
 //!   a word's block was retired, and the block waits twice as well. Who meets it later ends it in the word where it is.
 //!
@@ -56,6 +59,8 @@ mod kernel;
 mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod nested_tests;
 mod recovery;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -158,8 +163,9 @@ impl<'g, B: Backend> Descriptor<'g, B> {
 
     /// Changes all words, durably, if each holds its old value; whether it did.
     ///
-    /// If a word is damaged, as with [`read`], no word is changed, and that is an error; but where another thread that helped met
-    /// the damage first, it is a failure as any other, and who reads the word again gets the error.
+    /// If a word is damaged, as with [`read`], no word is changed, and that is an error; but where the damage was met first by who
+    /// helped, it is a failure as any other, and who reads the word again gets the error. A word that is overwritten after the
+    /// operation has taken it stays as it is, and the others may be changed.
     ///
     /// # Panics
     /// If there is no word.
