@@ -41,7 +41,7 @@ pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result
 }
 
 /// The same where the entries before `first` have been given to the descriptor by others.
-fn run_from<M: Memory>(memory: &M, descriptor: u64, first: usize, thread: u64) -> Result<Option<Error>> {
+pub(super) fn run_from<M: Memory>(memory: &M, descriptor: u64, first: usize, thread: u64) -> Result<Option<Error>> {
     let status = memory.status(descriptor)?;
     let mut damage = None;
     if status.state == State::Undecided {

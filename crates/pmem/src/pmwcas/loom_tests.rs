@@ -9,8 +9,8 @@ use loom::thread;
 use terrane_storage::File;
 use terrane_storage::sync::{AtomicU64, Ordering};
 
-use super::kernel::{self, Memory};
-use super::layout::{Entry, State, Status};
+use super::kernel::{self, Answer, Memory};
+use super::layout::{Entry, State, Status, conditional, installed};
 use crate::{Backend, Error, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
 
 /// Some words that are not kept anywhere: descriptors from byte 64 on, and data from byte 1024.
@@ -234,4 +234,35 @@ fn an_answer_is_for_the_question_that_was_asked() {
         ],
         |left, succeeded| assert_eq!((left, succeeded), ([0; 3].as_slice(), vec![true; 3])),
     );
+}
+
+/// A thread helps another operation for its own one, and meets that in the other one's last word. It has asked in the first word
+/// before that, and somebody has the answer; the old value comes back.
+#[test]
+fn an_operation_that_is_met_behind_another_one_happens_once() {
+    const OWN: u64 = 0;
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let words = Arc::new(Words::new(&[&[(0, 0, 1), (2, 0, 1)], &[(1, 0, 0), (2, 0, 0)]]));
+        let [own, other] = [0, 1].map(descriptor);
+        let answer = Answer::find(&*words, conditional(own, 0, OWN)).unwrap().unwrap();
+        for (word, descriptor) in [(0, own), (1, other), (2, own)] {
+            words.store(data(word), installed(descriptor));
+        }
+        let answering = {
+            let words = words.clone();
+            thread::spawn(move || answer.give(&*words))
+        };
+        let taking_back = {
+            let words = words.clone();
+            thread::spawn(move || {
+                words.execute(0, 1) && kernel::compare_exchange(&*words, data(0), 1, 0, 1).unwrap().is_ok()
+            })
+        };
+        kernel::run_from(&*words, other, 1, OWN).unwrap();
+        answering.join().unwrap();
+        assert!(taking_back.join().unwrap());
+        assert_eq!([0, 1, 2].map(|word| words.read(word, OWN)), [0, 0, 1]);
+    });
 }
