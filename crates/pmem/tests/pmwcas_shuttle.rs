@@ -24,7 +24,8 @@ use terrane_storage::crash::{Budget, Controller, NameOrder};
 
 const SETUP: Site = Site::new("test");
 const THREADS: usize = 3;
-const WORDS: usize = 2;
+/// Of three words, an operation may be met behind another one.
+const WORDS: usize = 3;
 const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
 fn options() -> Options {
@@ -62,9 +63,9 @@ fn is_linearizable(calls: &[Call], left: &[u64]) -> bool {
 }
 
 /// The next operation of a thread, on words with the values 0 and 1, so that old values come back all the time. It mostly
-/// goes by what the thread has seen last.
-fn next_operation(random: &mut SmallRng, seen: &[u64; WORDS]) -> Operation {
-    let first = random.random_range(0..WORDS);
+/// goes by what the thread has seen last of the words that there are.
+fn next_operation(random: &mut SmallRng, seen: &[u64]) -> Operation {
+    let first = random.random_range(0..seen.len());
     let old = |random: &mut SmallRng, word: usize| seen[word] ^ u64::from(random.random_range(0..8) == 0);
     match random.random_range(0..6) {
         0 => Operation::Read(first),
@@ -73,15 +74,15 @@ fn next_operation(random: &mut SmallRng, seen: &[u64; WORDS]) -> Operation {
             Operation::Single(first, old, 1 - old)
         }
         _ => {
-            let count = random.random_range(1..=WORDS);
-            let words = (first..first + count).map(|word| word % WORDS);
+            let count = random.random_range(1..=seen.len());
+            let words = (first..first + count).map(|word| word % seen.len());
             Operation::Swap(words.map(|word| (word, old(random, word), random.random_range(0..2))).collect())
         }
     }
 }
 
 /// What a thread knows of the words after an operation.
-fn note(seen: &mut [u64; WORDS], operation: &Operation, outcome: Outcome) {
+fn note(seen: &mut [u64], operation: &Operation, outcome: Outcome) {
     match (operation, outcome) {
         (&(Operation::Read(word) | Operation::Single(word, ..)), Outcome::Value(value)) => seen[word] = value,
         (&Operation::Single(word, _, new), Outcome::Changed(_)) => seen[word] = new,
@@ -117,12 +118,13 @@ fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
 /// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
 fn run_threads(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let words = random.random_range(2..=WORDS);
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
             let (controller, pool, calls) = (controller.clone(), pool.clone(), calls.clone());
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
-                let mut seen = [0; WORDS];
+                let mut seen = vec![0; words];
                 for _ in 0..random.random_range(1..=4) {
                     let operation = next_operation(&mut random, &seen);
                     let outcome = record(&calls, &controller, operation.clone(), |operation| run(&pool, operation));
