@@ -121,6 +121,8 @@ fn is_no_block(outcome: &Result<(), Error>, place: u64) -> bool {
 const SHAPE: [u64; 3] = [0, 8, 16];
 const ROOT_WORD: u64 = 64;
 const LOG: u64 = 128;
+/// In a logged tree, where the log names blocks for images.
+const IMAGES: u64 = 576;
 
 /// What recovery would act on, and has to be refused before.
 #[test]
@@ -198,17 +200,23 @@ fn a_sound_tree_is_opened_whatever_its_coordinates_and_its_fan_out_are() {
 /// A block that is said to be free would be given to somebody else.
 #[test]
 fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is() {
-    fn check<T: PersistentRTree<2>>() {
+    /// `links` are the words of the tree's block that name blocks, and `log` what is in the log of a tree with this root.
+    fn check<T: PersistentRTree<2>>(links: &[u64], log: fn(u64) -> Vec<(u64, u64)>) {
         let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
         let storage = MemoryStorage::new();
         let tree = T::create(&storage, "tree", &options).unwrap();
         let mut random = random(1);
         (0..60).for_each(|payload| tree.insert(&rect(&mut random, 30), payload).unwrap());
         Box::new(tree).close().unwrap();
-        let sound = bytes(&storage);
-        let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
-        let block = word(ROOT);
-        let mut missed = BTreeSet::from([block, word(block + ROOT_WORD)]);
+        let mut sound = bytes(&storage);
+        let word = |bytes: &[u8], at: u64| u64::from_le_bytes(bytes[at as usize..at as usize + 8].try_into().unwrap());
+        let block = word(&sound, ROOT);
+        for (at, value) in log(word(&sound, block + ROOT_WORD)) {
+            sound[(block + at) as usize..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        let word = |at: u64| word(&sound, at);
+        let mut missed: BTreeSet<u64> = links.iter().map(|link| word(block + link)).chain([block]).collect();
+        assert!(missed.len() == links.len() + 1 && !missed.contains(&0), "{missed:?}");
         // A chunk begins with the length of its blocks and their bitmap.
         let words = (8192..sound.len() as u64).step_by(options.pool.chunk_length as usize).map(|chunk| chunk + 8);
         for (at, bit) in words.flat_map(|word| (0..64).map(move |bit| (word, bit))) {
@@ -223,8 +231,11 @@ fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is
         }
         assert!(missed.is_empty(), "{missed:?}");
     }
-    check::<FbrTree<2, Traced>>();
-    check::<LoggedTree<2, Traced>>();
+    check::<FbrTree<2, Traced>>(&[ROOT_WORD], |_| Vec::new());
+    let with_images = [ROOT_WORD, IMAGES, IMAGES + 8];
+    check::<LoggedTree<2, Traced>>(&with_images, |_| Vec::new());
+    // Of a change that a crash has left committed, with one image.
+    check::<LoggedTree<2, Traced>>(&with_images, |root| vec![(LOG + 40, root), (LOG, 1 << 8 | 1)]);
 }
 
 pub fn is_damage(error: &Error) -> bool {
