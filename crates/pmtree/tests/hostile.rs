@@ -1,6 +1,6 @@
 //! Pools that were made to do harm: links and words that say what no tree says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::damage::{bytes, is_damage, with};
@@ -304,5 +304,36 @@ fn an_entry_that_only_the_bitmap_of_a_self_validating_leaf_has_is_not_deleted() 
     for (rect, payload) in entries(60) {
         assert!(tree.contains(&rect, payload).unwrap());
         assert_damage("delete", tree.delete(&rect, payload));
+    }
+}
+
+/// It would have its entries twice, and its block would be given to somebody else.
+#[test]
+fn a_node_that_is_linked_twice_is_not_merged_with_itself() {
+    let mut file = File::new::<LoggedTree<2, Traced>>(&OF_LOGGED, 60, &small());
+    let (root, leaf) = (file.word(file.root_word()) as usize, file.nodes()[&0][0]);
+    file.link(root, 1, leaf, 2);
+    let tree: LoggedTree<2, Traced> = LoggedTree::open(&with(&file.bytes), "tree", &small()).unwrap();
+    let blocks = || {
+        let mut blocks = BTreeSet::new();
+        tree.pool().visit_blocks(|block, _| _ = blocks.insert(block)).unwrap();
+        blocks
+    };
+    let before = blocks();
+    let mut left = entries(60);
+    left.retain(|(rect, payload)| tree.contains(rect, *payload).unwrap());
+    let outcome = loop {
+        let (rect, payload) = left.pop().expect("a leaf with too few entries");
+        match tree.delete(&rect, payload) {
+            Ok(was_there) => assert!(was_there),
+            refused => break refused,
+        }
+    };
+    assert_damage("delete", outcome);
+    assert!(!left.is_empty());
+    assert_eq!(blocks(), before);
+    assert_eq!(file.slots(tree.pool().backend().load(leaf as u64 + 8)).count(), left.len());
+    for (rect, payload) in left {
+        assert!(tree.contains(&rect, payload).unwrap());
     }
 }
