@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use terrane_storage::File;
 
-use super::kernel::{self, Answer, Memory};
-use super::layout::{Status, conditional, installed};
+use super::kernel::{self, Answer};
+use super::layout::{conditional, installed};
 use super::tests::{create, prepared, values};
 use super::*;
 use crate::{Error, Loads, PersistenceDomain, Traced};
@@ -208,7 +208,7 @@ fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
     [1, 2].into_iter().for_each(|at: usize| {
         backend.compare_exchange(words[at], at as u64 + 1, installed(first)).unwrap();
     });
-    // Who runs the first one has seen that.
+    // Who runs the first one may have seen that, and decides it later.
     kernel::compare_exchange(&pool, words[3], 4, 9, OTHERS[1]).unwrap().unwrap();
     let second = prepared(&pool, &guard, &words[3..], 0);
     backend.compare_exchange(words[3], 9, installed(second)).unwrap();
