@@ -1,5 +1,7 @@
 //! A position in the plane, or a longitude and a latitude in degrees.
 
+use twofloat::TwoFloat;
+
 /// A position: `x` is the longitude and `y` the latitude in a `lonlat` dataset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -22,12 +24,20 @@ impl Point {
         self.x.is_finite() && self.y.is_finite()
     }
 
-    /// Euclidean distance to `other`, in the units of the coordinates.
+    /// Euclidean distance to `other`, in the units of the coordinates. Nearly always it is rounded once, and a distance
+    /// that is a number is that number.
     #[inline]
     pub fn planar_distance(self, other: Point) -> f64 {
-        let (dx, dy) = (self.x - other.x, self.y - other.y);
-        let square = dx * dx + dy * dy;
-        // The root of a square that has lost no digits is as exact as `hypot`, and much faster.
-        if (1e-280..1e300).contains(&square) { square.sqrt() } else { dx.hypot(dy) }
+        let (dx, dy) = (TwoFloat::new_sub(self.x, other.x), TwoFloat::new_sub(self.y, other.y));
+        let (x, y) = (TwoFloat::new_mul(dx.hi(), dx.hi()), TwoFloat::new_mul(dy.hi(), dy.hi()));
+        let square = TwoFloat::new_add(x.hi(), y.hi());
+        // Beyond it, squares lose digits.
+        if !(1e-280..1e300).contains(&square.hi()) {
+            return dx.hi().hypot(dy.hi());
+        }
+        let rounding = square.lo() + x.lo() + y.lo() + 2.0 * (dx.hi() * dx.lo() + dy.hi() * dy.lo());
+        let root = square.hi().sqrt();
+        let root_squared = TwoFloat::new_mul(root, root);
+        root + ((square.hi() - root_squared.hi()) - root_squared.lo() + rounding) / (2.0 * root)
     }
 }

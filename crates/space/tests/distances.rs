@@ -1,5 +1,6 @@
 //! Distances from points to geometries.
 
+use num_bigint::BigInt;
 use proptest::prelude::*;
 use terrane_space::geometry::*;
 use terrane_space::sphere::{EARTH_RADIUS_M, distance_m, distance_to_arc_m, distance_to_rect_m};
@@ -26,6 +27,39 @@ fn planar_distances_are_euclidean() {
         (2.0, 2.0, "GEOMETRYCOLLECTION (POINT EMPTY, MULTIPOINT (9 9, 2 5), LINESTRING (2 6, 3 7))", 3.0),
     ] {
         assert_eq!(measure(CoordinateSystem::Planar, x, y, text), Some(expected), "{text}");
+    }
+}
+
+/// A record that lies on a circle is within it.
+#[test]
+fn planar_distances_that_are_numbers_are_those() {
+    for (x, y, text, expected) in [
+        (0.05, -3.0, "LINESTRING (0 0, 0.1 0)", 3.0),
+        (0.05, -3.0, "LINESTRING (3.7 0, 0 0)", 3.0),
+        (0.7, 7.0, "LINESTRING (0 0, 1.3 0)", 7.0),
+        (-3.0, 0.05, "LINESTRING (0 0, 0 0.1)", 3.0),
+        (10.0, 20.0, "POLYGON ((9.758864387900267 25, 22.964041882966754 25, 15 33, 9.758864387900267 25))", 5.0),
+        // Beyond the ends.
+        (-3.0, 4.0, "LINESTRING (0.1 0, 0 0)", 5.0),
+        (3.1, 4.0, "LINESTRING (0.1 0, 0 0)", 5.0),
+        (4.0, -3.0, "LINESTRING (0 0, 0 0.1)", 5.0),
+        (4.0, 3.5, "LINESTRING (0 0.5, 0 0)", 5.0),
+    ] {
+        assert_eq!(measure(CoordinateSystem::Planar, x, y, text), Some(expected), "{x} {y} {text}");
+    }
+    // Of points as well, whose squares have more digits than numbers.
+    for steps in [1, 100_000_001, (1_i64 << 45) + 1] {
+        let text = format!("POINT ({} {})", 3 * steps, 4 * steps + 7);
+        assert_eq!(measure(CoordinateSystem::Planar, 0.0, 7.0, &text), Some((5 * steps) as f64), "{text}");
+    }
+    // From a place along a line of three to four, so many steps to its side.
+    for (length, along, aside) in [(1, 0, 1), (2, 1, 77), (1 << 40, 12_345, 3), (1 << 44, (1 << 44) - 1, 1 << 20)] {
+        let steps = |(x, y): (i64, i64), count: i64| ((x * count) as f64, (y * count) as f64);
+        let ((x, y), (to_x, to_y)) = (steps((-4, 3), aside), steps((3, 4), length));
+        let (on_x, on_y) = steps((3, 4), along);
+        let text = format!("LINESTRING (0 0, {to_x} {to_y})");
+        let found = measure(CoordinateSystem::Planar, on_x + x, on_y + y, &text);
+        assert_eq!(found, Some((5 * aside) as f64), "{length} {along} {aside}");
     }
 }
 
@@ -96,8 +130,46 @@ fn position() -> impl Strategy<Value = Point> {
     (-180.0..=180.0f64, -90.0..=90.0f64).prop_map(|(x, y)| Point::new(x, y))
 }
 
+/// Whether the root of a fraction lies between the neighbours of a number.
+fn is_nearly_root(found: f64, numerator: &BigInt, denominator: &BigInt) -> bool {
+    let square_by_denominator = |number: f64| {
+        let (mantissa, exponent) =
+            (number.to_bits() & ((1 << 52) - 1) | 1 << 52, (number.to_bits() >> 52) as i32 - 1075);
+        (BigInt::from(mantissa).pow(2) * denominator, 2 * exponent)
+    };
+    let [(below, shift), (above, above_shift)] = [found.next_down(), found.next_up()].map(square_by_denominator);
+    let at = |shift: i32| if shift < 0 { numerator << -shift } else { numerator >> shift };
+    below <= at(shift) && at(above_shift) <= above
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Against fractions of integers, also of points next to lines that are a billion times as long.
+    #[test]
+    fn planar_distances_to_segments_have_all_digits(
+        [ax, ay, bx, by, px, py] in prop::array::uniform6(prop_oneof![-99i64..99, -(1i64 << 30)..1 << 30]),
+        share in 0i64..=1000,
+        is_near in any::<bool>(),
+    ) {
+        let (dx, dy) = (bx - ax, by - ay);
+        let (px, py) = if is_near { (ax + dx * share / 1000 + px % 3, ay + dy * share / 1000 + py % 3) } else { (px, py) };
+        let (from_x, from_y) = (px - ax, py - ay);
+        let (along, length) = (i128::from(from_x * dx) + i128::from(from_y * dy), i128::from(dx * dx) + i128::from(dy * dy));
+        let square = |x: i64, y: i64| BigInt::from(x).pow(2) + BigInt::from(y).pow(2);
+        let (numerator, denominator) = match along {
+            ..=0 => (square(from_x, from_y), BigInt::from(1)),
+            along if along >= length => (square(px - bx, py - by), BigInt::from(1)),
+            _ => (BigInt::from(i128::from(dx * from_y) - i128::from(dy * from_x)).pow(2), BigInt::from(length)),
+        };
+        let text = format!("LINESTRING ({ax} {ay}, {bx} {by})");
+        let found = measure(CoordinateSystem::Planar, px as f64, py as f64, &text).unwrap();
+        if numerator == BigInt::from(0) {
+            prop_assert_eq!(found, 0.0);
+        } else {
+            prop_assert!(is_nearly_root(found, &numerator, &denominator), "{} of {}/{}", found, numerator, denominator);
+        }
+    }
 
     #[test]
     fn the_distance_to_a_line_is_the_least_over_its_edges(from in position(), path in prop::collection::vec(position(), 2..8)) {

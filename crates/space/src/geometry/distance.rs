@@ -74,6 +74,9 @@ impl Meter {
     }
 
     fn edge(&mut self, edge: &Segment) {
+        if self.system == CoordinateSystem::Planar && self.is_box_beyond(edge) {
+            return;
+        }
         if edge.contains(self.point) || edge.contains(self.mirrored) {
             self.nearest = 0.0;
             return;
@@ -84,6 +87,13 @@ impl Meter {
             CoordinateSystem::LonLat => distance_to_arc_m(self.point, edge.a, edge.b),
         };
         self.nearest = self.nearest.min(length);
+    }
+
+    /// Whether the edge's box is beyond the nearest found, in a plane.
+    fn is_box_beyond(&self, edge: &Segment) -> bool {
+        // Rounding may lengthen the distance of a box; next to nothing, squares have no digits.
+        let nearest = self.nearest * (1.0 + 1e-12);
+        edge.rect().planar_distance_squared(self.point) > (nearest * nearest).max(1e-280)
     }
 
     /// Whether the difference in latitude alone puts the arc beyond the nearest found.
