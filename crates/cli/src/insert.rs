@@ -18,8 +18,9 @@ mod stop;
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
@@ -122,8 +123,6 @@ struct Insertion<'a> {
     repeated: u64,
     /// Records that came too fast.
     discarded: u64,
-    /// When that was told last.
-    discards_told: Option<Instant>,
 }
 
 impl<'a> Insertion<'a> {
@@ -167,7 +166,6 @@ impl<'a> Insertion<'a> {
             refused: 0,
             repeated: 0,
             discarded: 0,
-            discards_told: None,
         })
     }
 
@@ -224,14 +222,17 @@ impl<'a> Insertion<'a> {
             scope.spawn(|| backlog.fill(&mut lines, BATCH_LINES_MAX));
             // Also where writing fails, the thread that reads ends.
             let _end = backlog.end_with(stop);
-            self.insert_arrivals(&mut &backlog, stop)
+            // Told also while nothing arrives: who is killed cannot tell at the end.
+            let (_ended, is_ended) = mpsc::channel::<()>();
+            let (messages, backlog) = (self.messages, &backlog);
+            scope.spawn(move || tell_discarded(messages, &is_ended, || discarded_before + backlog.discarded()));
+            self.insert_arrivals(&mut &*backlog, stop)
         });
-        self.discarded = discarded_before + (&backlog).discarded();
+        self.discarded = discarded_before + backlog.discarded();
         outcome
     }
 
     fn insert_arrivals(&mut self, lines: &mut dyn Arrivals, stop: &Stop) -> Result<(), Failure> {
-        let discarded_before = self.discarded;
         loop {
             let arrived = match lines.next(BATCH_LINES_MAX) {
                 Ok(arrived) if arrived.is_empty() => return Ok(()),
@@ -253,18 +254,6 @@ impl<'a> Insertion<'a> {
             }
             self.write()?;
             self.source.as_mut().map_or(Ok(()), Source::pass)?;
-            self.tell_discarded(discarded_before + lines.discarded());
-        }
-    }
-
-    /// Tells now and then how many lines were dropped: who is killed cannot tell at the end.
-    fn tell_discarded(&mut self, discarded: u64) {
-        let is_due = self.discards_told.is_none_or(|told| told.elapsed() >= DISCARDS_PAUSE);
-        if discarded > self.discarded && is_due {
-            self.discarded = discarded;
-            self.discards_told = Some(Instant::now());
-            let discarded = counted(discarded, "record was discarded", "records were discarded");
-            self.messages.warn(format_args!("{discarded} so far, as they arrive faster than they can be written"));
         }
     }
 
@@ -460,6 +449,19 @@ fn check_fits(row: &Row, schema: &Schema) -> Result<Result<(), String>, Failure>
     let mut records = BatchRecords::new(&batch, schema).map_err(terrane::Error::from)?;
     let encoded = records.encode_row(0, &mut Vec::new(), &mut Vec::new());
     Ok(encoded.map(|_| ()).map_err(|error| terrane::Error::from(error).to_string()))
+}
+
+/// Tells now and then how many records were dropped so far, until the other end of the channel is.
+fn tell_discarded(messages: &Messages, is_ended: &mpsc::Receiver<()>, discarded: impl Fn() -> u64) {
+    let mut told = discarded();
+    while let Err(RecvTimeoutError::Timeout) = is_ended.recv_timeout(DISCARDS_PAUSE) {
+        let so_far = discarded();
+        if so_far > told {
+            told = so_far;
+            let so_far = counted(so_far, "record was discarded", "records were discarded");
+            messages.warn(format_args!("{so_far} so far, as they arrive faster than they can be written"));
+        }
+    }
 }
 
 fn reason_of(error: &terrane::Error) -> String {

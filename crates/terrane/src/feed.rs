@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// Longest name, in bytes: the path of a file is one.
 const NAME_BYTES_MAX: usize = 4096;
 /// Longest description of a source, in bytes.
-const SOURCE_BYTES_MAX: usize = 1024;
+const SOURCE_BYTES_MAX: usize = 4096;
 
 /// What the catalog says of a feed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,7 +138,7 @@ impl Feed {
         self.definition.source.as_deref()
     }
 
-    /// Keeps a text, of 1024 bytes at most, by which the source is known again, such as a checksum of a file's first
+    /// Keeps a text, of 4096 bytes at most, by which the source is known again, such as a checksum of a file's first
     /// bytes. It is durable on return.
     ///
     /// # Errors

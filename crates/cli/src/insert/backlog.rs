@@ -93,6 +93,11 @@ impl Backlog {
         }
     }
 
+    /// How many lines were dropped so far.
+    pub fn discarded(&self) -> u64 {
+        self.lock().discarded
+    }
+
     /// Lets the thread that reads know that nobody wants more.
     pub fn close(&self) {
         self.lock().is_closed = true;
@@ -138,10 +143,6 @@ impl Drop for Abandoned<'_> {
 }
 
 impl Arrivals for &Backlog {
-    fn discarded(&self) -> u64 {
-        self.lock().discarded
-    }
-
     fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
         let mut state = self.lock();
         loop {

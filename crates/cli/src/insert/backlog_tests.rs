@@ -137,7 +137,7 @@ fn what_does_not_fit_is_discarded_and_counted() {
     let lines = all(&backlog, 1000);
     assert_eq!(lines, (0..lines.len() as u64).map(line).collect::<Vec<_>>());
     assert!(!lines.is_empty());
-    assert_eq!(lines.len() as u64 + (&backlog).discarded(), 5000);
+    assert_eq!(lines.len() as u64 + backlog.discarded(), 5000);
     // There is room again.
     backlog.lock().ended = None;
     backlog.fill(&mut numbered(3), 100);

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::mark::{KNOWN_BYTES, LastBytes, Mark, Part};
+use super::mark::{FileId, KNOWN_BYTES, LastBytes, Mark, Part};
 use super::stop::Stop;
 use crate::failure::Failure;
 
@@ -25,19 +25,6 @@ pub struct Follow {
     first: Mutex<Vec<u8>>,
     /// Those that have had the name since, in this order: this one is among them if it got the name back.
     newer: Mutex<VecDeque<Opened>>,
-}
-
-/// What tells two files that are there from each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(file: &Metadata) -> Self {
-        Self { device: file.dev(), inode: file.ino() }
-    }
 }
 
 /// A file that is open, which keeps its inode from being used for another one.
@@ -138,7 +125,7 @@ impl Follow {
         Ok(Some(fs::canonicalize(&self.path)?).filter(|target| *target != self.path))
     }
 
-    /// What tells it from the other files that are there now.
+    /// Which file it is.
     pub fn id(&self) -> FileId {
         self.file.id
     }
@@ -147,19 +134,19 @@ impl Follow {
     pub fn mark(&self, last: Option<Part>) -> Mark {
         let first = self.first();
         match first.len() {
-            0 => Mark::Empty(self.file.id.inode),
+            0 => Mark::Empty(self.id()),
             length => Mark::Bytes { first: Part::of(&first, length as u64), last },
         }
     }
 
     /// Whether it can be what was read up to a byte and had this mark: it has the same bytes in the same places, and the
-    /// byte is where a line begins, or the mark ends, or the file; of an empty one, it has the same inode.
+    /// byte is where a line begins, or the mark ends, or the file; of an empty one, it is the same.
     ///
     /// # Errors
     /// Of the file.
     pub fn is_marked(&self, mark: &Mark, position: u64) -> io::Result<bool> {
         let (first, last) = match *mark {
-            Mark::Empty(inode) => return Ok(inode == self.file.id.inode && position == 0),
+            Mark::Empty(id) => return Ok(id == self.id() && position == 0),
             Mark::Bytes { first, last } => (first, last),
         };
         let parts = || [Some(first), last].into_iter().flatten();

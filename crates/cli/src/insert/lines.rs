@@ -18,11 +18,6 @@ pub trait Arrivals {
     /// # Errors
     /// Of the input.
     fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>>;
-
-    /// How many lines were dropped so far.
-    fn discarded(&self) -> u64 {
-        0
-    }
 }
 
 /// A line that is not blank.

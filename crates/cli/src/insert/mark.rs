@@ -4,6 +4,9 @@
 //! position that is kept beside it, and is renewed only now and then.
 
 use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -16,13 +19,98 @@ const RENEWED_MIN: u64 = KNOWN_BYTES as u64;
 /// … and at most.
 const RENEWED_MAX: u64 = 16 << 20;
 /// What the text of an empty file's mark begins with.
-const EMPTY: &str = "0 bytes in inode ";
+const EMPTY: &str = "0 bytes in ";
+/// What is between the marks of files in the text of a source.
+const LEFT: &str = "; left at ";
+/// Files that are known again beside the one that is read, those that were left last.
+const LEFT_MAX: usize = 16;
+
+/// What tells a file from others that were made before it or will be, in its file system: an inode may be used again, but not
+/// at the same time. As text `inode I made B`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    inode: u64,
+    /// When it was made, in nanoseconds since 1970; 0 where the file system does not tell.
+    made_ns: u64,
+}
+
+impl FileId {
+    /// That of a file.
+    pub fn of(file: &Metadata) -> Self {
+        let made = file.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let made_ns = made.and_then(|made| u64::try_from(made.as_nanos()).ok()).unwrap_or(0);
+        Self { inode: file.ino(), made_ns }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (inode, made) = text.strip_prefix("inode ")?.split_once(" made ")?;
+        Some(Self { inode: inode.parse().ok()?, made_ns: made.parse().ok()? })
+    }
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {} made {}", self.inode, self.made_ns)
+    }
+}
+
+/// A file that was read to its end, as far as it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which one.
+    pub id: FileId,
+    /// How far it was read.
+    pub position: u64,
+    /// Its mark then.
+    pub mark: Mark,
+}
+
+/// Files that were left, those before the others first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftFiles(Vec<Left>);
+
+impl LeftFiles {
+    /// Takes out what is known of a file.
+    pub fn take(&mut self, id: FileId) -> Option<Left> {
+        let at = self.0.iter().position(|left| left.id == id)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Adds a file, unless it could not be told from another one later.
+    pub fn push(&mut self, left: Left) {
+        self.take(left.id);
+        if left.id.made_ns > 0 && matches!(left.mark, Mark::Bytes { .. }) {
+            self.0.push(left);
+        }
+        let surplus = self.0.len().saturating_sub(LEFT_MAX);
+        self.0.drain(..surplus);
+    }
+
+    /// What is kept of a source: the mark of the file that is read, and behind it the files that were left, each
+    /// `; left at P: inode I made B, MARK`.
+    pub fn text_behind(&self, mark: &Mark) -> String {
+        let left = |Left { id, position, mark }: &Left| format!("{LEFT}{position}: {id}, {mark}");
+        mark.to_string() + &self.0.iter().map(left).collect::<String>()
+    }
+
+    /// Reads such a text; `None` if it is of something else.
+    pub fn parse(text: &str) -> Option<(Mark, Self)> {
+        let mut parts = text.split(LEFT);
+        let mark = Mark::parse(parts.next()?)?;
+        let left = |text: &str| {
+            let (position, rest) = text.split_once(": ")?;
+            let (id, mark) = rest.split_once(", ")?;
+            Some(Left { id: FileId::parse(id)?, position: position.parse().ok()?, mark: Mark::parse(mark)? })
+        };
+        Some((mark, Self(parts.map(left).collect::<Option<_>>()?)))
+    }
+}
 
 /// What tells a file from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Of one that was empty, its inode: another name keeps it, and nothing else is known. As text `0 bytes in inode I`.
-    Empty(u64),
+    /// Of one that was empty, which one it is: another name keeps that. As text `0 bytes in` and the file.
+    Empty(FileId),
     /// As text `N bytes with xxh3 H`, of its first bytes, and, once something was read of it, `, N before byte B with
     /// xxh3 H`.
     Bytes {
@@ -46,8 +134,8 @@ pub struct Part {
 impl Mark {
     /// Reads the text of a mark; `None` if it is of something else.
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some(inode) = text.strip_prefix(EMPTY) {
-            return inode.parse().ok().map(Self::Empty);
+        if let Some(id) = text.strip_prefix(EMPTY) {
+            return FileId::parse(id).map(Self::Empty);
         }
         let (first, last) = match text.split_once(", ") {
             None => (text, None),
@@ -89,7 +177,7 @@ impl Mark {
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, last) = match self {
-            Self::Empty(inode) => return write!(f, "{EMPTY}{inode}"),
+            Self::Empty(id) => return write!(f, "{EMPTY}{id}"),
             Self::Bytes { first, last } => (first, last),
         };
         write!(f, "{} bytes with xxh3 {:016x}", first.length, first.checksum)?;
@@ -173,10 +261,31 @@ mod tests {
         Mark::Bytes { first: part(first, first as u64), last: last.map(|(length, end)| part(length, end)) }
     }
 
+    fn id(inode: u64) -> FileId {
+        FileId { inode, made_ns: 1 << 60 }
+    }
+
+    #[test]
+    fn files_that_were_left_are_known_again_the_last_ones_longest() {
+        let left = |inode| Left { id: id(inode), position: u64::MAX, mark: mark(1024, Some((1024, u64::MAX))) };
+        let mut files = LeftFiles::default();
+        assert_eq!(LeftFiles::parse(&files.text_behind(&mark(8, None))), Some((mark(8, None), files.clone())));
+        (0..20).chain([10]).for_each(|inode| files.push(left(u64::MAX - inode)));
+        // What could not be told from others is not kept.
+        files.push(Left { id: FileId { inode: 1, made_ns: 0 }, ..left(1) });
+        files.push(Left { mark: Mark::Empty(id(2)), ..left(2) });
+        let text = files.text_behind(&mark(1024, Some((1024, u64::MAX))));
+        assert!(text.len() <= 4096, "{}", text.len());
+        assert_eq!(LeftFiles::parse(&text).map(|(_, files)| files), Some(files.clone()));
+        let known: Vec<u64> = (0..20).filter(|inode| files.take(id(u64::MAX - inode)).is_some()).collect();
+        assert_eq!(known, (4..20).collect::<Vec<u64>>());
+        assert_eq!(LeftFiles::parse(&(text + "; left at 7")), None);
+    }
+
     #[test]
     fn a_mark_is_read_as_it_was_written() {
         let of_bytes = [mark(1, None), mark(1024, None), mark(20, Some((20, 20))), mark(1024, Some((1024, u64::MAX)))];
-        for mark in of_bytes.into_iter().chain([0, u64::MAX].map(Mark::Empty)) {
+        for mark in of_bytes.into_iter().chain([0, u64::MAX].map(|inode| Mark::Empty(id(inode)))) {
             assert_eq!(Mark::parse(&mark.to_string()), Some(mark), "{mark}");
         }
         assert_eq!(Mark::parse("8 bytes with xxh3 00000000000000ff").map(|mark| mark.last()), Some(None), "as once");
@@ -196,8 +305,8 @@ mod tests {
             "8 bytes with xxh3 0, 8 before byte 7 with xxh3 0",
             "8 bytes with xxh3 0, 1025 before byte 2000 with xxh3 0",
             "8 bytes with xxh3 0, 8 before byte 9 with xxh3 0, 8",
-            "0 bytes in inode ",
-            "0 bytes in inode x",
+            "0 bytes in inode 7",
+            "0 bytes in inode x made 7",
         ] {
             assert_eq!(Mark::parse(text), None, "{text:?}");
         }
@@ -206,7 +315,8 @@ mod tests {
     #[test]
     fn a_mark_is_renewed_while_it_is_short_and_then_now_and_then() {
         let of = |end| mark(1024, Some((1024, end)));
-        assert!(mark(1, None).renews(&Mark::Empty(7)) && !Mark::Empty(7).renews(&Mark::Empty(7)));
+        let empty = Mark::Empty(id(7));
+        assert!(mark(1, None).renews(&empty) && !empty.renews(&empty));
         assert!(mark(11, None).renews(&mark(10, None)));
         assert!(!mark(10, Some((10, 10))).renews(&mark(10, None)));
         assert!(of(1024).renews(&mark(1024, None)));

@@ -1,6 +1,5 @@
 //! What is kept of how far the source of the records has been read.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +8,9 @@ use arrow_array::RecordBatch;
 use terrane::{BatchOutcome, Dataset, Feed, OnConflict};
 use terrane_formats::JsonRecord;
 
-use super::follow::{FileId, Follow};
+use super::follow::Follow;
 use super::lines::Line;
-use super::mark::{LastBytes, Mark};
+use super::mark::{LastBytes, Left, LeftFiles, Mark};
 use super::row::member;
 use crate::args::InsertArguments;
 use crate::failure::Failure;
@@ -33,8 +32,8 @@ pub struct Source {
     read: u64,
     /// What was read last of a file.
     last: LastBytes,
-    /// How far files were read that were followed before this one, and their marks then: each may get its name back.
-    left: HashMap<FileId, (u64, Mark)>,
+    /// The files that were followed before this one: each may get its name back.
+    left: LeftFiles,
 }
 
 /// What the positions are.
@@ -81,7 +80,7 @@ impl Source {
             begun_at: 0,
             read: 0,
             last: LastBytes::default(),
-            left: HashMap::new(),
+            left: LeftFiles::default(),
         }))
     }
 
@@ -121,6 +120,7 @@ impl Source {
             feed.restart(0, Some(&self.mark_text()))?;
         }
         self.check_source(&feed)?;
+        self.left = feed.source().and_then(LeftFiles::parse).map(|(_, left)| left).unwrap_or_default();
         if let (Positions::File(file), 1..) = (&self.positions, feed.position()) {
             self.last = file.last_bytes(feed.position()).map_err(|error| cannot_read(file.path(), &error))?;
         }
@@ -159,7 +159,7 @@ impl Source {
             (None, _) => position == 0,
             (Some(source), Positions::Member(member)) => source == member_mark(member),
             (Some(source), Positions::File(file)) => {
-                let known = Mark::parse(source).map(|mark| file.is_marked(&mark, position)).transpose();
+                let known = LeftFiles::parse(source).map(|(mark, _)| file.is_marked(&mark, position)).transpose();
                 known.map_err(|error| cannot_read(file.path(), &error))?.unwrap_or(false)
             }
         };
@@ -188,14 +188,14 @@ impl Source {
             Positions::Member(member) => member_mark(member),
             Positions::File(file) => {
                 let last = self.last.part().or_else(|| self.known_mark()?.last());
-                file.mark(last).to_string()
+                self.left.text_behind(&file.mark(last))
             }
         }
     }
 
     /// By what the feed knows its file.
     fn known_mark(&self) -> Option<Mark> {
-        self.feed.as_ref()?.source().and_then(Mark::parse)
+        LeftFiles::parse(self.feed.as_ref()?.source()?).map(|(mark, _)| mark)
     }
 
     /// Has the feed know its source again, and of a file how it is where it was left.
@@ -230,21 +230,21 @@ impl Source {
     pub fn follow(&mut self) -> Result<(), Failure> {
         let Some(file) = self.file().cloned() else { return Ok(()) };
         let next = file.successor()?;
-        self.left.insert(file.id(), (self.read, file.mark(self.last.part())));
+        self.left.push(Left { id: file.id(), position: self.read, mark: file.mark(self.last.part()) });
         let (position, last) =
             self.left_at(&next).map_err(|error| cannot_read(next.path(), &error))?.unwrap_or_default();
-        let mark = next.mark(last.part()).to_string();
+        let mark = self.left.text_behind(&next.mark(last.part()));
         self.positions = Positions::File(Arc::new(next));
         (self.begun_at, self.read, self.last) = (position, position, last);
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(position, Some(&mark))?))
     }
 
     /// Where a file was left that was followed before, and what was read last of it.
-    fn left_at(&self, file: &Follow) -> io::Result<Option<(u64, LastBytes)>> {
-        match self.left.get(&file.id()) {
-            // Else it is another one in the place of one that was removed, or was truncated.
-            Some((position, mark)) if file.is_marked(mark, *position)? => {
-                Ok(Some((*position, file.last_bytes(*position)?)))
+    fn left_at(&mut self, file: &Follow) -> io::Result<Option<(u64, LastBytes)>> {
+        match self.left.take(file.id()) {
+            // Else it was truncated.
+            Some(Left { position, mark, .. }) if file.is_marked(&mark, position)? => {
+                Ok(Some((position, file.last_bytes(position)?)))
             }
             _ => Ok(None),
         }

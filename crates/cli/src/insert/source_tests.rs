@@ -36,7 +36,7 @@ fn source(path: &Path) -> Source {
         begun_at: 0,
         read: 0,
         last: LastBytes::default(),
-        left: HashMap::new(),
+        left: LeftFiles::default(),
     }
 }
 

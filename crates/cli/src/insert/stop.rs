@@ -1,5 +1,5 @@
 //! Being asked to stop: the first SIGINT or SIGTERM ends the reading, so that what was read is
-//! written and the store is closed; a second one ends the process at once.
+//! written and the store is closed; a second one, unless it comes with the first, ends the process at once.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,6 +7,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -15,6 +17,8 @@ use signal_hook::{flag, low_level};
 
 /// Exit code of a process that a signal ended, less the signal's number.
 const SIGNAL_EXIT_CODE: i32 = 128;
+/// Signals within this time are one: some send theirs to a process and to its group.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Whether somebody asked to stop.
 #[derive(Debug)]
@@ -37,12 +41,23 @@ impl Stop {
         let signal = Arc::new(AtomicUsize::new(0));
         let is_second = Arc::new(AtomicBool::new(false));
         for number in [SIGINT, SIGTERM] {
-            // In this order the first signal passes by the shutdown, and is known when it wakes.
+            // In this order it is known which signal it was when it wakes.
             flag::register_conditional_shutdown(number, SIGNAL_EXIT_CODE + number, is_second.clone())?;
-            flag::register(number, is_second.clone())?;
             flag::register_usize(number, signal.clone(), number.unsigned_abs() as usize)?;
             low_level::pipe::register(number, waker.try_clone()?)?;
         }
+        let (woken, first) = (wake.try_clone()?, signal.clone());
+        thread::spawn(move || {
+            while first.load(Ordering::SeqCst) == 0 {
+                match poll(&mut [PollFd::new(&woken, PollFlags::IN)], None) {
+                    Ok(_) if first.load(Ordering::SeqCst) == 0 => return,
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(_) => return,
+                }
+            }
+            thread::sleep(ONE_SIGNAL);
+            is_second.store(true, Ordering::SeqCst);
+        });
         Ok(Self { signal, wake, waker, has_ended: AtomicBool::new(false) })
     }
 

@@ -11,7 +11,7 @@ use terrane::{Options, Store};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::follower::{Follower, append, follow, holds, lines};
-use crate::support::{Sandbox, insert, is_clean, rows, terrane};
+use crate::support::{Sandbox, count, insert, is_clean, rows, terrane};
 
 #[test]
 fn a_file_is_followed_through_kills_without_loss_or_double() {
@@ -123,7 +123,6 @@ fn what_arrives_too_fast_is_kept_or_counted() {
     is_clean(&spilled);
     let discarded = sandbox.path("discarded");
     let answer = insert(&discarded, "d", lines(0..RECORDS), &[&flags[..], &["discard"]].concat()).exits(0);
-    // What is said last; before, it is said now and then.
     let number = |before: &str, after: &str| -> Option<u64> {
         let (number, _) = answer.stderr.lines().rev().find_map(|line| line.strip_prefix(before)?.split_once(after))?;
         Some(number.replace(' ', "").parse().expect("a number"))
@@ -131,8 +130,27 @@ fn what_arrives_too_fast_is_kept_or_counted() {
     let inserted = number("inserted ", " record").expect("it is said");
     let lost = number("warning: ", " records were discarded, as they arrived").expect("it is said, as much was lost");
     assert_eq!(inserted + lost, RECORDS, "{}", answer.stderr);
-    assert!(answer.stderr.contains(" so far, as they arrive"), "{}", answer.stderr);
     assert_eq!(rows(&discarded, "d", "key").len() as u64, inserted);
+}
+
+/// Who is killed then has told of everything.
+#[test]
+fn what_was_dropped_is_told_while_nothing_arrives() {
+    const RECORDS: u64 = 100_000;
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..RECORDS)));
+    let mut follower = Follower::start(&store, &file, &["--memory-limit", "8MiB", "--on-overload", "discard"]);
+    let keys = follower.drains_keys();
+    loop {
+        let said = follower.hears(" so far, as they arrive");
+        let lost = said.lines().last().and_then(|line| line.strip_prefix("warning: ")?.split_once(" records were"));
+        let lost: u64 = lost.expect(&said).0.replace(' ', "").parse().expect("a number");
+        if lost + count(&store, "d") == RECORDS {
+            break;
+        }
+    }
+    follower.end(Signal::KILL);
+    keys.join().expect("it ends");
 }
 
 #[test]

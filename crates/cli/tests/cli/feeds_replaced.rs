@@ -370,6 +370,53 @@ fn a_link_that_is_set_back_is_gone_on_with_where_the_file_was_left() {
     is_clean(&store);
 }
 
+/// What a feed has left, it knows after a restart as well.
+#[test]
+fn a_file_that_gets_its_name_back_after_a_restart_is_gone_on_with() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let sandbox = Sandbox::new();
+        let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
+        let (first, second) = (sandbox.path("log.1"), sandbox.path("log.2"));
+        let mut follower = Follower::start(&store, &file, &[]);
+        follower.keys(10);
+        fs::rename(&file, &first).expect("it is moved");
+        fs::write(&file, lines(10..20)).expect("another one takes the name");
+        follower.keys(10);
+        follower.end(signal);
+        append(&first, &lines([20]));
+        append(&file, &lines([21]));
+        let mut follower = Follower::start(&store, &file, &[]);
+        follower.keys(1);
+        fs::rename(&file, &second).expect("it is moved");
+        fs::rename(&first, &file).expect("it gets its name back");
+        follower.keys(1);
+        append(&file, &lines([22]));
+        follower.keys(1);
+        follower.end(Signal::TERM).exits(143);
+        holds(&store, 0..23);
+    }
+}
+
+/// Its inode is used again, and it begins as the other one did.
+#[test]
+fn a_new_file_in_the_place_of_one_that_was_removed_is_read_from_its_beginning() {
+    let sandbox = Sandbox::new();
+    let (store, file, moved) = (sandbox.store(), sandbox.write("log", lines([1])), sandbox.path("log.1"));
+    let mut follower = Follower::start(&store, &file, &[]);
+    follower.keys(1);
+    for _ in 0..2 {
+        fs::rename(&file, &moved).expect("it is moved");
+        fs::write(&file, lines([2])).expect("another one takes the name");
+        follower.keys(1);
+        fs::remove_file(&moved).expect("it is there");
+        fs::rename(&file, &moved).expect("it is moved");
+        fs::write(&file, lines([1, 3])).expect("another one takes the name");
+        follower.keys(2);
+    }
+    follower.end(Signal::TERM).exits(143);
+    holds(&store, [1, 1, 1, 2, 2, 3, 3]);
+}
+
 /// It may never pause for a second.
 #[test]
 fn a_file_that_grows_all_the_time_does_not_keep_one_from_being_read_that_had_its_name_meanwhile() {

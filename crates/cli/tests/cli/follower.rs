@@ -3,8 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout};
-use std::thread;
+use std::process::Child;
+use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -29,7 +29,7 @@ pub fn append(path: &Path, text: &str) {
 pub struct Follower {
     /// Until it has ended.
     child: Option<Child>,
-    keys: BufReader<ChildStdout>,
+    keys: BufReader<Box<dyn Read + Send>>,
 }
 
 impl Follower {
@@ -37,7 +37,7 @@ impl Follower {
         let mut command =
             command(["insert".as_ref(), store.as_os_str(), "d".as_ref(), "--follow".as_ref(), file.as_os_str()]);
         let mut child = command.args(arguments).spawn().expect("the binary runs");
-        let keys = BufReader::new(child.stdout.take().expect("a pipe"));
+        let keys = reader(child.stdout.take().expect("a pipe"));
         Self { child: Some(child), keys }
     }
 
@@ -83,8 +83,8 @@ impl Follower {
         }
     }
 
-    /// Reads messages up to one with a part.
-    pub fn hears(&mut self, part: &str) {
+    /// Reads messages up to one with a part; all of these.
+    pub fn hears(&mut self, part: &str) -> String {
         let stderr = self.child().stderr.as_mut().expect("a pipe");
         let (mut said, mut byte) = (Vec::new(), [0]);
         while !(byte == *b"\n" && String::from_utf8_lossy(&said).contains(part)) {
@@ -96,6 +96,13 @@ impl Follower {
             );
             said.push(byte[0]);
         }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Has its keys read by a thread, so that it does not wait for that.
+    pub fn drains_keys(&mut self) -> JoinHandle<()> {
+        let mut keys = std::mem::replace(&mut self.keys, reader(io::empty()));
+        thread::spawn(move || _ = io::copy(&mut keys, &mut io::sink()).expect("it ends"))
     }
 
     pub fn end(mut self, signal: Signal) -> Answer {
@@ -126,6 +133,10 @@ impl Drop for Follower {
             let _ = child.kill().and_then(|()| child.wait());
         }
     }
+}
+
+fn reader(keys: impl Read + Send + 'static) -> BufReader<Box<dyn Read + Send>> {
+    BufReader::new(Box::new(keys))
 }
 
 /// Runs `terrane insert --follow` on what it is to refuse.

@@ -2,6 +2,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Child;
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -26,6 +27,9 @@ fn a_signal_closes_the_store_with_all_that_was_acknowledged() {
         }
         // Half a record is none.
         write!(stream.stdin, "{{\"id\":99,\"lon\":1,\"lat\":1}}").and_then(|()| stream.stdin.flush()).expect("taken");
+        // As `timeout` does, which sends it to the process and to its group.
+        send(&stream.child, signal);
+        thread::sleep(Duration::from_millis(1));
         send(&stream.child, signal);
         assert_eq!(stream.child.wait().expect("it ends").code(), Some(code));
         assert_eq!(stream.key(), "");

@@ -127,7 +127,7 @@ impl Segment {
             };
         }
         // As far away, all of the segment is in one place.
-        if !((point.x - a.x).abs().max((point.y - a.y).abs()) < FAR) {
+        if (point.x - a.x).abs().max((point.y - a.y).abs()) >= FAR {
             return a.planar_distance(point);
         }
         let between = |from: Point, to: Point| (TwoFloat::new_sub(to.x, from.x), TwoFloat::new_sub(to.y, from.y));
