@@ -18,7 +18,8 @@ struct Taken(BackupReport);
 
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BackupReport { point, sequence, components, components_copied, bytes_written, points_removed } = &self.0;
+        let BackupReport { point, sequence, components, components_copied, bytes_written, points_removed, .. } =
+            &self.0;
         write!(
             f,
             "point {point}: commit {sequence}, {}, of which {components_copied} copied; {} written",
@@ -67,10 +68,17 @@ impl fmt::Display for Listed {
     }
 }
 
-pub fn take(arguments: &BackupArguments, common: &Common) -> Result<(), Failure> {
+pub fn take(arguments: &BackupArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::report_format(arguments.report.format)?;
     let store = place::open_to_read(&arguments.report.store, common)?;
-    output::print_report(format, &Taken(store.backup(&arguments.backup, arguments.keep)?))
+    let report = store.backup(&arguments.backup, arguments.keep)?;
+    for point in &report.points_damaged {
+        messages.warn(format_args!(
+            "the manifest of the earlier point {point} is damaged, and that point cannot be restored; it goes with --keep, or when its files in {} are removed",
+            arguments.backup.join("points").display()
+        ));
+    }
+    output::print_report(format, &Taken(report))
 }
 
 pub fn restore(arguments: &RestoreArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {

@@ -79,7 +79,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Policy(arguments) => policy::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),
-        Command::Backup(arguments) => backup::take(arguments, common),
+        Command::Backup(arguments) => backup::take(arguments, common, messages),
         Command::Restore(arguments) => backup::restore(arguments, common, messages),
         Command::Compact(arguments) => compact::run(arguments, common, messages),
         Command::Lab(arguments) => lab::run(arguments),

@@ -385,6 +385,36 @@ fn what_was_damaged_in_a_backup_is_copied_anew() {
 }
 
 /// A copy of the store that went on by itself, and has more commits by now than the backup.
+/// It is told of, and stands in no later one's way.
+#[test]
+fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
+    for at in 0..2 {
+        let (source, backup) = (memory(), memory());
+        let store = filled(&source, 0..10);
+        let point = || store.backup_to(backup.clone(), None);
+        let names = [point().unwrap().point, point().unwrap().point];
+        let manifest = format!("points/{}.manifest", names[at]);
+        let file = backup.open(&manifest, OpenMode::Write).unwrap();
+        let sound = bytes_of(&*file);
+        file.write_all_at(&[sound[100] ^ 1], 100).unwrap();
+        let third = point().unwrap();
+        assert_eq!(third.points_damaged, [names[at].clone()]);
+        assert_eq!(restored_keys(&backup).len(), 10);
+        assert!(matches!(restore(&backup, &memory(), Some(&names[at])), Err(Error::DamagedBackup { .. })));
+        restore(&backup, &memory(), Some(&names[1 - at])).unwrap();
+        // Once it is gone, nothing is told any more.
+        let kept = store.backup_to(backup.clone(), Some(1)).unwrap();
+        assert_eq!((kept.points_removed, kept.points_damaged), (3, vec![names[at].clone()]));
+        let last = point().unwrap();
+        assert!(last.points_damaged.is_empty());
+        // With none that tells whose backup it is, nothing is added.
+        for name in [kept.point, last.point] {
+            backup.open(&format!("points/{name}.manifest"), OpenMode::Write).unwrap().set_len(50).unwrap();
+        }
+        assert!(matches!(point(), Err(Error::DamagedBackup { .. })));
+    }
+}
+
 #[test]
 fn components_of_a_copy_that_went_its_own_way_are_not_written_over() {
     let directory = tempfile::tempdir().unwrap();

@@ -29,6 +29,9 @@ pub struct BackupReport {
     pub bytes_written: u64,
     /// Points that were removed.
     pub points_removed: u64,
+    /// Names of earlier points whose manifests are damaged: they cannot be restored, and as long as there are such, no component is
+    /// removed, as it may be of one.
+    pub points_damaged: Vec<String>,
 }
 
 /// Copies a store to a backup.
@@ -53,12 +56,13 @@ pub(super) fn take(
     let cache = PageCache::new(shares.work);
     let pinned = PinnedState::pin(source, &cache)?;
     let earlier = points(&**target)?;
-    check_history(&**target, &earlier, &pinned)?;
+    let (manifests, points_damaged) = read_manifests(target, &earlier)?;
+    check_history(&**target, &manifests, &pinned)?;
     let seconds = target.unix_time_ns() / 1_000_000_000;
     // Names are in the order in which points were taken, whatever the clock does.
     let unix_seconds = earlier.last().map_or(seconds, |last| seconds.max(last.unix_seconds + 1));
     let point = BackupPoint { sequence: pinned.last_sequence, unix_seconds };
-    let mut backup = Backup { target, earlier: &earlier, cache, point, copied: 0, bytes_written: 0 };
+    let mut backup = Backup { target, earlier: &manifests, cache, point, copied: 0, bytes_written: 0 };
     let mut components = 0;
     for dataset in pinned.datasets.values() {
         for index in dataset.partitions.versions().iter().flat_map(|version| &version.indexes) {
@@ -69,7 +73,7 @@ pub(super) fn take(
         }
     }
     backup.install(&pinned)?;
-    let points_removed = prune(&**target, keep)?;
+    let points_removed = prune(target, keep)?;
     Ok(BackupReport {
         point: backup.point.name(),
         sequence: backup.point.sequence,
@@ -77,13 +81,35 @@ pub(super) fn take(
         components_copied: backup.copied,
         bytes_written: backup.bytes_written,
         points_removed,
+        points_damaged,
     })
+}
+
+/// A point, and what it has.
+type Earlier = (BackupPoint, Manifest);
+
+/// The manifests of points, and the names of points whose manifests are damaged, which stand in no later one's way unless all are.
+fn read_manifests(target: &Arc<dyn Storage>, points: &[BackupPoint]) -> Result<(Vec<Earlier>, Vec<String>)> {
+    let (mut manifests, mut damaged) = (Vec::new(), Vec::new());
+    for point in points {
+        match manifest_of(&**target, point) {
+            Ok(manifest) => manifests.push((point.clone(), manifest)),
+            Err(error) if error.is_damage() => damaged.push((point.name(), error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match damaged.pop() {
+        Some((_, error)) if manifests.is_empty() => {
+            Err(Error::DamagedBackup { backup: target.describe(), finding: error.finding() })
+        }
+        last => Ok((manifests, damaged.into_iter().chain(last).map(|(name, _)| name).collect())),
+    }
 }
 
 /// A backup on its way.
 struct Backup<'a> {
     target: &'a Arc<dyn Storage>,
-    earlier: &'a [BackupPoint],
+    earlier: &'a [Earlier],
     cache: Arc<PageCache>,
     point: BackupPoint,
     copied: u64,
@@ -121,8 +147,7 @@ impl Backup<'_> {
 
     /// Refuses to write over a file that an earlier point has under this name and that is another one.
     fn check_same(&self, meta: &ComponentMeta) -> Result<()> {
-        for point in self.earlier {
-            let manifest = manifest_of(&**self.target, point)?;
+        for (point, manifest) in self.earlier {
             if manifest.components().any(|known| known.file_id == meta.file_id && known.stamp != meta.stamp) {
                 return Err(Error::usage(format!(
                     "point {} of {} is of this store as it went on in another way; take the backup to another directory",
@@ -176,9 +201,8 @@ fn check_target(target: &dyn Storage) -> Result<()> {
 }
 
 /// Refuses a backup that has points of another store, or later ones than the store has got to.
-fn check_history(target: &dyn Storage, earlier: &[BackupPoint], pinned: &PinnedState) -> Result<()> {
-    let Some(newest) = earlier.last() else { return Ok(()) };
-    let before = manifest_of(target, newest)?;
+fn check_history(target: &dyn Storage, earlier: &[Earlier], pinned: &PinnedState) -> Result<()> {
+    let Some((newest, before)) = earlier.last() else { return Ok(()) };
     let reason = if before.store_id != pinned.manifest.store_id {
         "has backups of another store".to_owned()
     } else if before.branch != pinned.manifest.branch {
@@ -207,9 +231,9 @@ fn remove_unfinished(target: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Removes all points but the newest, and the components that no point has.
-fn prune(target: &dyn Storage, keep: Option<usize>) -> Result<u64> {
-    let points = points(target)?;
+/// Removes all points but the newest, and the components that no point has, unless it is not known of one what it has.
+fn prune(target: &Arc<dyn Storage>, keep: Option<usize>) -> Result<u64> {
+    let points = points(&**target)?;
     let (gone, kept) = points.split_at(points.len() - keep.unwrap_or(points.len()).min(points.len()));
     for point in gone {
         target.remove(&point.manifest_name())?;
@@ -219,9 +243,12 @@ fn prune(target: &dyn Storage, keep: Option<usize>) -> Result<u64> {
     for point in gone {
         target.remove(&point.log_name())?;
     }
-    let manifests = kept.iter().map(|point| manifest_of(target, point)).collect::<Result<Vec<Manifest>>>()?;
-    let named: HashSet<String> =
-        manifests.iter().flat_map(Manifest::components).map(|meta| component_name(meta.file_id)).collect();
+    let (manifests, damaged) = read_manifests(target, kept)?;
+    if !damaged.is_empty() {
+        return Ok(gone.len() as u64);
+    }
+    let components = manifests.iter().flat_map(|(_, manifest)| manifest.components());
+    let named: HashSet<String> = components.map(|meta| component_name(meta.file_id)).collect();
     for name in target.list(COMPONENTS)?.into_iter().filter(|name| is_component(name)) {
         let name = format!("{COMPONENTS}/{name}");
         if !named.contains(&name) {
