@@ -322,12 +322,40 @@ fn an_index_is_unknown_to_snapshots_that_are_older() {
 
 /// Changes what the catalog says of the last index, and opens the store.
 fn reopened_with(files: &Arc<dyn Storage>, change: impl Fn(&mut serde_json::Value)) -> terrane::Result<Store> {
+    reopened_with_indexes(files, |indexes| change(indexes.last_mut().unwrap()))
+}
+
+fn reopened_with_indexes(
+    files: &Arc<dyn Storage>,
+    change: impl Fn(&mut Vec<serde_json::Value>),
+) -> terrane::Result<Store> {
     let mut manifest = Manifest::read(&**files).unwrap().unwrap();
-    let indexes = manifest.datasets[0].catalog["indexes"].as_array_mut().unwrap();
-    change(indexes.last_mut().unwrap());
+    change(manifest.datasets[0].catalog["indexes"].as_array_mut().unwrap());
     files.remove("MANIFEST").unwrap();
     drop(ManifestFile::create(files.clone(), manifest).unwrap());
     Store::open_on(files.clone(), small_options())
+}
+
+/// Every dataset has a primary and an R-tree, and places of indexes are in the order of their numbers.
+#[test]
+fn a_catalog_without_the_indexes_of_every_dataset_is_refused() {
+    type Change = fn(&mut Vec<serde_json::Value>);
+    let changes: [Change; 5] = [
+        |indexes| indexes.clear(),
+        |indexes| indexes.truncate(1),
+        |indexes| drop(indexes.remove(0)),
+        |indexes| indexes.swap(1, 2),
+        |indexes| indexes[2] = indexes[1].clone(),
+    ];
+    for change in changes {
+        let (storage, store, dataset) = created(true, CoordinateSystem::Planar);
+        put_points(&dataset, 0..10);
+        create(&dataset, IndexKind::Dhb);
+        drop(dataset);
+        store.close().unwrap();
+        let refused = reopened_with_indexes(&storage, change).unwrap_err();
+        assert!(refused.is_damage() && refused.to_string().contains("a catalog has the indexes"), "{refused}");
+    }
 }
 
 #[test]

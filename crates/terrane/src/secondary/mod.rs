@@ -121,6 +121,13 @@ pub(crate) struct Indexes(Vec<Option<Arc<DatasetIndex>>>);
 impl Indexes {
     /// Resolves the definitions of a catalog, which have no gaps.
     pub fn open(definitions: Vec<IndexDefinition>, history: &SchemaHistory) -> Result<Self> {
+        let ids: Vec<u32> = definitions.iter().map(|definition| definition.id).collect();
+        if !ids.starts_with(&[PRIMARY, SPATIAL]) || !ids.is_sorted_by(|id, next| id < next) {
+            let reason = format!(
+                "a catalog has the indexes {ids:?}; there have to be {PRIMARY}, {SPATIAL}, and others above these, in order"
+            );
+            return Err(Error::damaged("MANIFEST", 0, reason));
+        }
         let open = |definition| Ok(Some(Arc::new(DatasetIndex::open(definition, history)?)));
         definitions.into_iter().map(open).collect::<Result<_>>().map(Self)
     }
