@@ -471,11 +471,13 @@ fn nothing_is_restored_through_a_link() {
     let source: Arc<dyn Storage> = Arc::new(RealStorage::new(at("store")));
     let store = filled(&source, 0..10);
     store.backup(at("backup"), None).unwrap();
-    for name in ["components", "log", "LOCK"] {
+    for name in ["components", "log", "LOCK", "RESERVE"] {
         let (place, elsewhere) = (at(&format!("restored-{name}")), at(&format!("elsewhere-{name}")));
         std::fs::create_dir(&place).unwrap();
         std::fs::create_dir(&elsewhere).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, place.join(name)).unwrap();
+        // To a file that is not there, as one that is would be somebody's.
+        let target = if name == "RESERVE" { elsewhere.join(name) } else { elsewhere.clone() };
+        std::os::unix::fs::symlink(target, place.join(name)).unwrap();
         let error = Store::restore(at("backup"), &place, None, &small_options()).unwrap_err();
         assert!(matches!(&error, Error::Usage(reason) if reason.contains(name)), "{error}");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);

@@ -10,7 +10,7 @@ use terrane_lsm::manifest::{self, Manifest, ManifestFile};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{BackupPoint, COMPONENTS, manifest_of, points};
-use crate::engine::{PinnedState, check_not_foreign, draw_id, lock, own_names, store_id};
+use crate::engine::{PinnedState, RESERVE_NAME, check_not_foreign, draw_id, lock, own_names, store_id};
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
 
@@ -20,7 +20,7 @@ const LOCK: &str = "LOCK";
 /// Refuses a place in which a link would have a part of the store written elsewhere.
 pub(super) fn check_links(store: &Path) -> Result<()> {
     let is_link = |name: &&str| std::fs::symlink_metadata(store.join(name)).is_ok_and(|found| found.is_symlink());
-    match [COMPONENTS, LOG, LOCK].iter().find(|name| is_link(name)) {
+    match [COMPONENTS, LOG, LOCK, RESERVE_NAME].iter().find(|name| is_link(name)) {
         Some(name) => Err(Error::usage(format!(
             "{} has a link {name:?}, and nothing is restored to other places; restore to another directory",
             store.display()

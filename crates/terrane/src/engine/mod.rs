@@ -44,7 +44,7 @@ pub(crate) use names::{check_not_foreign, foreign_names, is_component, own_names
 pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
 pub use reserve::DiskReserve;
-pub(crate) use reserve::{Reserve, is_given_up, reserve_bytes};
+pub(crate) use reserve::{RESERVE_NAME, Reserve, is_given_up, reserve_bytes};
 pub(crate) use routing::{PARTITIONS_MAX, SEVERAL};
 pub(crate) use visibility::Visibility;
 

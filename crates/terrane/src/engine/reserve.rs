@@ -25,7 +25,7 @@ use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
 
 /// The file's name.
-pub(super) const RESERVE_NAME: &str = "RESERVE";
+pub(crate) const RESERVE_NAME: &str = "RESERVE";
 
 /// No merges of smaller components are tried where larger ones have no room.
 const SMALLEST_MERGED: u64 = 4 << 10;
