@@ -223,7 +223,7 @@ impl Source {
 
     /// Goes on with the file that took the place of the one that was read to its end. The feed does so in one durable
     /// step: a kill before it leaves the feed at the end of the old file, a kill behind it at the beginning of the new
-    /// one, and neither is taken for a third.
+    /// one, or where that was left, and neither is taken for a third.
     ///
     /// # Errors
     /// A file that cannot be read; storage.
