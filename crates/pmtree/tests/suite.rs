@@ -17,3 +17,4 @@ mod marks;
 mod model;
 mod support;
 mod threads;
+mod unnoticed;

@@ -45,6 +45,11 @@ pub fn interrupt<T>(
     (outcome, PENDING.take().is_none())
 }
 
+/// Within an interruption: interrupts the same operation once more, at a later access, counted from here.
+pub fn go_on_to(at: At, number: usize, interruption: impl FnOnce() + 'static) {
+    PENDING.set(Some((at, number, Box::new(interruption))));
+}
+
 /// An operation that waits in the middle of itself, or has ended.
 #[derive(Debug)]
 pub struct Stopped {

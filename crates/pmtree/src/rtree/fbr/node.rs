@@ -48,6 +48,12 @@ impl<const D: usize, B: Backend> Node<'_, D, B> {
         self.view.load(LOG)
     }
 
+    /// What shows that entries went or moved: the sequence number and the log word.
+    #[inline]
+    pub(super) fn numbers(&self) -> (u64, u64) {
+        (self.sequence(), self.log_word())
+    }
+
     /// What the header says; while a log entry changes the node, that one counts.
     ///
     /// If the sequence number has not changed, it is what the header said at one instant: entries are inserted at the first

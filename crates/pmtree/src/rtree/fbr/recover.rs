@@ -98,6 +98,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.link_sibling(&parent, change)?;
                 // Until here the sibling's entries are found by way of the first half's box.
                 self.shrink(&parent, change.node(Role::First))?;
+                // For who does not know the sibling, also where no box got smaller.
+                self.bump(&parent);
             }
             Kind::Merge => {
                 let parent = self.node(change.node(Role::Parent))?;
@@ -115,7 +117,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
-            // The parent is one of the nodes that have changed.
+            // The parent is one of the nodes that have changed: the end of the change bumps it.
             Kind::CopySplit | Kind::CopyMerge => {}
         }
         Ok(())

@@ -10,13 +10,15 @@
 //! one of them differs. What is below a node counts if that node has not changed when all its children have been read, and if
 //! no two of them were read on different sides of a commitment that ties them: else it is thrown away, and the node is read
 //! again. Writers change the sequence number of the parent after they have linked, unlinked or moved something below it, and
-//! before the log entry goes; so who reads one child before such a change and another one after it meets the committed
-//! log entry at the second one (`Children::note`), or finds another number. What becomes later of a log entry that was met at a
+//! before the log entry goes, whether a box has changed or not; so who reads one child before such a change and another one after it
+//! meets the committed log entry at the second one (`Children::note`), or finds another number. What becomes later of a log entry that was met at a
 //! child needs no look: while it is committed it says the same of both children, and when it goes, the number has
 //! changed. They change the number before the log entry counts, too, where a box has grown for what moves; so who passed
 //! the smaller box by reads the parent again. And they change it before a box shrinks whose entries another node has now;
-//! so who finds the smaller box and does not know that node reads the parent again. A bitmap that may not be durable is made durable before what it says is used. Nodes that are
-//! unlinked stay as they are while a reader is on its way.
+//! so who finds the smaller box and does not know that node reads the parent again. The
+//! root word has no number: it can name a node, another one and the first one again, when a root is split and what became of it is merged.
+//! So the root's own number is looked at once more, after the word; what comes to it from another node changes it. A bitmap that may not be
+//! durable is made durable before what it says is used. Nodes that are unlinked stay as they are while a reader is on its way.
 
 mod nearest;
 
@@ -298,11 +300,14 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     fn search_validated(&self, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
         loop {
-            let root = self.backend().load(self.root_word());
+            let root = self.root()?;
+            let numbers = root.numbers();
             let mut children = Children::default();
-            children.to_read.push(root);
+            children.to_read.push(root.offset);
             let outcome = self.search_children(&mut children, None, target, path)?;
-            if outcome.is_ok() && self.backend().load(self.root_word()) == root {
+            // In this order: what came to the root since it was read did so before it was the root again.
+            let is_root = self.backend().load(self.root_word()) == root.offset;
+            if outcome.is_ok() && is_root && root.numbers() == numbers {
                 return Ok(());
             }
             target.truncate(Extent::default());
@@ -396,7 +401,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Which entries a node has, by its own bitmap or by the log's.
     fn read<'a>(&self, node: &Node<'a, D, B>) -> Result<Reading<'a, D, B>> {
         loop {
-            let (sequence, log_word) = (node.sequence(), node.log_word());
+            let (sequence, log_word) = node.numbers();
             let mut reading = Reading {
                 node: *node,
                 sequence,
@@ -444,8 +449,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Whether a node still is what was read of it, but for entries that came since.
     fn is_current(&self, reading: &Reading<'_, D, B>) -> bool {
-        reading.node.sequence() == reading.sequence
-            && reading.node.log_word() == reading.log_word
+        reading.node.numbers() == (reading.sequence, reading.log_word)
             && reading.engagement.as_ref().is_none_or(|engagement| self.is_unchanged(engagement))
     }
 

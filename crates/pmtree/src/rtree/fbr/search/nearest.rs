@@ -28,7 +28,7 @@ impl Ord for Candidate {
 
 ordered!([] Candidate);
 
-/// A node whose children are candidates: as it was read, and what is known of the children.
+/// A root, or a node whose children are candidates: as it was read, and what is known of the children.
 struct Opened<'a, const D: usize, B: Backend + 'a> {
     reading: Option<Reading<'a, D, B>>,
     children: Children,
@@ -68,6 +68,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut candidates =
             BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, level: None, parent: 0 }]);
         let mut closest = Closest::new(count);
+        // The root word first: what came to the root since it was read did so before it was the root again.
         let is_whole = |opened: &[Opened<'_, D, B>]| {
             let is_current =
                 |opened: &Opened<'_, D, B>| opened.reading.as_ref().is_none_or(|reading| self.is_current(reading));
@@ -120,7 +121,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                     false => Ok(None),
                 };
             }
-            if node.level() > 0 {
+            if node.level() > 0 || level.is_none() {
                 opened.push(Opened { reading: Some(reading), children: Children::default() });
             }
         }

@@ -1,0 +1,115 @@
+//! Changes that a search could overlook: splits that leave each box as it is, and roots that go and come back.
+
+use std::sync::Arc;
+
+use crate::interrupting::{At, Interrupting, go_on_to, interrupt};
+use crate::support::{BOTH, FORMS, options};
+use terrane_pmem::PersistenceDomain;
+use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
+use terrane_storage::crash::Controller;
+
+type Tree = FbrTree<2, Interrupting>;
+
+fn all_options() -> impl Iterator<Item = Options> {
+    let all = FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing)));
+    all.map(|(leaves, rebalancing)| Options { leaves, ..options(PersistenceDomain::Adr, 4, rebalancing) })
+}
+
+fn tree(options: &Options, entries: &[(Rect<2>, u64)]) -> Arc<Tree> {
+    let tree = Tree::create(&*Controller::new().storage(), "tree", options).unwrap();
+    insert(&tree, entries);
+    Arc::new(tree)
+}
+
+fn insert(tree: &Tree, entries: &[(Rect<2>, u64)]) {
+    entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
+}
+
+fn delete(tree: &Tree, entries: &[(Rect<2>, u64)]) {
+    entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+}
+
+/// What is found everywhere, by windows or by distance.
+fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
+    let mut found = Vec::new();
+    if is_by_distance {
+        let nearest = tree.nearest(&[0.0; 2], usize::MAX, SearchMode::Validated).unwrap();
+        found.extend(nearest.iter().map(|&(.., payload)| payload));
+    } else {
+        let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+        tree.window(&everywhere, SearchMode::Validated, |_, payload| found.push(payload)).unwrap();
+    }
+    found.sort_unstable();
+    found
+}
+
+/// The numbers of entries that are there throughout, among those that were found.
+fn permanent(found: Vec<u64>, entries: &[(Rect<2>, u64)]) -> Vec<u64> {
+    let is_permanent = |number: &u64| entries.iter().any(|(_, payload)| payload == number);
+    found.into_iter().filter(is_permanent).collect()
+}
+
+/// Any number of insertions between any two loads of a search, in trees of two and of three levels.
+#[test]
+fn halves_of_nodes_that_are_split_into_equal_boxes_are_found() {
+    let equal = |numbers: std::ops::Range<u64>| -> Vec<(Rect<2>, u64)> {
+        numbers.map(|number| (Rect::new([0.0; 2], [9.0; 2]).unwrap(), number)).collect()
+    };
+    for (options, count) in all_options().flat_map(|options| [5, 14].map(|count| (options.clone(), count))) {
+        let entries = equal(0..count);
+        let numbers: Vec<u64> = (0..count).collect();
+        for (inserted, is_by_distance) in (1..=4).flat_map(|inserted| [(inserted, false), (inserted, true)]) {
+            for load in 0.. {
+                let tree = tree(&options, &entries);
+                let (writer, new) = (tree.clone(), equal(100..100 + inserted));
+                let write = move || insert(&writer, &new);
+                let (found, was_interrupted) = interrupt(At::Load, load, write, || search(&tree, is_by_distance));
+                let what = format!("{options:?}, {inserted} after {load} loads, by distance: {is_by_distance}");
+                assert_eq!(permanent(found, &entries), numbers, "{what}");
+                if !was_interrupted {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A leaf that is the root is split while a search reads it, and merged with its other half later in the same search.
+#[test]
+fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
+    let cluster = |at: u64, numbers: std::ops::Range<u64>| -> Vec<(Rect<2>, u64)> {
+        let point = |number: u64| Rect::point([(100 * at + number) as f64, number as f64]).unwrap();
+        numbers.map(|number| (point(number), 10 * at + number)).collect()
+    };
+    for (options, at) in all_options().flat_map(|options| [(options.clone(), 0), (options, 1)]) {
+        let entries = cluster(at, 0..2);
+        let numbers: Vec<u64> = entries.iter().map(|&(_, payload)| payload).collect();
+        let passing = cluster(1 - at, 0..2);
+        let third = cluster(1 - at, 2..3);
+        for is_by_distance in [false, true] {
+            for first in 0.. {
+                let mut second = 0;
+                let is_whole = loop {
+                    let tree = tree(&options, &[&entries[..], &passing[..]].concat());
+                    let (splits, merges) = (tree.clone(), tree.clone());
+                    let (third, gone) = (third.clone(), passing.clone());
+                    let merge = move || delete(&merges, &gone);
+                    let split = move || {
+                        insert(&splits, &third);
+                        go_on_to(At::Load, second, merge);
+                    };
+                    let (found, was_interrupted) = interrupt(At::Load, first, split, || search(&tree, is_by_distance));
+                    let what = format!("loads {first} and {second}, by distance: {is_by_distance}, {at}, {options:?}");
+                    assert_eq!(permanent(found, &entries), numbers, "{what}");
+                    if !was_interrupted {
+                        break second == 0;
+                    }
+                    second += 1;
+                };
+                if is_whole {
+                    break;
+                }
+            }
+        }
+    }
+}
