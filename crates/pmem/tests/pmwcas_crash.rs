@@ -5,22 +5,25 @@ use std::path::Path;
 
 use crate::support::sites;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::explorer::{Breadth, Explorer, Gate, History, Subject, gate};
+use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Subject, gate};
 use terrane_pmem::pmwcas::explored::{Explored, Step};
 
 /// Everything of interest in one history.
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 15] = [
     "count",
+    "add:4",
     "replace:10",
     "replace:20+reclaim",
     "fail",
     "count",
     "give-up+reclaim",
     "single",
+    "add:2",
     "replace:30",
     "fail+reclaim",
     "single",
     "replace:40",
+    "add:1",
     "count+reclaim",
 ];
 
@@ -59,6 +62,23 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
         let stride = if subject.domain() == PersistenceDomain::Adr { 1 } else { 5 };
         for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
             explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+        println!("{}: {:?}", subject.configuration(), explorer.tally);
+    }
+}
+
+/// Crashes, goes on with the history after the recovery, and crashes again.
+#[test]
+fn what_is_done_after_a_recovery_survives_another_crash() {
+    for subject in Explored::configurations() {
+        let history = history(&subject);
+        let mut explorer = Explorer::new(&subject);
+        let breadth = Breadth { branches: 12, samples: 3, seed: 1 };
+        let stride = if is_soak() { 1 } else { 5 };
+        for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
+            explorer
+                .after_recovery(&history, cut, 4, Cuts::All, &breadth)
+                .unwrap_or_else(|failure| panic!("{failure}"));
         }
         println!("{}: {:?}", subject.configuration(), explorer.tally);
     }

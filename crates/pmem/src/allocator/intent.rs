@@ -194,6 +194,7 @@ impl<B: Backend> Pool<B> {
     /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that
     /// a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
+        self.all_units(&DESCRIPTORS)?.try_for_each(|descriptor| self.forget_uses_to_come(descriptor))?;
         self.settle_what_is_left()?;
         self.take_over_pages()
     }

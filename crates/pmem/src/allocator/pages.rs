@@ -73,6 +73,12 @@ impl<B: Backend> Pool<B> {
         self.take_unit(&DESCRIPTORS, &self.allocator().descriptors)
     }
 
+    /// How many of those that there are nobody has.
+    #[cfg(feature = "explorer")]
+    pub(crate) fn free_descriptors(&self) -> usize {
+        self.allocator().descriptors.lock().len()
+    }
+
     /// One of those that are free. Where there is none, a page of them is added.
     fn take_unit(&self, units: &Units, free: &Mutex<Vec<u64>>) -> Result<u64> {
         if let Some(unit) = free.lock().pop() {

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_storage::Storage;
 
-use super::{Descriptor, compare_exchange, read};
+use super::{Descriptor, WORDS, compare_exchange, read};
 use crate::explorer::{Checked, Dropped, Place, Subject};
 use crate::{
     Backend, Dropping, Instruction, LINE_LENGTH, Options, PersistenceDomain, Pool, ROOT, Site, Traced, WORD_LENGTH,
@@ -42,9 +42,12 @@ const PLACES: [Place; 20] = [
     Place::both("pool.header.second"),
 ];
 
-/// Words of the table, each in a line of its own: three that are always equal, one that changes alone, and two links to
-/// blocks that hold a number.
-const WORDS: u64 = 6;
+/// Words of the table, each in a line of its own: three that are always equal, one that changes alone, two links to
+/// blocks that hold a number, and the sums.
+const TABLE: u64 = SUMS + WORDS as u64;
+
+/// The first of some words of which any number is added to at once.
+const SUMS: u64 = 6;
 
 /// Steps of a history that is drawn.
 const STEPS: usize = 12;
@@ -86,6 +89,8 @@ pub enum Operation {
     GiveUp,
     /// Counts the single word up.
     Single,
+    /// Adds one to so many of the sums, from the first one on: one to [`WORDS`](super::WORDS).
+    Add(usize),
 }
 
 /// An operation, and whether what was retired ends with it.
@@ -105,6 +110,7 @@ impl fmt::Display for Step {
             Operation::Fail => formatter.write_str("fail")?,
             Operation::GiveUp => formatter.write_str("give-up")?,
             Operation::Single => formatter.write_str("single")?,
+            Operation::Add(count) => write!(formatter, "add:{count}")?,
         }
         formatter.write_str(if self.reclaims { "+reclaim" } else { "" })
     }
@@ -123,20 +129,26 @@ impl FromStr for Step {
             "fail" => Operation::Fail,
             "give-up" => Operation::GiveUp,
             "single" => Operation::Single,
-            other => {
-                Operation::Replace(other.strip_prefix("replace:").and_then(|number| number.parse().ok()).ok_or(())?)
-            }
+            other => match other.split_once(':').ok_or(())? {
+                ("replace", number) => Operation::Replace(number.parse().map_err(drop)?),
+                ("add", count) => {
+                    let count = count.parse().map_err(drop)?;
+                    Operation::Add(Some(count).filter(|count| (1..=WORDS).contains(count)).ok_or(())?)
+                }
+                _ => return Err(()),
+            },
         };
         Ok(Self { operation, reclaims })
     }
 }
 
-/// What the table holds: the count, the single word, and the number under the links, 0 without any.
+/// What the table holds: the count, the single word, the number under the links, 0 without any, and the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     count: u64,
     single: u64,
     linked: u64,
+    sums: [u64; WORDS],
 }
 
 impl Model {
@@ -146,6 +158,7 @@ impl Model {
             Operation::Replace(number) => (self.single, self.linked) = (number, number),
             Operation::Fail | Operation::GiveUp => {}
             Operation::Single => self.single += 1,
+            Operation::Add(count) => self.sums[..count].iter_mut().for_each(|sum| *sum += 1),
         }
     }
 }
@@ -166,7 +179,7 @@ fn set_up(pool: crate::Result<Table>) -> Checked<Table> {
     let backend = pool.backend();
     if backend.load(ROOT) == 0 {
         let mut intent = pool.intent();
-        let length = WORDS * LINE_LENGTH;
+        let length = TABLE * LINE_LENGTH;
         let table = intent.acquire(length, ROOT).map_err(text)?;
         (table..table + length).step_by(LINE_LENGTH as usize).for_each(|word| backend.store(word, 0));
         backend.persist(table..table + length, SETUP);
@@ -237,26 +250,46 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
             let outcomes = [change()?, change()?];
             ensure(outcomes == [Ok(before), Err(before + 1)], || format!("{before} was changed to {outcomes:?}"))
         }
+        Operation::Add(count) => {
+            for sum in (SUMS..).take(count) {
+                let before = read(sum)?;
+                descriptor.swap(word(sum), before, before + 1).map_err(text)?;
+            }
+            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+        }
     }
+}
+
+/// Changes one word by each descriptor in turn: what a crash has left in them of other words shows.
+fn use_all_descriptors(pool: &Table, model: &mut Model) -> Checked<()> {
+    // While it is held, none is used twice.
+    let _guard = pool.pin();
+    (0..pool.free_descriptors()).try_for_each(|_| {
+        run(pool, Operation::Add(1))?;
+        model.take(Operation::Add(1));
+        Ok(())
+    })
 }
 
 /// The state, after a check that it is whole and that no block is lost.
 fn check(pool: &Table) -> Checked<Model> {
     let guard = pool.pin();
-    let words = (0..WORDS).map(|number| read(pool, word(pool, number), &guard));
+    let words = (0..TABLE).map(|number| read(pool, word(pool, number), &guard));
     let words = words.collect::<crate::Result<Vec<u64>>>().map_err(text)?;
     ensure(words[0] == words[1] && words[1] == words[2], || format!("torn: {words:?}"))?;
     let mut acquired = BTreeSet::new();
     let mut is_twice = false;
     pool.visit_blocks(|block, _| is_twice |= !acquired.insert(block)).map_err(text)?;
-    let links: Vec<u64> = words[4..].iter().copied().filter(|link| *link != 0).collect();
+    let links: Vec<u64> = words[4..SUMS as usize].iter().copied().filter(|link| *link != 0).collect();
     ensure(links.len() != 1 && !is_twice, || format!("torn: {words:?}"))?;
     let mut owned = BTreeSet::from_iter(links.iter().copied());
     owned.insert(pool.backend().load(ROOT));
     ensure(acquired == owned, || format!("acquired {acquired:?}, linked {owned:?}"))?;
     let numbers: BTreeSet<u64> = links.iter().map(|link| pool.backend().load(*link)).collect();
     ensure(numbers.len() <= 1, || format!("links to {numbers:?}"))?;
-    Ok(Model { count: words[0], single: words[3], linked: numbers.first().copied().unwrap_or(0) })
+    let mut sums = [0; WORDS];
+    sums.copy_from_slice(&words[SUMS as usize..]);
+    Ok(Model { count: words[0], single: words[3], linked: numbers.first().copied().unwrap_or(0), sums })
 }
 
 impl Subject for Explored {
@@ -287,12 +320,13 @@ impl Subject for Explored {
     fn steps(&self, seed: u64) -> Vec<Step> {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut step = |number: usize| {
-            let operation = match random.random_range(0..7) {
+            let operation = match random.random_range(0..9) {
                 0 | 1 => Operation::Count,
                 2 | 3 => Operation::Replace(10 * (number as u64 + 1)),
                 4 => Operation::Fail,
                 5 => Operation::GiveUp,
-                _ => Operation::Single,
+                6 => Operation::Single,
+                _ => Operation::Add(random.random_range(1..=WORDS)),
             };
             Step { operation, reclaims: random.random_range(0..3) == 0 }
         };
@@ -311,8 +345,9 @@ impl Subject for Explored {
     }
 
     fn work_on(&self, pool: &mut Table, mut model: Model) -> Checked<()> {
-        use Operation::{Count, Fail, GiveUp, Replace};
-        for operation in [Replace(50), Count, Fail, GiveUp, Replace(60)] {
+        use Operation::{Add, Count, Fail, GiveUp, Replace};
+        use_all_descriptors(pool, &mut model)?;
+        for operation in [Replace(50), Count, Fail, GiveUp, Replace(60), Add(WORDS)] {
             run(pool, operation)?;
             model.take(operation);
             let found = self.observe(pool)?;

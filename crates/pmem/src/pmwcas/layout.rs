@@ -90,12 +90,21 @@ pub(super) fn entry_place(descriptor: u64, index: usize) -> u64 {
     descriptor + LINE_LENGTH + index as u64 * ENTRY_LENGTH
 }
 
+/// The last word of an entry, which says for which use it is.
+pub(super) fn stamp_place(descriptor: u64, index: usize) -> u64 {
+    entry_place(descriptor, index) + 3 * WORD_LENGTH
+}
+
 impl Entry {
     /// An entry, if it belongs to this use of the descriptor.
     pub(super) fn load(backend: &impl Backend, descriptor: u64, index: usize, stamp: u64) -> Option<Self> {
         let place = entry_place(descriptor, index);
         let word = |number| backend.load(place + number * WORD_LENGTH);
-        (word(3) == stamp).then(|| Self { address: word(0), old: word(1), new: word(2) })
+        (backend.load(stamp_place(descriptor, index)) == stamp).then(|| Self {
+            address: word(0),
+            old: word(1),
+            new: word(2),
+        })
     }
 
     /// All entries of a use, in the order of their addresses.

@@ -10,7 +10,8 @@
 //! `examples/transfer.rs` shows the order of the calls.
 //!
 //! # What is durable when
-//! - M1: a descriptor is durable before a word holds it. An entry counts if it has the stamp of the descriptor's use.
+//! - M1: a descriptor is durable before a word holds it. An entry counts if it has the stamp of the descriptor's use. What a power
+//!   loss has left of a use that was not durable has the stamp of the next one: it is cleared when the pool is opened.
 //! - M2: a descriptor has succeeded only after all its words held it durably.
 //! - M3: a new value is in a word only after the success is durable. So recovery finds every word of what has
 //!   succeeded either with its descriptor or with a value of later, and gives the new value to the former; of what has

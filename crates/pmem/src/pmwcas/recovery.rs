@@ -1,8 +1,8 @@
 //! What becomes of descriptors after a crash, and of the blocks that they name.
 
 use super::kernel::Memory;
-use super::layout::{CONDITIONAL, FLAGS};
-use super::layout::{Entry, State, Status, decode_conditional, installed};
+use super::layout::{CONDITIONAL, FLAGS, WORDS};
+use super::layout::{Entry, State, Status, decode_conditional, installed, stamp_place};
 use super::{ACQUIRED, RELEASED};
 use crate::{Backend, Error, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 
@@ -45,6 +45,21 @@ impl<B: Backend> Pool<B> {
             }
         }
         self.blocks_to_free(descriptor)?.into_iter().try_for_each(|block| self.check_block(block).map(drop))
+    }
+
+    /// Lets no entry count that was written for a use of a descriptor which its status does not know.
+    ///
+    /// Where the power fails before the first fence of an operation, its later lines can be left and the first one not. The next use
+    /// has the same stamp, and would take entries behind its own for its own. That these are gone need not be durable: after
+    /// another crash they name words that the descriptor does not have (M3), or are met here again.
+    pub(crate) fn forget_uses_to_come(&self, descriptor: u64) -> Result<()> {
+        let stamp = self.status(descriptor)?.stamp;
+        (0..WORDS).map(|index| stamp_place(descriptor, index)).for_each(|place| {
+            if self.backend().load(place) > stamp {
+                self.backend().store(place, 0);
+            }
+        });
+        Ok(())
     }
 
     pub(crate) fn is_free(&self, descriptor: u64) -> Result<bool> {
