@@ -1,9 +1,14 @@
 //! Changes that a search could overlook: splits that leave each box as it is, and roots that go and come back.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::interrupting::{At, Interrupting, go_on_to, interrupt};
-use crate::support::{BOTH, FORMS, options};
+use crate::support::{BOTH, FORMS, Model, options, random, rect};
+use rand::Rng;
+use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
 use terrane_storage::crash::Controller;
@@ -111,5 +116,107 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
                 }
             }
         }
+    }
+}
+
+/// What comes and goes beside entries that stay.
+struct Passing {
+    tree: Arc<Tree>,
+    random: SmallRng,
+    grid: u32,
+    model: Model<2>,
+    next: u64,
+}
+
+impl Passing {
+    /// Numbers of what stays are below.
+    const FIRST: u64 = 1000;
+
+    fn change(&mut self, operations: u32, share_of_insertions: f64) {
+        for _ in 0..operations {
+            if self.model.0.is_empty() || self.random.random_bool(share_of_insertions) {
+                let entry = (rect(&mut self.random, self.grid), self.next);
+                self.next += 1;
+                insert(&self.tree, &[entry]);
+                self.model.0.push(entry);
+            } else {
+                let place = self.random.random_range(0..self.model.0.len());
+                delete(&self.tree, &[self.model.0.swap_remove(place)]);
+            }
+        }
+    }
+}
+
+/// Changes a tree at these loads of a search, counted each from the one before.
+fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl FnOnce() {
+    move || {
+        let mut changed = passing.borrow_mut();
+        let operations = changed.random.random_range(1..=12);
+        let share_of_insertions = [0.9, 0.5, 0.1][changed.random.random_range(0..3)];
+        changed.change(operations, share_of_insertions);
+        drop(changed);
+        if let Some(load) = loads.pop_front() {
+            let more: Box<dyn FnOnce()> = Box::new(change_at(passing, loads));
+            go_on_to(At::Load, load, more);
+        }
+    }
+}
+
+/// A number from 0 on that has to be found, and the trees' seeds that a long search tries.
+fn seeds() -> std::ops::Range<u64> {
+    match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..20_000,
+        None => 0..400,
+    }
+}
+
+/// Up to three times in one search, several entries come and go, in small trees on a coarse grid, where boxes are often equal.
+#[test]
+fn what_stays_is_found_wherever_searches_are_interrupted() {
+    for seed in seeds() {
+        let mut random = random(seed);
+        let all: Vec<Options> = all_options().collect();
+        let options = Options { fan_out: random.random_range(4..=6), ..all[random.random_range(0..all.len())].clone() };
+        let grid = random.random_range(2..10);
+        let entries: Vec<(Rect<2>, u64)> =
+            (0..random.random_range(1..13)).map(|number| (rect(&mut random, grid), number)).collect();
+        let numbers: Vec<u64> = entries.iter().map(|&(_, payload)| payload).collect();
+        let tree = tree(&options, &entries);
+        let mut passing = Passing { tree: tree.clone(), random, grid, model: Model::default(), next: Passing::FIRST };
+        passing.change(20, 0.8);
+        let passing = Rc::new(RefCell::new(passing));
+        for number in 0..30 {
+            let (rect, payload) = entries[number % entries.len()];
+            let look = || match number % 3 {
+                2 => {
+                    if tree.contains(&rect, payload).unwrap() {
+                        numbers.clone()
+                    } else {
+                        Vec::new()
+                    }
+                }
+                way => permanent(search(&tree, way == 1), &entries),
+            };
+            let loads = |run: &dyn Fn() -> Vec<u64>| {
+                (0..).map(|step| step * 16).find(|&load| !interrupt(At::Load, load, || (), run).1)
+            };
+            let count = loads(&look).unwrap();
+            let mut places: Vec<usize> = {
+                let random = &mut passing.borrow_mut().random;
+                (0..random.random_range(1..=3)).map(|_| random.random_range(0..count)).collect()
+            };
+            places.sort_unstable();
+            let what = format!(
+                "seed {seed}, search {number}, loads {places:?}, {options:?}; TERRANE_TEST_SEED={seed} runs it again"
+            );
+            let first = places.remove(0);
+            let later =
+                places.iter().scan(first, |last, &place| Some(place - std::mem::replace(last, place))).collect();
+            let (found, _) = interrupt(At::Load, first, change_at(passing.clone(), later), look);
+            assert_eq!(found, numbers, "{what}");
+        }
+        drop(passing);
+        Arc::into_inner(tree).unwrap().check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
