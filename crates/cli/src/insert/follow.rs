@@ -146,7 +146,7 @@ impl Follow {
     /// Of the file.
     pub fn is_marked(&self, mark: &Mark, position: u64) -> io::Result<bool> {
         let (first, last) = match *mark {
-            Mark::Empty(id) => return Ok(id == self.id() && position == 0),
+            Mark::Empty(id) => return Ok(id.can_be(self.id()) && position == 0),
             Mark::Bytes { first, last } => (first, last),
         };
         let parts = || [Some(first), last].into_iter().flatten();
@@ -213,13 +213,13 @@ impl Follow {
         if self.newer().iter().any(Opened::is_filled) {
             return Ok(true);
         }
-        let is_other = |named: &Metadata| FileId::of(named) != self.id() && (named.len() > 0 || !named.is_file());
+        let is_other = |named: &Metadata| !self.id().can_be(FileId::of(named)) && (named.len() > 0 || !named.is_file());
         Ok(self.named()?.as_ref().is_some_and(is_other))
     }
 
     /// Whether it got its name back from another file, so that its turn comes again.
     fn comes_again(&self) -> bool {
-        self.newer().iter().any(|newer| newer.id == self.id())
+        self.newer().iter().any(|newer| newer.id.can_be(self.id()))
     }
 
     /// What has its name; nothing where it was moved away, and what takes its place is not there yet.
@@ -234,15 +234,15 @@ impl Follow {
     fn look_for_newer(&self) -> io::Result<()> {
         let Some(id) = self.named()?.filter(Metadata::is_file).map(|named| FileId::of(&named)) else { return Ok(()) };
         let mut newer = self.newer();
-        if newer.back().unwrap_or(&self.file).id == id {
+        if newer.back().unwrap_or(&self.file).id.can_be(id) {
             return Ok(());
         }
         // It got its name back before anybody wrote to another one, and to those that were removed nobody will.
-        if id == self.id() && !newer.iter().any(Opened::is_filled) {
+        if id.can_be(self.id()) && !newer.iter().any(Opened::is_filled) {
             newer.retain(|file| !file.is_removed());
             return Ok(());
         }
-        let known = newer.iter().chain([&self.file]).find(|file| file.id == id).cloned();
+        let known = newer.iter().chain([&self.file]).find(|file| file.id.can_be(id)).cloned();
         // One that cannot be opened may be later, and is told of when its turn comes.
         newer.extend(known.or_else(|| Opened::open(&self.path).ok()));
         Ok(())

@@ -25,10 +25,14 @@ const LEFT: &str = "; left at ";
 /// Files that are known again beside the one that is read, those that were left last.
 const LEFT_MAX: usize = 16;
 
-/// What tells a file from others that were made before it or will be, in its file system: an inode may be used again, but not
-/// at the same time. As text `inode I made B`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What tells a file from others that were made before it or will be: an inode may be used again, but not at the same time in
+/// one file system. As text `inode I made B`, without the device, whose number may be another one after a restart of the
+/// machine. So ids are not compared for equality, but by [`Self::can_be`].
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct FileId {
+    /// The device of its file system; of one that was read from its text, it is not known.
+    device: Option<u64>,
     inode: u64,
     /// When it was made, in nanoseconds since 1970; 0 where the file system does not tell.
     made_ns: u64,
@@ -39,12 +43,18 @@ impl FileId {
     pub fn of(file: &Metadata) -> Self {
         let made = file.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         let made_ns = made.and_then(|made| u64::try_from(made.as_nanos()).ok()).unwrap_or(0);
-        Self { inode: file.ino(), made_ns }
+        Self { device: Some(file.dev()), inode: file.ino(), made_ns }
+    }
+
+    /// Whether both can be of one file; of files that are open, whether they are.
+    pub fn can_be(self, other: Self) -> bool {
+        let is_other_device = self.device.zip(other.device).is_some_and(|(one, other)| one != other);
+        !is_other_device && (self.inode, self.made_ns) == (other.inode, other.made_ns)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let (inode, made) = text.strip_prefix("inode ")?.split_once(" made ")?;
-        Some(Self { inode: inode.parse().ok()?, made_ns: made.parse().ok()? })
+        Some(Self { device: None, inode: inode.parse().ok()?, made_ns: made.parse().ok()? })
     }
 }
 
@@ -55,7 +65,8 @@ impl fmt::Display for FileId {
 }
 
 /// A file that was read to its end, as far as it went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct Left {
     /// Which one.
     pub id: FileId,
@@ -66,13 +77,14 @@ pub struct Left {
 }
 
 /// Files that were left, those before the others first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct LeftFiles(Vec<Left>);
 
 impl LeftFiles {
     /// Takes out what is known of a file.
     pub fn take(&mut self, id: FileId) -> Option<Left> {
-        let at = self.0.iter().position(|left| left.id == id)?;
+        let at = self.0.iter().position(|left| left.id.can_be(id))?;
         Some(self.0.remove(at))
     }
 
@@ -107,7 +119,8 @@ impl LeftFiles {
 }
 
 /// What tells a file from others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub enum Mark {
     /// Of one that was empty, which one it is: another name keeps that. As text `0 bytes in` and the file.
     Empty(FileId),
@@ -262,7 +275,29 @@ mod tests {
     }
 
     fn id(inode: u64) -> FileId {
-        FileId { inode, made_ns: 1 << 60 }
+        FileId { device: None, inode, made_ns: 1 << 60 }
+    }
+
+    #[test]
+    fn files_of_one_inode_in_two_file_systems_are_two() {
+        let on = |device| FileId { device: Some(device), inode: 7, made_ns: 0 };
+        assert!(on(1).can_be(on(1)) && !on(1).can_be(on(2)));
+        let file = tempfile::tempfile().and_then(|file| file.metadata()).expect("a file");
+        assert_eq!(FileId::of(&file).device, Some(file.dev()));
+        // What the store keeps is of any device.
+        let kept = FileId::parse(&on(1).to_string()).expect("it is a text of one");
+        assert!(kept.can_be(on(1)) && kept.can_be(on(2)));
+    }
+
+    #[test]
+    fn a_file_that_was_left_is_not_known_in_one_of_another_file_system() {
+        let on = |device| FileId { device: Some(device), ..id(7) };
+        let mut files = LeftFiles::default();
+        for (device, position) in [(1, 10), (2, 20)] {
+            files.push(Left { id: on(device), position, mark: mark(8, None) });
+        }
+        let positions = [2, 3, 1].map(|device| files.take(on(device)).map(|left| left.position));
+        assert_eq!(positions, [Some(20), None, Some(10)]);
     }
 
     #[test]
@@ -272,7 +307,7 @@ mod tests {
         assert_eq!(LeftFiles::parse(&files.text_behind(&mark(8, None))), Some((mark(8, None), files.clone())));
         (0..20).chain([10]).for_each(|inode| files.push(left(u64::MAX - inode)));
         // What could not be told from others is not kept.
-        files.push(Left { id: FileId { inode: 1, made_ns: 0 }, ..left(1) });
+        files.push(Left { id: FileId { made_ns: 0, ..id(1) }, ..left(1) });
         files.push(Left { mark: Mark::Empty(id(2)), ..left(2) });
         let text = files.text_behind(&mark(1024, Some((1024, u64::MAX))));
         assert!(text.len() <= 4096, "{}", text.len());
