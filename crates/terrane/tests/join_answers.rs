@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
+use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use terrane::schema::{KeyType, Schema};
 use terrane::{
@@ -14,7 +14,8 @@ use terrane::{
 use terrane_space::geometry::from_wkt;
 
 use crate::support::joins::{pairs_of, store_with};
-use crate::support::{schema, small_options};
+use crate::support::kinds::{KINDS, options as kind_options};
+use crate::support::{schema, seeded, small_options};
 
 #[test]
 fn both_sides_are_of_one_moment_while_writers_go_on() {
@@ -162,7 +163,8 @@ fn indexes_alone_answer_where_keys_and_points_are_enough() {
     let points = store.create_dataset("points", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
     for key in 0..400_i64 {
         let values = vec![Value::Utf8("n".into()), Value::Int(key)];
-        points.insert(&Record::at(key, (key % 20) as f64, (key / 20) as f64, values)).unwrap();
+        // Not on an axis: the sign of zero is in the records alone.
+        points.insert(&Record::at(key, (key % 20 + 1) as f64, (key / 20 + 1) as f64, values)).unwrap();
     }
     points.flush().unwrap();
     let (outer, inner) = points.snapshot_with(&points).unwrap();
@@ -172,7 +174,7 @@ fn indexes_alone_answer_where_keys_and_points_are_enough() {
         rows.explanation()
     };
     let join = Join::new(JoinOn::WithinDistance(1.0)).pairs(JoinPairs::Ordered);
-    let window = Query::new().window(0.0, 0.0, 9.0, 9.0);
+    let window = Query::new().window(1.0, 1.0, 10.0, 10.0);
     let columns = ["id", "x", "y"];
     let only = join.clone().outer(window.clone().columns(columns)).inner(Query::new().columns(columns));
     let explanation = explained(&only);
@@ -193,6 +195,67 @@ fn indexes_alone_answer_where_keys_and_points_are_enough() {
     let explanation = explained(&only.clone().inner(Query::new().columns(columns).using_index("primary")));
     assert_eq!((explanation.inner.plan, explanation.pairs), ("primary scan", 200));
     assert!(explanation.inner.entries >= 100 * 400, "{explanation}");
+}
+
+/// Every index has +0.0 for -0.0, which are one place.
+#[test]
+fn coordinates_are_as_they_are_stored_through_every_index() {
+    let zeros = [0.0, -0.0].into_iter().flat_map(|x| [0.0, -0.0, 1.0].map(|y| (x, y)));
+    let places: Vec<(f64, f64)> = zeros.chain([(1.0, 0.0), (1.0, -0.0), (1.0, 1.0)]).collect();
+    let bits = |(x, y): (f64, f64)| (x.to_bits(), y.to_bits());
+    for (system, partitions) in [(CoordinateSystem::Planar, 1), (CoordinateSystem::LonLat, 3)] {
+        let store = store_with(small_options());
+        let (points_schema, options) = (schema(KeyType::Int64, true, system), DatasetOptions { partitions });
+        let dataset = store.create_dataset_with("points", points_schema, &options).unwrap();
+        for kind in KINDS {
+            let options = kind_options(&mut seeded(7).0, kind, true, system);
+            dataset.create_index_with(kind.name(), kind, &[], &options).unwrap();
+        }
+        for (key, (x, y)) in (0_i64..).zip(&places) {
+            dataset.insert(&Record::at(key, *x, *y, vec![Value::Null, Value::Null])).unwrap();
+        }
+        for is_flushed in [false, true] {
+            if is_flushed {
+                dataset.flush().unwrap();
+            }
+            let (outer, inner) = dataset.snapshot_with(&dataset).unwrap();
+            for on in [JoinOn::WithinDistance(1e6), JoinOn::Intersects, JoinOn::Within, JoinOn::Contains] {
+                for index in KINDS.iter().map(|kind| kind.name()).chain(["geometry", "primary"]) {
+                    let context = format!("{system:?} {on:?} through {index}, flushed: {is_flushed}");
+                    let side = Query::new().columns(["id", "x", "y"]);
+                    // Of the outer side, an index alone has the rows of a window, or all.
+                    let window = side.clone().window(-1.0, -1.0, 2.0, 2.0).using_index(index);
+                    for outer_side in [side.clone(), window] {
+                        let join = Join::new(on).outer(outer_side).inner(side.clone().using_index(index));
+                        let mut pairs = 0;
+                        for batch in outer.join(&inner, &join).unwrap() {
+                            for ((key, place), (inner_key, inner_place)) in keys_and_places(&batch.unwrap()) {
+                                assert_eq!(bits(place), bits(places[key]), "outer {key}, {context}");
+                                assert_eq!(bits(inner_place), bits(places[inner_key]), "inner {inner_key}, {context}");
+                                pairs += 1;
+                            }
+                        }
+                        // Of (0, 0) there are four, of the places on an axis two each.
+                        let wanted = if let JoinOn::WithinDistance(_) = on { 9 * 9 } else { 4 * 4 + 2 * 2 * 2 + 1 };
+                        assert_eq!(pairs, wanted, "{context}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A key, and where its record is.
+type Placed = (usize, (f64, f64));
+
+/// The outer and the inner record of each pair.
+fn keys_and_places(pairs: &RecordBatch) -> Vec<(Placed, Placed)> {
+    let column = |side: &str, name: &str| pairs.column_by_name(&format!("{side}_{name}")).unwrap().clone();
+    let placed = |side: &str, row: usize| {
+        let coordinate = |name| column(side, name).as_primitive::<Float64Type>().value(row);
+        (column(side, "id").as_primitive::<Int64Type>().value(row) as usize, (coordinate("x"), coordinate("y")))
+    };
+    (0..pairs.num_rows()).map(|row| (placed("outer", row), placed("inner", row))).collect()
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::explain::JoinExplanation;
 use super::outer::{Outer, OuterBatch};
 use super::output::{PairBuilder, schema_of};
 use super::pair::{Met, Place, Predicate};
-use super::probe::{Probe, Probed, point_of};
+use super::probe::{Probe, Probed, WantedCoordinates, point_of};
 use super::{Join, JoinPairs, JoinSide};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::query::execute::lookup;
@@ -56,8 +56,9 @@ struct Inner {
     probed: Probed,
     /// Whether it holds nothing but points, which the index tells exactly.
     points: bool,
-    /// Whether records are needed, or the index has all.
+    /// Whether records are needed, or the index has all but what only they tell of some points.
     needs_records: bool,
+    coordinates: WantedCoordinates,
     pairs: JoinPairs,
     columns: Option<Vec<String>>,
     /// Dropped last, behind the components that are read.
@@ -106,6 +107,7 @@ impl JoinRows {
             probed: Probed::new(inner, place)?,
             points,
             needs_records,
+            coordinates: WantedCoordinates::among(inner_columns.as_deref(), &inner.schema()),
             pairs: join.pairs,
             columns: inner_columns,
             snapshot: inner.clone(),
@@ -366,7 +368,7 @@ impl JoinRows {
                 None => builder.append_point(key, candidate.point, met.distance),
             };
             let named = |error: Error| snapshot.name_record(error, key);
-            let (record, met) = if self.inner.needs_records {
+            let (record, met) = if self.inner.needs_record_of(&candidate) {
                 let read = reader.read(&self.inner, &versions, key, &mut self.explanation)?;
                 let met = read.met(&self.inner, &candidate, &outer.place).map_err(named)?;
                 (Some(read.stored()), met)
@@ -446,6 +448,11 @@ impl ReadRecord<'_> {
 }
 
 impl Inner {
+    /// Whether the index does not have all that the pair of a candidate takes of its record.
+    fn needs_record_of(&self, candidate: &Candidate) -> bool {
+        self.needs_records || self.coordinates.are_in_record_alone(candidate.point)
+    }
+
     /// The geometry of a stored record, if the record meets the conditions.
     fn place_of(&self, key: &[u8], stored: &[u8]) -> Result<Option<Place>> {
         let record = RecordView::parse(stored, &self.snapshot.history)?;

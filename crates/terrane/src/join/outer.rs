@@ -9,8 +9,9 @@ use terrane_lsm::partition::Version;
 use terrane_space::{Point, Rect};
 
 use super::JoinSide;
-use super::probe::{EVERYWHERE, point_of};
+use super::probe::{EVERYWHERE, WantedCoordinates, point_of};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder, BatchKeys};
+use crate::query::execute::lookup;
 use crate::query::explain::INDEX_SEARCH;
 use crate::query::index::{IndexScan, antimatter_fits};
 use crate::query::keys::Keys;
@@ -47,7 +48,8 @@ impl Outer {
         let missing: Vec<String> =
             read.filter(|name| names.iter().all(|known| known != name)).map(str::to_owned).collect();
         names.extend(missing);
-        let source = match PointRows::new(snapshot, query, &names).map_err(blame)? {
+        let coordinates = WantedCoordinates::among(Some(&names[..wanted]), &schema);
+        let source = match PointRows::new(snapshot, query, &names, coordinates).map_err(blame)? {
             Some(points) => Source::Points(Box::new(points)),
             None => Source::Rows(Box::new(snapshot.query(&query.clone().columns(names)).map_err(blame)?)),
         };
@@ -84,6 +86,7 @@ struct PointRows {
     filters: Filters,
     arrow: arrow_schema::SchemaRef,
     names: Vec<String>,
+    coordinates: WantedCoordinates,
     scan: IndexScan,
     keys: Keys,
     points: Vec<Point>,
@@ -95,7 +98,12 @@ struct PointRows {
 
 impl PointRows {
     /// None where more is needed, or another way is better.
-    fn new(snapshot: &Snapshot, query: &Query, names: &[String]) -> Result<Option<Self>> {
+    fn new(
+        snapshot: &Snapshot,
+        query: &Query,
+        names: &[String],
+        coordinates: WantedCoordinates,
+    ) -> Result<Option<Self>> {
         let schema = snapshot.schema();
         let filters = Filters::new(query, &schema)?;
         let builder = BatchBuilder::new(&snapshot.history, Some(names), false)?;
@@ -125,6 +133,7 @@ impl PointRows {
         let mut rows = Self {
             arrow: builder.schema().clone(),
             names: names.to_vec(),
+            coordinates,
             filters,
             scan,
             keys: Keys::default(),
@@ -168,7 +177,7 @@ impl PointRows {
     }
 
     fn fill_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let history = self.snapshot.history.clone();
+        let (history, versions) = (self.snapshot.history.clone(), self.snapshot.versions());
         let bytes_max = BATCH_BYTES_MAX.min(self.snapshot.work_bytes() / 4);
         let mut builder = BatchBuilder::new(&history, Some(&self.names), false)?.with_bytes_max(bytes_max);
         while self.left > 0 && !builder.is_full() {
@@ -182,7 +191,13 @@ impl PointRows {
                 self.advance()?;
                 continue;
             };
-            builder.append_point(key, *point, None)?;
+            if self.coordinates.are_in_record_alone(*point) {
+                self.explanation.lookups += 1;
+                let appended = builder.append(key, &lookup(&self.snapshot, &versions, key)?, None);
+                appended.map_err(|error| self.snapshot.name_record(error.into(), key))?;
+            } else {
+                builder.append_point(key, *point, None)?;
+            }
             self.taken += 1;
             self.left -= 1;
             self.explanation.matches += 1;

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::dataset::stored_rect;
 use crate::query::Explanation;
 use crate::query::index::{IndexScan, antimatter_fits};
+use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::PRIMARY;
 use crate::snapshot::{ScanPosition, Snapshot};
 
@@ -105,4 +106,28 @@ impl Probe {
 /// The point that the box of an entry of a dataset of points is.
 pub(super) fn point_of(rect: &Rect) -> Point {
     Point { x: rect.x0, y: rect.y0 }
+}
+
+/// The coordinates of points that are wanted as they are stored. An index tells them, but for the sign of zero: its entries have
+/// +0.0 for -0.0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WantedCoordinates {
+    x: bool,
+    y: bool,
+}
+
+impl WantedCoordinates {
+    /// Those among some columns, or among all.
+    pub fn among(columns: Option<&[String]>, schema: &Schema) -> Self {
+        let is_wanted = |name: &String| columns.is_none_or(|columns| columns.contains(name));
+        match &schema.geometry {
+            GeometryColumn::Point { x, y } => Self { x: is_wanted(x), y: is_wanted(y) },
+            GeometryColumn::Geometry { .. } => Self { x: false, y: false },
+        }
+    }
+
+    /// Whether the record alone has those of a point that an index tells.
+    pub fn are_in_record_alone(self, point: Point) -> bool {
+        (self.x && point.x == 0.0) || (self.y && point.y == 0.0)
+    }
 }
