@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{RealStorage, Storage};
+use terrane_storage::{File, OpenMode, RealStorage, Storage};
 
 use crate::store::Store;
 use crate::{Error, Options, Result};
@@ -183,4 +183,13 @@ fn points(backup: &dyn Storage) -> Result<Vec<BackupPoint>> {
 fn manifest_of(backup: &dyn Storage, point: &BackupPoint) -> Result<Manifest> {
     let name = point.manifest_name();
     Manifest::read_from(backup, &name)?.ok_or_else(|| Error::damaged(name, 0, "the file is missing"))
+}
+
+/// The log of a point.
+fn log_of(backup: &dyn Storage, point: &BackupPoint) -> Result<Arc<dyn File>> {
+    let name = point.log_name();
+    match backup.open(&name, OpenMode::Read) {
+        Err(error) if error.is_not_found() => Err(Error::damaged(name, 0, "the file is missing")),
+        log => Ok(log?),
+    }
 }

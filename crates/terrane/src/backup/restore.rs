@@ -9,7 +9,7 @@ use terrane_lsm::log::{copy_file, create_empty, import_tail};
 use terrane_lsm::manifest::{self, Manifest, ManifestFile};
 use terrane_storage::{OpenMode, Storage};
 
-use super::{BackupPoint, COMPONENTS, manifest_of, points};
+use super::{BackupPoint, COMPONENTS, log_of, manifest_of, points};
 use crate::engine::{PinnedState, RESERVE_NAME, check_not_foreign, draw_id, lock, own_names, store_id};
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
@@ -164,7 +164,7 @@ impl Restoration<'_> {
         if manifest.durability.parse::<Durability>()? == Durability::None {
             return Ok(());
         }
-        let tail = backup.open(&point.log_name(), OpenMode::Read)?;
+        let tail = log_of(&***backup, point)?;
         match tail.is_empty()? {
             true => create_empty(&***store, manifest.low_water.segment)?,
             false => import_tail(&*tail, store_id(manifest)?, &***store)?,
