@@ -1,9 +1,9 @@
-//! Backups from which something was taken away: errors that say where.
+//! Backups in which somebody has changed something, with checksums that are right: bounded work, and errors that say where.
 
 use std::sync::Arc;
 
 use terrane::{Error, Key, Store};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 use crate::support::workload::{MAIN, first_schema};
 use crate::support::{record, seeded, small_options};
@@ -31,6 +31,24 @@ fn refusal(backup: &Arc<dyn Storage>) -> String {
     assert!(matches!(error, Error::DamagedBackup { .. }) && error.exit_code() == Error::CORRUPTION, "{error}");
     assert!(!place.exists("MANIFEST").unwrap());
     error.to_string()
+}
+
+/// Where the header of the first segment is in an exported log, and where in it its size.
+const HEADER: u64 = 8;
+const SIZE_IN_HEADER: usize = 56;
+
+#[test]
+fn a_segment_is_not_made_larger_than_a_log_has_them() {
+    let (_store, backup, name) = backup();
+    let file = backup.open(&name, OpenMode::Write).unwrap();
+    let mut header = [0; 128];
+    file.read_exact_at(&mut header, HEADER).unwrap();
+    header[SIZE_IN_HEADER..SIZE_IN_HEADER + 8].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    let checksum = crc32c::crc32c(&header[12..]);
+    header[8..12].copy_from_slice(&checksum.to_le_bytes());
+    file.write_all_at(&header, HEADER).unwrap();
+    let refused = refusal(&backup);
+    assert!(refused.contains(&name) && refused.contains("a segment of 1099511627776 bytes"), "{refused}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::layout::{HEADER_AREA, HeaderState, SEGMENT_HEADER_LENGTH, SIZE_UNIT, SegmentHeader};
+use super::options::segment_size_max;
 use super::read_only::ReadOnlyTail;
 use super::segment::SegmentFile;
 use crate::{Error, Result};
@@ -40,12 +41,12 @@ impl ReadOnlyTail {
 /// # Errors
 /// [`Error::Damaged`] if the file is none of the store's tails; of the storage.
 pub fn import_tail(from: &dyn File, store_id: [u8; 16], storage: &dyn Storage) -> Result<()> {
-    let damaged = |offset: u64, reason: &str| Error::damaged(from.name(), offset, reason);
+    let damaged = |offset: u64, reason: String| Error::damaged(from.name(), offset, reason);
     let (mut offset, end) = (0, from.len()?);
     while offset < end {
         let groups = offset + LENGTH_BYTES + SEGMENT_HEADER_LENGTH as u64;
         if groups > end {
-            return Err(damaged(offset, "the file ends inside the header of a segment"));
+            return Err(damaged(offset, "the file ends inside the header of a segment".into()));
         }
         let (mut length, mut header) = ([0; LENGTH_BYTES as usize], [0; SEGMENT_HEADER_LENGTH]);
         from.read_exact_at(&mut length, offset)?;
@@ -60,10 +61,20 @@ pub fn import_tail(from: &dyn File, store_id: [u8; 16], storage: &dyn Storage) -
                     known: SegmentHeader::known_version(),
                 });
             }
-            _ => return Err(damaged(offset + LENGTH_BYTES, "there is no header of a segment of this store")),
+            _ => {
+                let reason = "there is no header of a segment of this store";
+                return Err(damaged(offset + LENGTH_BYTES, reason.into()));
+            }
         };
+        // Zeros are written for all of it.
+        let size_max = segment_size_max();
+        if header.size > size_max {
+            let reason =
+                format!("it has a segment of {} bytes, and no log has one of more than {size_max}", header.size);
+            return Err(damaged(offset + LENGTH_BYTES, reason));
+        }
         if length > end - groups || length > header.size.saturating_sub(HEADER_AREA) {
-            return Err(damaged(offset, "a segment has more bytes than there can be"));
+            return Err(damaged(offset, "a segment has more bytes than there can be".into()));
         }
         let segment = SegmentFile::create(storage, header.number, header.size)?;
         copy(from, groups, &*segment.file, HEADER_AREA, length)?;

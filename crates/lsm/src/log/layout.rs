@@ -372,6 +372,12 @@ pub(super) fn entry_space(length: usize) -> u64 {
     (length as u64 + ENTRY_PREFIX_LENGTH as u64).next_multiple_of(ALIGNMENT)
 }
 
+/// Bytes of a segment's file that takes an entry of `length` bytes.
+pub(super) fn size_for(length: usize) -> u64 {
+    let needed = HEADER_AREA + GROUP_HEADER_LENGTH as u64 + entry_space(length.min(ENTRY_LENGTH_MAX));
+    needed.next_multiple_of(SIZE_UNIT)
+}
+
 /// Name of a segment's file.
 pub(super) fn segment_name(number: u64) -> String {
     format!("{DIRECTORY}/{number:012}.log")

@@ -1,9 +1,14 @@
 //! Sizes of the log.
 
-use super::layout::{HEADER_AREA, SIZE_UNIT};
+use super::layout::{ENTRY_LENGTH_MAX, HEADER_AREA, SIZE_UNIT, size_for};
 use crate::{Error, Result};
 
 const SEGMENT_SIZE_MAX: u64 = 1 << 30;
+
+/// Bytes of the largest segment that a log can have, whatever its options: one for the longest entry.
+pub(super) fn segment_size_max() -> u64 {
+    SEGMENT_SIZE_MAX.max(size_for(ENTRY_LENGTH_MAX))
+}
 
 /// Sizes of the log's files. They may differ from one opening to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use terrane_storage::Storage;
 
 use super::commit::CommitKernel;
-use super::layout::{
-    DIRECTORY, ENTRY_LENGTH_MAX, GROUP_HEADER_LENGTH, GroupSeal, HEADER_AREA, Previous, SIZE_UNIT, entry_space,
-    unfinished_name,
-};
+use super::layout::{DIRECTORY, GroupSeal, Previous, size_for, unfinished_name};
 use super::recovery::{Directory, OnEntry, Replay, replay};
 use super::segment::{Segment, SegmentFile, sync_names};
 use super::table::{HoldGuard, SegmentTable};
@@ -256,8 +253,7 @@ impl Log {
 
     /// Prepares a file that takes an entry of `length` bytes.
     fn prepare(&self, maintenance: &mut Maintenance, length: usize, may_grow: &mut MayGrow<'_>) -> Result<()> {
-        let needed = HEADER_AREA + GROUP_HEADER_LENGTH as u64 + entry_space(length.min(ENTRY_LENGTH_MAX));
-        let needed = needed.next_multiple_of(SIZE_UNIT);
+        let needed = size_for(length);
         let (size, size_min) = (self.options.segment_size.max(needed), self.options.first_segment_size.max(needed));
         let mut file = maintenance.prepare_if(size, may_grow);
         if matches!(file, Err(Error::Full { .. })) && maintenance.give_up_spares()? {
