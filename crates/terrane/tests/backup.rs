@@ -1,6 +1,5 @@
 //! Backups: a point restored is the store as it was, whatever came between, and whatever befalls the backup is told.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -384,7 +383,6 @@ fn what_was_damaged_in_a_backup_is_copied_anew() {
     }
 }
 
-/// A copy of the store that went on by itself, and has more commits by now than the backup.
 /// It is told of, and stands in no later one's way.
 #[test]
 fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
@@ -415,35 +413,6 @@ fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
     }
 }
 
-#[test]
-fn components_of_a_copy_that_went_its_own_way_are_not_written_over() {
-    let directory = tempfile::tempdir().unwrap();
-    let storage = |name: &str| Arc::new(RealStorage::new(directory.path().join(name))) as Arc<dyn Storage>;
-    let (source, copy, backup) = (storage("store"), storage("copy"), storage("backup"));
-    filled(&source, 0..10).close().unwrap();
-    let options = || Options { create: false, ..small_options() };
-    for (from, to) in [("store", "copy"), ("store/components", "copy/components"), ("store/log", "copy/log")] {
-        let (from, to) = (directory.path().join(from), directory.path().join(to));
-        fs::create_dir(&to).unwrap();
-        let files = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-        files.for_each(|path| assert!(fs::copy(&path, to.join(path.file_name().unwrap())).is_ok()));
-    }
-    let go_on = |storage: &Arc<dyn Storage>, keys: std::ops::Range<i64>| {
-        let store = Store::open_on(storage.clone(), options()).unwrap();
-        keys.for_each(|key| store.dataset(MAIN).unwrap().insert(&sized(key)).map(drop).unwrap());
-        store.flush().unwrap();
-        store
-    };
-    go_on(&source, 10..20).backup_to(backup.clone(), None).unwrap();
-    let before: Vec<_> = backup.list("components").unwrap();
-    let other = go_on(&copy, 20..60);
-    let error = other.backup_to(backup.clone(), None).unwrap_err();
-    assert!(matches!(error, Error::Usage(_)) && error.to_string().contains("went on in another way"), "{error}");
-    assert_eq!(backup.list("components").unwrap(), before);
-    assert_eq!(restored_keys(&backup), (0..20).map(Key::Int).collect::<Vec<_>>());
-}
-
-/// The keys of the newest point.
 fn restored_keys(backup: &Arc<dyn Storage>) -> Vec<Key> {
     let place = memory();
     restore(backup, &place, None).unwrap();

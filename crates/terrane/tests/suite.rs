@@ -5,6 +5,7 @@
 mod atomic_batch;
 mod attribute_queries;
 mod backup;
+mod backup_copies;
 mod backup_hostile;
 mod closing;
 mod column_names;

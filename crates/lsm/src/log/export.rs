@@ -5,10 +5,11 @@
 
 use terrane_storage::{File, OpenMode, Storage};
 
-use super::layout::{HEADER_AREA, HeaderState, SEGMENT_HEADER_LENGTH, SIZE_UNIT, SegmentHeader};
+use super::Lsn;
+use super::layout::{HEADER_AREA, HeaderState, Previous, SEGMENT_HEADER_LENGTH, SIZE_UNIT, SegmentHeader};
 use super::options::segment_size_max;
 use super::read_only::ReadOnlyTail;
-use super::segment::SegmentFile;
+use super::segment::{Segment, SegmentFile};
 use crate::{Error, Result};
 
 /// Bytes that are copied at a time.
@@ -22,9 +23,7 @@ impl ReadOnlyTail {
     /// Of the storage.
     pub fn export(&self, to: &dyn File) -> Result<u64> {
         let mut written = 0;
-        let ends = self.segments.iter().skip(1).map(|next| next.header.base_lsn).chain([self.end_lsn()]);
-        for (segment, end_lsn) in self.segments.iter().zip(ends) {
-            let length = end_lsn.saturating_sub(segment.header.base_lsn);
+        for (segment, length) in self.lengths() {
             to.write_all_at(&length.to_le_bytes(), written)?;
             to.write_all_at(&segment.header.encode(), written + LENGTH_BYTES)?;
             written += LENGTH_BYTES + SEGMENT_HEADER_LENGTH as u64;
@@ -33,6 +32,75 @@ impl ReadOnlyTail {
         }
         Ok(written)
     }
+
+    /// What was replayed, segment by segment.
+    pub fn spans(&self) -> Vec<SegmentSpan> {
+        self.lengths().map(|(segment, length)| SegmentSpan::new(&segment.header, length)).collect()
+    }
+
+    /// The segments, and how many bytes of groups there are in each.
+    fn lengths(&self) -> impl Iterator<Item = (&Segment, u64)> {
+        let ends = self.segments.iter().skip(1).map(|next| next.header.base_lsn).chain([self.end_lsn()]);
+        self.segments.iter().zip(ends).map(|(segment, end)| (segment, end.saturating_sub(segment.header.base_lsn)))
+    }
+}
+
+/// A segment as far as it counts, by which the logs of copies of one store are told apart.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentSpan {
+    number: u64,
+    session: u64,
+    previous: Previous,
+    lsns: (Lsn, Lsn),
+}
+
+impl SegmentSpan {
+    fn new(header: &SegmentHeader, length: u64) -> Self {
+        let lsns = (header.base_lsn, header.base_lsn.saturating_add(length));
+        Self { number: header.number, session: header.session, previous: header.previous(), lsns }
+    }
+
+    fn has_groups(&self) -> bool {
+        self.lsns.0 < self.lsns.1
+    }
+
+    /// Whether a log that has this segment can come to have the other one, at an end that is not before this one's. A number
+    /// and an LSN are given to one segment alone, once there is a group in it.
+    fn leads_to(&self, later: &Self) -> bool {
+        let overlaps = self.lsns.0 < later.lsns.1 && later.lsns.0 < self.lsns.1;
+        if self.number == later.number || overlaps {
+            let is_same = (self.number, self.session, self.lsns.0) == (later.number, later.session, later.lsns.0);
+            return is_same && self.lsns.1 <= later.lsns.1;
+        }
+        later.previous.number != self.number || later.previous.session == self.session
+    }
+}
+
+/// Whether a log of which there were the earlier segments can be the one that has the later ones. Of a log that has given up
+/// all that was there earlier, nothing is known.
+pub fn can_be_one_log(earlier: &[SegmentSpan], later: &[SegmentSpan]) -> bool {
+    let later = || later.iter().filter(|span| span.has_groups());
+    earlier.iter().filter(|span| span.has_groups()).all(|span| later().all(|later| span.leads_to(later)))
+}
+
+/// A segment in an exported tail, with the offset of its groups there and their bytes.
+struct Exported {
+    header: SegmentHeader,
+    groups: u64,
+    length: u64,
+}
+
+/// The segments of an exported tail.
+///
+/// # Errors
+/// [`Error::Damaged`] if the file is none of the store's tails; of the storage.
+pub fn exported_spans(from: &dyn File, store_id: [u8; 16]) -> Result<Vec<SegmentSpan>> {
+    let mut spans = Vec::new();
+    visit_exported(from, store_id, &mut |Exported { header, length, .. }| {
+        spans.push(SegmentSpan::new(&header, length));
+        Ok(())
+    })?;
+    Ok(spans)
 }
 
 /// Makes the segments of an exported tail anew in the log of a store, which has none. Opening the log shows whether
@@ -41,6 +109,15 @@ impl ReadOnlyTail {
 /// # Errors
 /// [`Error::Damaged`] if the file is none of the store's tails; of the storage.
 pub fn import_tail(from: &dyn File, store_id: [u8; 16], storage: &dyn Storage) -> Result<()> {
+    visit_exported(from, store_id, &mut |Exported { header, groups, length }| {
+        let segment = SegmentFile::create(storage, header.number, header.size)?;
+        copy(from, groups, &*segment.file, HEADER_AREA, length)?;
+        segment.file.write_all_at(&header.encode(), 0)?;
+        Ok(segment.file.sync_data()?)
+    })
+}
+
+fn visit_exported(from: &dyn File, store_id: [u8; 16], visit: &mut dyn FnMut(Exported) -> Result<()>) -> Result<()> {
     let damaged = |offset: u64, reason: String| Error::damaged(from.name(), offset, reason);
     let (mut offset, end) = (0, from.len()?);
     while offset < end {
@@ -76,10 +153,7 @@ pub fn import_tail(from: &dyn File, store_id: [u8; 16], storage: &dyn Storage) -
         if length > end - groups || length > header.size.saturating_sub(HEADER_AREA) {
             return Err(damaged(offset, "a segment has more bytes than there can be".into()));
         }
-        let segment = SegmentFile::create(storage, header.number, header.size)?;
-        copy(from, groups, &*segment.file, HEADER_AREA, length)?;
-        segment.file.write_all_at(&header.encode(), 0)?;
-        segment.file.sync_data()?;
+        visit(Exported { header, groups, length })?;
         offset = groups + length;
     }
     Ok(())

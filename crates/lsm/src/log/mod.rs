@@ -62,7 +62,7 @@ mod segment;
 mod table;
 mod writer;
 
-pub use export::{copy_file, create_empty, import_tail};
+pub use export::{SegmentSpan, can_be_one_log, copy_file, create_empty, exported_spans, import_tail};
 pub use options::LogOptions;
 pub use read_only::{ReadOnlyTail, replay_read_only};
 pub use recovery::OnEntry;

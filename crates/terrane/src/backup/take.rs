@@ -1,16 +1,17 @@
 //! Taking a backup.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 use terrane_lsm::disk::{ComponentFile, ComponentMeta, PageCache, component_name};
 use terrane_lsm::index::{DiskPart, Index};
+use terrane_lsm::log::{ReadOnlyTail, SegmentSpan, can_be_one_log, exported_spans};
 use terrane_lsm::manifest::{self, Manifest};
 use terrane_storage::{OpenMode, Storage};
 
-use super::{BackupPoint, COMPONENTS, NEW, POINTS, manifest_of, points};
-use crate::engine::{PinnedState, is_component};
+use super::{BackupPoint, COMPONENTS, NEW, POINTS, log_of, manifest_of, points};
+use crate::engine::{PinnedState, is_component, store_id};
 use crate::options::{MemoryShares, Options};
 use crate::{Error, Result};
 
@@ -62,7 +63,7 @@ pub(super) fn take(
     // Names are in the order in which points were taken, whatever the clock does.
     let unix_seconds = earlier.last().map_or(seconds, |last| seconds.max(last.unix_seconds + 1));
     let point = BackupPoint { sequence: pinned.last_sequence, unix_seconds };
-    let mut backup = Backup { target, earlier: &manifests, cache, point, copied: 0, bytes_written: 0 };
+    let mut backup = Backup { target, cache, point, copied: 0, bytes_written: 0 };
     let mut components = 0;
     for dataset in pinned.datasets.values() {
         for index in dataset.partitions.versions().iter().flat_map(|version| &version.indexes) {
@@ -109,7 +110,6 @@ fn read_manifests(target: &Arc<dyn Storage>, points: &[BackupPoint]) -> Result<(
 /// A backup on its way.
 struct Backup<'a> {
     target: &'a Arc<dyn Storage>,
-    earlier: &'a [Earlier],
     cache: Arc<PageCache>,
     point: BackupPoint,
     copied: u64,
@@ -124,7 +124,8 @@ impl Backup<'_> {
         let name = component_name(meta.file_id);
         if self.target.exists(&name)? {
             match self.open(meta).and_then(|file| Ok(index.check(&index.open(file)?)?)) {
-                Err(error) if error.is_damage() => self.check_same(meta)?,
+                // Of a point that counts, it is this file: `check_history` has compared their stamps.
+                Err(error) if error.is_damage() => {}
                 verified => return verified.map(|_| ()),
             }
         }
@@ -142,20 +143,6 @@ impl Backup<'_> {
             return Err(error);
         }
         self.copied += 1;
-        Ok(())
-    }
-
-    /// Refuses to write over a file that an earlier point has under this name and that is another one.
-    fn check_same(&self, meta: &ComponentMeta) -> Result<()> {
-        for (point, manifest) in self.earlier {
-            if manifest.components().any(|known| known.file_id == meta.file_id && known.stamp != meta.stamp) {
-                return Err(Error::usage(format!(
-                    "point {} of {} is of this store as it went on in another way; take the backup to another directory",
-                    point.name(),
-                    self.target.describe()
-                )));
-            }
-        }
         Ok(())
     }
 
@@ -200,22 +187,59 @@ fn check_target(target: &dyn Storage) -> Result<()> {
     }
 }
 
-/// Refuses a backup that has points of another store, or later ones than the store has got to.
+/// Refuses a backup that has points of another store, later ones than the store has got to, or some of a copy that went its
+/// own way.
 fn check_history(target: &dyn Storage, earlier: &[Earlier], pinned: &PinnedState) -> Result<()> {
     let Some((newest, before)) = earlier.last() else { return Ok(()) };
-    let reason = if before.store_id != pinned.manifest.store_id {
-        "has backups of another store".to_owned()
-    } else if before.branch != pinned.manifest.branch {
-        "has backups of this store as it went on before it was restored, or after".to_owned()
-    } else if newest.sequence > pinned.last_sequence || before.generation > pinned.manifest.generation {
+    let is_older = || {
         format!(
             "has commit {} of this store, which is at commit {}: it is an older copy",
             newest.sequence, pinned.last_sequence
         )
+    };
+    let reason = if before.store_id != pinned.manifest.store_id {
+        "has backups of another store".to_owned()
+    } else if before.branch != pinned.manifest.branch {
+        "has backups of this store as it went on before it was restored, or after".to_owned()
+    } else if newest.sequence > pinned.last_sequence {
+        is_older()
+    } else if let Some(point) = point_of_other_history(target, earlier, pinned)? {
+        format!("has point {} of a copy of this store that went on in another way", point.name())
+    } else if before.generation > pinned.manifest.generation {
+        is_older()
     } else {
         return Ok(());
     };
     Err(Error::usage(format!("{} {reason}; take the backup to another directory", target.describe())))
+}
+
+/// A point that the store cannot have gone on from. A copy gives the same numbers to other component files, which their stamps
+/// tell, and to other segments of the log, which their sessions tell. Where nothing is left of what was written since the
+/// copying, neither does; then each point is sound by itself.
+fn point_of_other_history<'e>(
+    target: &dyn Storage,
+    earlier: &'e [Earlier],
+    pinned: &PinnedState,
+) -> Result<Option<&'e BackupPoint>> {
+    let stamps: HashMap<u64, u64> = pinned.manifest.components().map(|meta| (meta.file_id, meta.stamp)).collect();
+    let is_other = |meta: &ComponentMeta| stamps.get(&meta.file_id).is_some_and(|stamp| *stamp != meta.stamp);
+    let log = pinned.tail.as_ref().map(ReadOnlyTail::spans).unwrap_or_default();
+    for (point, manifest) in earlier {
+        let has_other_files = || manifest.components().any(is_other);
+        if has_other_files() || !can_be_one_log(&spans_of(target, point, manifest)?, &log) {
+            return Ok(Some(point));
+        }
+    }
+    Ok(None)
+}
+
+/// The log of a point. A damaged one tells nothing, and stands in no later one's way.
+fn spans_of(target: &dyn Storage, point: &BackupPoint, manifest: &Manifest) -> Result<Vec<SegmentSpan>> {
+    let spans = || Ok(exported_spans(&*log_of(target, point)?, store_id(manifest)?)?);
+    match spans() {
+        Err(Error::Damaged { .. }) => Ok(Vec::new()),
+        spans => spans,
+    }
 }
 
 /// Removes what a backup left that did not end, but for components, which the next may want.
