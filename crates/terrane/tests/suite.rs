@@ -7,6 +7,7 @@ mod attribute_queries;
 mod backup;
 mod backup_copies;
 mod backup_hostile;
+mod backup_places;
 mod closing;
 mod column_names;
 mod combined_queries;

@@ -11,7 +11,7 @@ use terrane_lsm::manifest::{self, Manifest};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{BackupPoint, COMPONENTS, NEW, POINTS, log_of, manifest_of, points};
-use crate::engine::{PinnedState, is_component, store_id};
+use crate::engine::{PinnedState, directories_of_place, is_component, store_id};
 use crate::options::{MemoryShares, Options};
 use crate::{Error, Result};
 
@@ -180,7 +180,7 @@ fn check_target(target: &dyn Storage) -> Result<()> {
     if target.exists(manifest::NAME)? {
         return refuse("is a store".into());
     }
-    let directories = target.list_directories("")?.into_iter().filter(|name| name != COMPONENTS && name != POINTS);
+    let directories = directories_of_place(target)?.into_iter().filter(|name| name != COMPONENTS && name != POINTS);
     match target.list("")?.into_iter().chain(directories).next() {
         Some(name) => refuse(format!("is no backup, and it is not empty (it has {name})")),
         None => Ok(()),

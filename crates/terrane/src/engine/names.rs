@@ -59,7 +59,7 @@ impl Names {
             |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME, RESERVE_NAME].contains(&name.as_str());
         let (mut files, foreign): (Vec<_>, Vec<_>) = storage.list("")?.into_iter().partition(is_own);
         let mut names = Self { own: Vec::new(), foreign };
-        for directory in storage.list_directories("")? {
+        for directory in directories_of_place(storage)? {
             match directory.as_str() {
                 "components" => names.add_inside(storage, directory, is_component)?,
                 "log" => names.add_inside(storage, directory, is_log_file)?,
@@ -82,6 +82,20 @@ impl Names {
         self.own.push(directory);
         Ok(())
     }
+}
+
+/// Directories in the place of a store or a backup, but for the empty one that file systems are made with in their roots.
+pub(crate) fn directories_of_place(storage: &dyn Storage) -> Result<Vec<String>> {
+    const OF_FILE_SYSTEM: &str = "lost+found";
+    let mut names = storage.list_directories("")?;
+    if names.iter().any(|name| name == OF_FILE_SYSTEM) && is_known_to_be_empty(storage, OF_FILE_SYSTEM)? {
+        names.retain(|name| name != OF_FILE_SYSTEM);
+    }
+    Ok(names)
+}
+
+fn is_known_to_be_empty(storage: &dyn Storage, directory: &str) -> Result<bool> {
+    Ok(storage.list(directory)?.is_empty() && storage.list_directories(directory)?.is_empty())
 }
 
 pub(crate) fn is_component(name: &str) -> bool {

@@ -1,0 +1,67 @@
+//! Where backups are taken and stores restored: also in the root of a file system that is new.
+
+use std::sync::Arc;
+
+use terrane::{Error, Store};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
+
+use crate::support::small_options;
+use crate::support::workload::{MAIN, first_schema};
+
+const OF_FILE_SYSTEM: &str = "lost+found";
+
+fn memory() -> Arc<dyn Storage> {
+    Arc::new(MemoryStorage::new())
+}
+
+/// As a file system has it that was just made.
+fn new_root() -> Arc<dyn Storage> {
+    let root = memory();
+    root.create_directory(OF_FILE_SYSTEM).unwrap();
+    root
+}
+
+fn store() -> Store {
+    let store = Store::open_on(memory(), small_options()).unwrap();
+    store.create_dataset(MAIN, first_schema()).unwrap();
+    store
+}
+
+fn restore(backup: &Arc<dyn Storage>, place: &Arc<dyn Storage>) -> terrane::Result<()> {
+    Store::restore_on(backup, place.clone(), None, &small_options()).map(drop)
+}
+
+fn is_refused<T>(result: terrane::Result<T>, reason: &str) {
+    let Err(error) = result else { panic!("it is not refused: {reason}") };
+    assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(reason), "{error}");
+}
+
+#[test]
+fn the_root_of_a_new_file_system_is_empty() {
+    let (store, backup, place) = (store(), new_root(), new_root());
+    for _ in 0..2 {
+        store.backup_to(backup.clone(), None).unwrap();
+    }
+    restore(&backup, &place).unwrap();
+    for place in [place, new_root()] {
+        let store = Store::open_on(place.clone(), small_options()).unwrap();
+        assert_eq!(store.check(false).unwrap().foreign_files, Vec::<String>::new());
+        store.close().unwrap();
+        assert_eq!(place.list_directories(OF_FILE_SYSTEM).unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_was_found_in_a_file_system_is_no_empty_place() {
+    let store = store();
+    let backup = memory();
+    store.backup_to(backup.clone(), None).unwrap();
+    let with_file = new_root();
+    with_file.open("lost+found/#12", OpenMode::CreateNew).unwrap();
+    let with_directory = new_root();
+    with_directory.create_directory("lost+found/#13").unwrap();
+    for place in [with_file, with_directory] {
+        is_refused(store.backup_to(place.clone(), None), "it is not empty (it has lost+found)");
+        is_refused(restore(&backup, &place), "it is not empty (it has lost+found)");
+    }
+}
