@@ -1,8 +1,10 @@
-//! Where backups are taken and stores restored: also in the root of a file system that is new.
+//! Where backups are taken and stores restored: in the root of a file system that is new, and what a restoration leaves that is
+//! killed.
 
 use std::sync::Arc;
 
-use terrane::{Error, Store};
+use terrane::{Error, Options, Store};
+use terrane_storage::crash::{Budget, Controller};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 use crate::support::small_options;
@@ -64,4 +66,43 @@ fn what_was_found_in_a_file_system_is_no_empty_place() {
         is_refused(store.backup_to(place.clone(), None), "it is not empty (it has lost+found)");
         is_refused(restore(&backup, &place), "it is not empty (it has lost+found)");
     }
+}
+
+#[test]
+fn what_a_killed_restoration_leaves_is_told_from_a_store_that_lost_its_manifest() {
+    let backup = memory();
+    let source = store();
+    source.flush().unwrap();
+    source.backup_to(backup.clone(), None).unwrap();
+    let controller = Controller::new();
+    Store::restore_on(&backup, controller.storage(), None, &small_options()).unwrap();
+    let budget = Budget { exhaustive_pending: 4, samples: 2, ..Budget::default() };
+    let (mut unfinished, mut whole) = (0, 0);
+    for cut in 0..=controller.events() {
+        for image in controller.images(cut, &budget, 8) {
+            let storage = image.restart().storage();
+            let opened = Store::open_read_only_on(storage.clone(), small_options());
+            if storage.exists("MANIFEST").unwrap() {
+                opened.unwrap();
+                let store = Store::open_on(storage.clone(), small_options()).unwrap();
+                assert!(store.check(false).unwrap().foreign_files.is_empty(), "{}", image.describe());
+                store.close().unwrap();
+                assert!(!storage.exists("RESTORING").unwrap(), "{}", image.describe());
+                whole += 1;
+            } else if storage.exists("RESTORING").unwrap() {
+                is_refused(opened, "is what a restoration left that did not end; remove it and restore again");
+                for create in [false, true] {
+                    let opened = Store::open_on(storage.clone(), Options { create, ..small_options() });
+                    is_refused(opened, "is what a restoration left that did not end");
+                }
+                is_refused(restore(&backup, &storage), "what a restoration left that did not end: remove it");
+                unfinished += 1;
+            } else {
+                // Nothing is there that could be taken for a store's.
+                is_refused(opened, "there is no store");
+                restore(&backup, &storage).unwrap();
+            }
+        }
+    }
+    assert!(unfinished > 0 && whole > 0, "{unfinished} unfinished, {whole} whole");
 }

@@ -10,7 +10,7 @@ use terrane_lsm::manifest::{self, Manifest, ManifestFile};
 use terrane_storage::{OpenMode, Storage};
 
 use super::{BackupPoint, COMPONENTS, log_of, manifest_of, points};
-use crate::engine::{PinnedState, RESERVE_NAME, check_not_foreign, draw_id, lock, own_names, store_id};
+use crate::engine::{PinnedState, RESERVE_NAME, RESTORING_NAME, check_not_foreign, draw_id, lock, own_names, store_id};
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
 
@@ -20,7 +20,7 @@ const LOCK: &str = "LOCK";
 /// Refuses a place in which a link would have a part of the store written elsewhere.
 pub(super) fn check_links(store: &Path) -> Result<()> {
     let is_link = |name: &&str| std::fs::symlink_metadata(store.join(name)).is_ok_and(|found| found.is_symlink());
-    match [COMPONENTS, LOG, LOCK, RESERVE_NAME].iter().find(|name| is_link(name)) {
+    match [COMPONENTS, LOG, LOCK, RESERVE_NAME, RESTORING_NAME].iter().find(|name| is_link(name)) {
         Some(name) => Err(Error::usage(format!(
             "{} has a link {name:?}, and nothing is restored to other places; restore to another directory",
             store.display()
@@ -98,9 +98,15 @@ fn check_vacant(store: &dyn Storage) -> Result<()> {
     }
     let file = own_names(store)?.into_iter().find(|name| ![COMPONENTS, LOG, LOCK].contains(&name.as_str()));
     file.map_or(Ok(()), |name| {
-        let advice = match store.exists(manifest::NAME)? {
-            true => "restore to another directory",
-            false => "if it is what a restoration left that was ended, remove it; or restore to another directory",
+        let advice = match (store.exists(manifest::NAME)?, store.exists(RESTORING_NAME)?) {
+            (true, _) => "restore to another directory",
+            (false, true) => {
+                "it is what a restoration left that did not end: remove it, or restore to another directory"
+            }
+            // As earlier versions left it.
+            (false, false) => {
+                "if it is what a restoration left that was ended, remove it; or restore to another directory"
+            }
         };
         Err(Error::usage(format!("{} is not empty (it has {name}); {advice}", store.describe())))
     })
@@ -116,6 +122,9 @@ struct Restoration<'a> {
 impl Restoration<'_> {
     fn run(&self, shares: MemoryShares) -> Result<RestoreReport> {
         let Self { backup, store, manifest, point } = self;
+        // Whatever becomes of this, nobody takes what it leaves for a store that lost its manifest.
+        store.open(RESTORING_NAME, OpenMode::CreateNew)?;
+        store.sync_directory("")?;
         store.create_directory(COMPONENTS)?;
         store.create_directory(LOG)?;
         let cache = PageCache::new(shares.work);
@@ -148,6 +157,8 @@ impl Restoration<'_> {
         // The store is one with this.
         let branch = draw_id(&***store);
         ManifestFile::create((*store).clone(), Manifest { branch, ..(*manifest).clone() })?;
+        // Beside a manifest it means nothing, and the next opening to write removes it as well.
+        let _ = store.remove(RESTORING_NAME);
         Ok(RestoreReport {
             point: point.name(),
             sequence: point.sequence,

@@ -40,7 +40,9 @@ pub(crate) use catalog::{DatasetHandle, Unopened, check_name};
 pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
 pub(crate) use maintenance::{Admitted, Maintenance};
-pub(crate) use names::{check_not_foreign, directories_of_place, foreign_names, is_component, own_names};
+pub(crate) use names::{
+    RESTORING_NAME, check_not_foreign, directories_of_place, foreign_names, is_component, own_names,
+};
 pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
 pub use reserve::DiskReserve;

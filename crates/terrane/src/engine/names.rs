@@ -12,6 +12,8 @@ use crate::{Error, Result};
 
 pub(super) const LOCK_NAME: &str = "LOCK";
 const NEW_MANIFEST_NAME: &str = "MANIFEST.new";
+/// In the place of a store that is being restored, before anything else of it; until there is a manifest, it is none.
+pub(crate) const RESTORING_NAME: &str = "RESTORING";
 
 /// Why there is no manifest: it was lost, or there was no store.
 pub(super) fn no_store(storage: &dyn Storage) -> Error {
@@ -55,8 +57,8 @@ struct Names {
 
 impl Names {
     fn of(storage: &dyn Storage) -> Result<Self> {
-        let is_own =
-            |name: &String| [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME, RESERVE_NAME].contains(&name.as_str());
+        const OWN: [&str; 5] = [manifest::NAME, NEW_MANIFEST_NAME, LOCK_NAME, RESERVE_NAME, RESTORING_NAME];
+        let is_own = |name: &String| OWN.contains(&name.as_str());
         let (mut files, foreign): (Vec<_>, Vec<_>) = storage.list("")?.into_iter().partition(is_own);
         let mut names = Self { own: Vec::new(), foreign };
         for directory in directories_of_place(storage)? {
@@ -106,6 +108,12 @@ pub(crate) fn is_component(name: &str) -> bool {
 /// The first manifest is durable before any file is made below these directories, so with one of
 /// them it was there and is lost. To be called under the lock, or when no store is created.
 pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
+    if storage.exists(RESTORING_NAME)? {
+        return Err(Error::usage(format!(
+            "{} is what a restoration left that did not end; remove it and restore again",
+            storage.describe()
+        )));
+    }
     for directory in ["components", "log"] {
         let is_own = if directory == "log" { is_log_file } else { is_component };
         if !storage.exists(directory)? {
@@ -148,7 +156,7 @@ pub(super) fn strays(storage: &dyn Storage, manifest: &Manifest) -> Result<Vec<S
     Ok(unnamed.collect())
 }
 
-/// Removes strays, and a manifest that was never put in force.
+/// Removes strays, a manifest that was never put in force, and the sign of a restoration that has ended.
 pub(super) fn remove_strays(storage: &dyn Storage, strays: &[String]) -> Result<()> {
     for name in strays {
         match storage.remove(name) {
@@ -157,8 +165,10 @@ pub(super) fn remove_strays(storage: &dyn Storage, strays: &[String]) -> Result<
             removed => removed?,
         }
     }
-    if storage.exists(NEW_MANIFEST_NAME)? {
-        storage.remove(NEW_MANIFEST_NAME)?;
+    for name in [NEW_MANIFEST_NAME, RESTORING_NAME] {
+        if storage.exists(name)? {
+            storage.remove(name)?;
+        }
     }
     Ok(())
 }
