@@ -1,6 +1,6 @@
 //! `terrane index`: creating and dropping indexes.
 
-use terrane::{IndexOptions, StopWords, StoreInfo, counted};
+use terrane::{IndexInfo, IndexOptions, StopWords, StoreInfo, counted};
 
 use crate::args::{Common, IndexAction, IndexArguments};
 use crate::failure::Failure;
@@ -20,8 +20,10 @@ pub fn run(arguments: &IndexArguments, common: &Common, messages: &Messages) -> 
             let columns: Vec<&str> = on.iter().map(String::as_str).collect();
             let options =
                 IndexOptions { levels: levels.clone(), domain: *domain, cells_per_object_max: *cells, stop_words };
+            let is_there = find(&store.info()?, &arguments.dataset, name).is_some();
             dataset.create_index_with(name, *using, &columns, &options)?;
-            described(&store.info()?, &arguments.dataset, name)
+            let done = if is_there { "completed" } else { "created" };
+            described(done, &store.info()?, &arguments.dataset, name)
         }
         IndexAction::Drop { name } => {
             dataset.drop_index(name)?;
@@ -46,13 +48,16 @@ fn parse_stop_words(text: &str) -> Result<StopWords, Failure> {
     StopWords::new(words).map_err(|error| Failure::usage(format!("{from}: {error}")))
 }
 
-fn described(info: &StoreInfo, dataset: &str, name: &str) -> String {
+fn find<'i>(info: &'i StoreInfo, dataset: &str, name: &str) -> Option<&'i IndexInfo> {
     let indexes = info.datasets.iter().filter(|found| found.name == dataset).flat_map(|dataset| &dataset.indexes);
-    let found = indexes.into_iter().find(|index| index.name == name);
-    let sizes = found.map_or(String::new(), |index| {
+    indexes.into_iter().find(|index| index.name == name)
+}
+
+fn described(done: &str, info: &StoreInfo, dataset: &str, name: &str) -> String {
+    let sizes = find(info, dataset, name).map_or(String::new(), |index| {
         let (entries, bytes) = (counted(index.entries, "entry", "entries"), format_size(index.bytes));
         let options = index.options.as_ref().map_or(String::new(), |options| format!(", {options}"));
         format!(" ({} on {}{options}): {entries}, {bytes}", index.kind, index.columns.join(", "))
     });
-    format!("created index {name}{sizes}")
+    format!("{done} index {name}{sizes}")
 }

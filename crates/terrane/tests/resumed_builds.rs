@@ -285,3 +285,42 @@ fn a_run_that_is_damaged_is_told_and_the_next_creation_begins_anew() {
     assert_agrees(&store, &dataset, &model, kind, "anew");
     assert_no_strays(&*storage);
 }
+
+/// Whoever asks for an index again whose creation was interrupted finds it built, also where the background was faster.
+#[test]
+fn a_creation_that_is_asked_for_again_succeeds_once_although_it_was_completed_meanwhile() {
+    let kind = IndexKind::Inverted;
+    let controller = base(1).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    create(&store.dataset("d").unwrap(), kind).unwrap();
+    let cut = cuts(&controller, 0)[0];
+    let model: BTreeMap<i64, i64> = (0..RECORDS).map(|key| (key, 0)).collect();
+    let refused = |result: terrane::Result<()>, advice: &str| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, terrane::Error::Usage(_)) && error.to_string().contains(advice), "{error}");
+    };
+    for is_completed_before in [true, false] {
+        let storage: Arc<dyn Storage> = controller.process_kill(cut).storage();
+        let store = Store::open_on(storage.clone(), options()).unwrap();
+        let dataset = store.dataset("d").unwrap();
+        if is_completed_before {
+            dataset.build_indexes().unwrap();
+        }
+        refused(dataset.create_index("i", IndexKind::BTree, &["size"]), "choose another name, or drop it first");
+        create(&dataset, kind).unwrap();
+        assert_agrees(&store, &dataset, &model, kind, "asked for again");
+        refused(create(&dataset, kind), "it is complete, and as it was asked for, so nothing is left to do");
+        drop((dataset, store));
+        // Of an index that is there, nobody knows how it came about.
+        let store = Store::open_on(storage, options()).unwrap();
+        refused(create(&store.dataset("d").unwrap(), kind), "it is complete, and as it was asked for");
+    }
+    // One that is dropped meanwhile is created anew.
+    let store = Store::open_on(controller.process_kill(cut).storage(), options()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    dataset.build_indexes().unwrap();
+    dataset.drop_index("i").unwrap();
+    create(&dataset, kind).unwrap();
+    assert_agrees(&store, &dataset, &model, kind, "dropped");
+    refused(create(&dataset, kind), "it is complete");
+}

@@ -13,7 +13,8 @@ Kinds: btree on one or several attributes; inverted on the words of a text; of t
 tree of boxes; dhb and dhvb, points in the order of a Hilbert curve, dhvb with their values on it;
 shb, geometries under the cells of a grid; sif, points under the cells of all levels of a grid. An
 index takes nothing from an answer and adds nothing to it; queries use it where it makes them
-cheaper, or where `query --index` names it. Creating one again that was interrupted completes it.
+cheaper, or where `query --index` names it. Creating one again that was interrupted completes it;
+where another command that writes has done so since, the answer is that it is there, with exit code 2.
 
 Examples:
   terrane index s.terrane rides create by_time --using btree --on pickup_time

@@ -1,10 +1,18 @@
 //! Indexes by the command line.
 
-use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
+use terrane::{CoordinateSystem, IndexKind, MEMORY_LIMIT_MIN, Options, Record, Store, Value};
+use terrane_storage::crash::Controller;
+use terrane_storage::{OpenMode, Storage};
 
 use crate::support::{Sandbox, command, import, insert, is_clean, sample, terrane};
 
-fn indexes(store: &std::path::Path) -> Vec<Value> {
+fn indexes(store: &std::path::Path) -> Vec<Json> {
     let info = terrane("info", store, &["--format", "json"]).exits(0).json_lines().remove(0);
     info["datasets"][0]["indexes"].as_array().expect("a list").clone()
 }
@@ -90,6 +98,50 @@ fn killed_creations_are_completed_or_have_not_begun() {
         terrane("index", &store, &["rides", "drop", "i"]).exits(0);
     }
     is_clean(&store);
+}
+
+/// Whether the command completes it, or the opening of the store has before.
+#[test]
+fn the_same_creation_again_completes_what_a_kill_interrupted() {
+    let sandbox = Sandbox::new();
+    let place = sandbox.store();
+    let options = || Options { background: false, memory_limit: MEMORY_LIMIT_MIN, ..Options::default() };
+    let controller = Controller::new();
+    let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
+    let geometry = GeometryColumn::Point { x: "lon".into(), y: "lat".into() };
+    let columns = vec![Column::new("size", ColumnType::Int64)];
+    let schema = Schema::new(key, geometry, CoordinateSystem::LonLat, columns).expect("a schema");
+    let store = Store::open_on(controller.storage(), options()).expect("a store");
+    let dataset = store.create_dataset("d", schema).expect("a dataset");
+    for id in 0..100 {
+        dataset.insert(&Record::at(id, 1.0, 1.0, vec![Value::Int(id % 7)])).expect("it is inserted");
+    }
+    let begun = controller.events();
+    dataset.create_index("by_size", IndexKind::BTree, &["size"]).expect("it is created");
+    let is_building = |storage: &Arc<dyn Storage>| {
+        let info =
+            Store::open_read_only_on(storage.clone(), options()).and_then(|store| store.info()).expect("it opens");
+        info.datasets[0].indexes.iter().any(|index| index.is_building)
+    };
+    let mut images = (begun..controller.events()).map(|cut| controller.process_kill(cut).storage());
+    let interrupted = images.find(is_building).expect("it has begun somewhere");
+    for directory in ["", "components", "log"] {
+        fs::create_dir_all(place.join(directory)).expect("it is made");
+        for name in interrupted.list(directory).expect("names") {
+            let name = Path::new(directory).join(name).to_str().expect("a name").to_owned();
+            let file = interrupted.open(&name, OpenMode::Read).expect("it is there");
+            let mut bytes = vec![0; file.len().expect("a length") as usize];
+            file.read_exact_at(&mut bytes, 0).expect("it is read");
+            fs::write(place.join(name), bytes).expect("it is written");
+        }
+    }
+    let create =
+        |column: &str| terrane("index", &place, &["d", "create", "by_size", "--using", "btree", "--on", column]);
+    let text = create("size").exits(0).text();
+    assert!(text.starts_with("completed index by_size (btree on size): 100 entries, "), "{text}");
+    create("size").exits(2).says("it is complete, and as it was asked for, so nothing is left to do");
+    terrane("index", &place, &["d", "create", "by_size", "--using", "inverted", "--on", "size"]).exits(2);
+    is_clean(&place);
 }
 
 /// Rows of a window by each index, and what is told of it.

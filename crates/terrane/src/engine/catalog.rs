@@ -70,6 +70,8 @@ pub(crate) struct DatasetHandle {
     pub next_index: AtomicU32,
     /// Held while an index is built.
     pub building: Mutex<()>,
+    /// Numbers of the indexes that were not complete when it was opened, but those of which the creation was asked for again.
+    interrupted: Mutex<Vec<u32>>,
     /// When its components are merged, if it is not as the store is opened. Changes with `catalog_changes` held.
     merge_policy: ArcSwapOption<MergePolicy>,
     /// Changes with `catalog_changes` held, as does `next_feed`.
@@ -142,6 +144,9 @@ impl DatasetHandle {
             }
             other => other.into(),
         })?;
+        // All partitions have the same.
+        let states = state.partitions.first().map(|partition| &partition.indexes);
+        let interrupted = states.into_iter().flatten().filter(|index| index.building).map(|index| index.id);
         Ok(Self {
             id: state.id,
             name: state.name.clone(),
@@ -150,6 +155,7 @@ impl DatasetHandle {
             indexes: ArcSwap::from_pointee(indexes),
             next_index: AtomicU32::new(catalog.next_index.max(after_last)),
             building: Mutex::new(()),
+            interrupted: Mutex::new(interrupted.collect()),
             merge_policy: ArcSwapOption::from_pointee(catalog.merge_policy),
             next_feed: AtomicU32::new(catalog.next_feed.max(after_last_feed)),
             feeds: ArcSwap::from_pointee(catalog.feeds),
@@ -160,6 +166,14 @@ impl DatasetHandle {
             row_numbers: RowNumbers::new(),
             damage,
         })
+    }
+
+    /// Whether the creation of an index was interrupted before it was opened and is asked for again, for the first time: by then it may
+    /// be complete.
+    pub fn is_asked_for_again(&self, id: u32) -> bool {
+        let mut interrupted = self.interrupted.lock();
+        let place = interrupted.iter().position(|known| *known == id);
+        place.map(|place| interrupted.swap_remove(place)).is_some()
     }
 
     /// The error of a use of the index at a place of which not all components could be opened.

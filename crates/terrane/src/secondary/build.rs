@@ -30,7 +30,7 @@ const WANTED_STEP: u64 = 4096;
 
 impl Dataset {
     /// Creates an index and builds it from the records, while others read and write. Queries use it when this returns. An
-    /// index of this name whose creation was interrupted is completed.
+    /// index of this name whose creation was interrupted is completed, if that has not happened since the store was opened.
     ///
     /// # Errors
     /// A name that is taken; columns that the kind cannot index; no space or other failures of storage, after which the
@@ -92,15 +92,15 @@ impl Engine {
             let definition = IndexDefinition::new(id, name, kind, columns, options, &dataset.schema())?;
             match dataset.indexes.load().find(name) {
                 None => Some(self.begin_index(dataset, definition)?),
-                // Under B1 nobody is at work on it.
-                Some((place, index)) if is_building(dataset, place) && index.definition.is_like(&definition) => None,
-                Some((_, index)) => {
-                    let (kind, columns) = (&index.definition.kind, index.definition.columns.join(", "));
-                    return Err(Error::usage(format!(
-                        "dataset {:?} has an index {name:?} already, of kind {kind} on {columns}; \
-                         choose another name, or drop it first",
-                        dataset.name
-                    )));
+                Some((place, index)) => {
+                    let is_like = index.definition.is_like(&definition);
+                    // Under B1 nobody is at work on it.
+                    let is_interrupted =
+                        || dataset.is_asked_for_again(index.definition.id) || is_building(dataset, place);
+                    if !is_like || !is_interrupted() {
+                        return Err(exists_already(&dataset.name, &index.definition, is_like));
+                    }
+                    None
                 }
             }
         };
@@ -330,6 +330,16 @@ fn set_catalog(
 ) -> terrane_lsm::Result<()> {
     manifest.dataset_mut(dataset.id)?.catalog = catalog;
     Ok(())
+}
+
+/// Why an index is not created; `is_like` says whether the one that is there is what was asked for.
+fn exists_already(dataset: &str, index: &IndexDefinition, is_like: bool) -> Error {
+    let (name, kind, columns) = (&index.name, &index.kind, index.columns.join(", "));
+    let advice = match is_like {
+        true => "it is complete, and as it was asked for, so nothing is left to do",
+        false => "choose another name, or drop it first",
+    };
+    Error::usage(format!("dataset {dataset:?} has an index {name:?} already, of kind {kind} on {columns}; {advice}"))
 }
 
 /// Whether a dataset has indexes that are not complete.
