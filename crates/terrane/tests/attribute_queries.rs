@@ -277,6 +277,19 @@ fn the_cheapest_way_is_taken_and_explained() {
         let few = explained("int between 100 and 150", false);
         assert_eq!((few.plan, few.matches, few.lookups), ("attribute index", 51, 51), "{few}");
         assert!(reason(&few, "by_flag").contains("nothing is demanded of flag"), "{few}");
+        // What is asked of it in another way is not told as nothing.
+        for text in ["not int = 7", "int != 7", "int is null", "int = 7 or id = 8", "not (int > 7 and int < 9)"] {
+            let explanation = explained(text, false);
+            let told = reason(&explanation, "by_int");
+            assert!(
+                told.contains("the condition on int, the first that it is on, is no value, range or list"),
+                "{told}"
+            );
+            assert!(reason(&explanation, "by_flag").contains("nothing is demanded of flag"), "{explanation}");
+            let query = Query::new().condition(Condition::parse(text).unwrap()).using_index("by_int");
+            let refused = snapshot.count(&query).unwrap_err().to_string();
+            assert!(refused.contains(&told), "{refused}");
+        }
         let both = explained("flag and int between 100 and 150", false);
         assert_eq!((both.plan, both.matches, both.lookups), ("attribute index", 26, 26), "{both}");
         assert!(reason(&both, "by_int").contains("another way"), "{both}");

@@ -70,6 +70,11 @@ impl BoundCondition {
         (node.map(|node| Self { node }), leaves_others)
     }
 
+    /// Whether it asks for an attribute in any way.
+    pub fn asks_for(&self, place: usize) -> bool {
+        !self.node.asks_only_for(&|other| other != place)
+    }
+
     /// The only word that the condition asks for, if it asks for that alone, and where it may be.
     pub fn only_word(&self) -> Option<(&[Texts], &str)> {
         match self.node.conjuncts() {

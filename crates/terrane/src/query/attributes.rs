@@ -141,7 +141,7 @@ impl AttributeScan {
 pub(super) enum Serves {
     /// Nothing, as it is on the geometry.
     Never,
-    /// Nothing, as the condition demands nothing of the first attribute that it is on.
+    /// Nothing, as no part of the condition that `and` joins demands what it can find of the first attribute that it is on.
     Nothing,
     /// The entries in these spans; of the words of a text, each in turn would do.
     Spans(Vec<Vec<KeySpan>>),

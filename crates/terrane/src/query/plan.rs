@@ -312,7 +312,7 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
             let Some((entries, spans)) = fewest else {
                 let reason = match asks_for_scattered(index, &snapshot.history, &implied) {
                     true => format!("{SCATTERED}; without a name, the indexes of all columns are used together"),
-                    false => nothing_demanded(index),
+                    false => nothing_demanded(index, &snapshot.history, filters),
                 };
                 return Err(cannot_serve(index, &reason));
             };
@@ -324,13 +324,25 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
     Ok((path.unwrap_or(Path::Records), used))
 }
 
-fn nothing_demanded(index: &DatasetIndex) -> String {
+/// Why an index on attributes or words serves nothing of a condition.
+fn nothing_demanded(index: &DatasetIndex, history: &SchemaHistory, filters: &Filters) -> String {
+    let column = &index.definition.columns[0];
+    let asks_for = |id| {
+        let condition = filters.condition().zip(history.position(id));
+        condition.is_some_and(|(condition, position)| condition.asks_for(position))
+    };
     let what = match &index.content {
         Content::Words { stop_words, .. } if stop_words.is_empty() => "no word",
         Content::Words { .. } => "no word but those that it leaves out",
+        Content::Attributes(columns) if columns.first().is_some_and(|column| asks_for(*column)) => {
+            return format!(
+                "the condition on {column}, the first that it is on, is no value, range or list that `and` joins, \
+                 which is all that it serves"
+            );
+        }
         _ => "nothing",
     };
-    format!("{what} is demanded of {}, the first that it is on", index.definition.columns[0])
+    format!("{what} is demanded of {column}, the first that it is on")
 }
 
 /// Of ways through the B-trees at a place, each of which would do, the one with the fewest entries, about.
@@ -448,7 +460,7 @@ fn cheapest(
                         note(entries, reason);
                         numbers_of_union.extend(entries.map(|_| considered.len() - 1));
                     }
-                    None => note(None, &nothing_demanded(index)),
+                    None => note(None, &nothing_demanded(index, &snapshot.history, filters)),
                 }
                 continue;
             }
