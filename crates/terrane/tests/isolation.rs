@@ -331,6 +331,7 @@ fn a_query_ends_when_what_it_was_prepared_for_changes() {
                 Isolation::ReadCommitted => {
                     let error = rest.unwrap_err();
                     assert!(matches!(error, Error::Failed(_)) && error.to_string().contains(what), "{error}");
+                    assert!(error.to_string().starts_with("while a query of dataset \""), "{error}");
                     assert!(rows.next_batch().unwrap().is_none(), "the answer has ended");
                 }
             }

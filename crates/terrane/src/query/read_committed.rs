@@ -48,7 +48,7 @@ impl Execution {
         let changed = |what: String| {
             let advice = "ask again, or at snapshot, where such changes are not seen";
             Err(Error::Failed(format!(
-                "{what} of dataset {dataset:?} while a query at read committed went on; {advice}"
+                "while a query of dataset {dataset:?} at read committed went on, {what}; {advice}"
             )))
         };
         if self.snapshot.history.newest().version != version {
