@@ -13,17 +13,16 @@ use crate::failure::Failure;
 const GEOMETRY_FILE_BYTES_MAX: u64 = 256 << 20;
 
 fn parse_numbers<const N: usize>(text: &str, form: &str) -> Result<[f64; N], String> {
-    let refuse = || format!("{text:?} is not {form}; write {N} numbers with commas between them");
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    if parts.len() != N {
+        return Err(format!("{text:?} is not {form}; write {N} numbers with commas between them"));
+    }
     let mut numbers = [0.0; N];
-    let mut parts = text.split(',');
-    for number in &mut numbers {
-        let part = parts.next().ok_or_else(refuse)?.trim();
-        *number = part.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(refuse)?;
+    for ((number, part), name) in numbers.iter_mut().zip(parts).zip(form.split(',')) {
+        let finite = part.parse().ok().filter(|value: &f64| value.is_finite());
+        *number = finite.ok_or_else(|| format!("{name} of {form} is {part:?}, which is no finite number"))?;
     }
-    match parts.next() {
-        None => Ok(numbers),
-        Some(_) => Err(refuse()),
-    }
+    Ok(numbers)
 }
 
 /// Reads `x0,y0,x1,y1`.

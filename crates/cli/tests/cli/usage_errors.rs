@@ -12,6 +12,8 @@ fn wrong_command_lines_exit_with_2() {
         ("query", &["cities", "--bbox", "0,10,1,5"], ""),
         ("query", &["cities", "--bbox", "0,0,200,5"], ""),
         ("query", &["cities", "--circle", "1,2"], "x,y,R"),
+        ("query", &["cities", "--circle=0,0,nan"], "R of x,y,R is \"nan\", which is no finite number"),
+        ("query", &["cities", "--nearest=0,east"], "y of x,y is \"east\", which is no finite number"),
         ("query", &["cities", "--circle", "1,2,-5"], "-5"),
         ("query", &["cities", "--nearest", "200,2"], "200"),
         ("query", &["cities", "--k", "3"], "--nearest"),

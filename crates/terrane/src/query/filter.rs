@@ -180,7 +180,9 @@ fn prepare(filter: &Filter, schema: &Schema) -> Result<(Prepared, Vec<Rect>)> {
         Filter::Circle { x, y, radius } => {
             check_origin(schema, *x, *y)?;
             if !radius.is_finite() || *radius < 0.0 {
-                return Err(Error::usage(format!("{radius} is no radius; it has to be a number that is not negative")));
+                return Err(Error::usage(format!(
+                    "{radius} is no radius; it has to be a finite number that is not negative"
+                )));
             }
             let place = Point { x: *x, y: *y };
             let windows = match system {
