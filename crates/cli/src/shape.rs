@@ -104,7 +104,7 @@ pub fn read_file(flag: &str, path: &str) -> Result<String, Failure> {
 fn parse_text(text: &str) -> Result<(Vec<u8>, Option<String>), String> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if !text.starts_with('{') {
-        let wkb = from_wkt(text).map_err(|error| format!("this is not WKT: {error}"))?;
+        let wkb = from_wkt(text).map_err(|error| error.to_string())?;
         return Ok((wkb, None));
     }
     let value = parse_strict(text.as_bytes()).map_err(|error| format!("this is not GeoJSON: {error}"))?;
@@ -120,7 +120,7 @@ fn parse_text(text: &str) -> Result<(Vec<u8>, Option<String>), String> {
         },
         _ => &value,
     };
-    let wkb = from_geojson(geometry).map_err(|error| format!("this is not GeoJSON: {error}"))?;
+    let wkb = from_geojson(geometry).map_err(|error| error.to_string())?;
     Ok((wkb, foreign_crs(&value)))
 }
 
@@ -133,6 +133,19 @@ mod tests {
         assert_eq!(parse_window("-180, -90,180,90"), Ok([-180.0, -90.0, 180.0, 90.0]));
         for text in ["", "1,2,3", "1,2,3,4,5", "1,2,3,x", "1,2,3,nan", "1,2,3,inf", "1 2 3 4"] {
             assert!(parse_window(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_geometry_is_told_once() {
+        for (text, reason) in [
+            ("POINT (1", "not valid WKT: "),
+            ("nothing", "not valid WKT: "),
+            ("LINESTRING (1 2)", "a line string has 1 position"),
+            (r#"{"type":"Point","coordinates":[1]}"#, "not a valid GeoJSON geometry, "),
+        ] {
+            let error = parse_text(text).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
         }
     }
 
