@@ -198,7 +198,8 @@ inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close t
 With --atomic all records wait until the input ends, and are inserted by one commit: all of them, or, where
 one is refused, none, and nothing of the schema changes either (where the commit fails, as for want of memory,
 columns that were added are dropped again; a crash may leave them, without values). They have to fit into the memory for what is
-not yet on disk, three eighths of --memory-limit.
+not yet on disk, three eighths of --memory-limit. With --upsert, of the records of one key the last is inserted, and
+counted, alone.
 
 A feed keeps how far its source has been read, in the same commit as the record: started again, also
 after a crash, it goes on behind the last record that is stored, and stores none twice. With --follow

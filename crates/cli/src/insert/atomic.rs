@@ -2,7 +2,7 @@
 //!
 //! What they change of the schema waits with them: the first of them makes a schema that is not yet the dataset's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use terrane::batch::BatchRecords;
@@ -92,8 +92,8 @@ impl Together {
         Ok(())
     }
 
-    /// Inserts all rows into the dataset, which is created if there is none, and tells their keys; or why none is
-    /// inserted.
+    /// Inserts all rows into the dataset, which is created if there is none, and tells the keys of those that are stored; or why
+    /// none is inserted.
     pub fn insert(
         mut self,
         dataset: Option<&Dataset>,
@@ -127,7 +127,7 @@ impl Together {
             }
         }
         together.commit()?;
-        Ok(Ok(keys))
+        Ok(Ok(last_of_each(keys)))
     }
 
     /// The rows in runs of which all bring keys, or none.
@@ -167,6 +167,14 @@ impl Together {
         }
         Ok(refusals)
     }
+}
+
+/// Each key once, in the order of the records that are stored: of those of one key, the last.
+fn last_of_each(keys: Vec<Key>) -> Vec<Key> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    let is_last: Vec<bool> = keys.iter().rev().map(|key| seen.insert(key)).collect();
+    let mut is_last = is_last.into_iter().rev();
+    keys.iter().filter(|_| is_last.next().unwrap_or(true)).cloned().collect()
 }
 
 /// Gives a dataset the columns, and the types, of a schema that was made of its own.

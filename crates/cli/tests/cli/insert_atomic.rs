@@ -51,7 +51,8 @@ fn one_record_that_is_refused_keeps_all_from_being_inserted() {
     assert!(!other.exists());
     // With --upsert the last of a key counts.
     let input = record(1, ",\"n\":2") + &record(2, ",\"n\":3") + &record(2, ",\"n\":4");
-    insert(&store, "d", input, &["--atomic", "--upsert"]).exits(0);
+    let answer = insert(&store, "d", input, &["--atomic", "--upsert"]).exits(0).says("inserted 2 records");
+    assert_eq!(answer.text(), "1\n2\n");
     let rows = rows(&store, "d", "id");
     assert_eq!((rows[0]["n"].as_i64(), rows[1]["n"].as_i64(), rows.len()), (Some(2), Some(4), 2));
     is_clean(&store);
