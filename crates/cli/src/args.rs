@@ -441,7 +441,7 @@ pub struct BackupArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every page and every entry of the log is verified before the store counts as one. Without STORE, the
-points of the backup are listed, oldest first.
+points of the backup are listed, oldest first, one a line, with --format json each as an object.
 
 Examples:
   terrane restore /mnt/backups/s
