@@ -3,7 +3,7 @@
 use crate::damage::is_damage;
 use crate::support::{grow_and_shrink, options, random, rect, window};
 use rand::Rng;
-use terrane_pmem::{Counted, Counters, PersistenceDomain, ROOT, Traced};
+use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::{
     Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split,
 };
@@ -139,6 +139,25 @@ fn any_word_may_be_damaged() {
         caught += usize::from(use_all(&storage).is_err());
     }
     assert!(caught > 20, "{caught}");
+}
+
+/// Also where all answers are right: a box that is too large is one that an operation has left wrong.
+#[test]
+fn a_box_that_is_larger_than_what_lies_in_it_is_damage() {
+    let mut tree = LoggedTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
+    (1..6).for_each(|number| tree.insert(&Rect::point([f64::from(number); 2]).unwrap(), 1).unwrap());
+    assert_eq!(tree.check().unwrap().leaves, 2);
+    let backend = tree.pool().backend();
+    let root = backend.load(backend.load(ROOT) + 64);
+    // The lower corners of the root's first entry.
+    let corners = [root + 64, root + 72];
+    for corner in corners {
+        let before = tree.pool().backend().load(corner);
+        tree.pool().backend().store(corner, 0.5_f64.to_bits());
+        assert!(is_damage(&tree.check().unwrap_err()), "{corner}");
+        tree.pool().backend().store(corner, before);
+    }
+    tree.check().unwrap();
 }
 
 /// What recovery would act on, and has to be refused before.

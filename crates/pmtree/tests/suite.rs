@@ -6,6 +6,7 @@
 mod costs;
 mod crash;
 mod damage;
+mod empty_leaves;
 mod full_disk;
 mod hostile;
 mod interleavings;

@@ -59,7 +59,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             }
             if node.level() > 0 {
                 let child = self.child(node.level(), target)?;
-                // An empty leaf, which a crash may leave, keeps the box that it had.
+                // The box of an empty leaf, which crashes may leave, is any (L6).
                 if child.bounds().is_some_and(|bounds| bounds != rect) {
                     return Err(self.damaged(node.offset, "the box of a child is not the one around its entries"));
                 }

@@ -4,7 +4,6 @@
 use terrane_pmem::Backend;
 
 use super::LoggedTree;
-use super::log::Change;
 use super::node::Image;
 use crate::rtree::choose;
 use crate::{Rect, Result};
@@ -36,25 +35,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         leaf.remove(slot);
         let mut change = self.change();
         change.images.push(leaf);
-        self.shrink_above(&mut change, above)?;
+        self.adjust_boxes(&mut change, above)?;
         self.commit(change)
-    }
-
-    /// Shrinks the boxes of the node whose image came last, and of those above it, as far as something changes.
-    fn shrink_above(&self, change: &mut Change<'_, D, B>, above: &[u64]) -> Result<()> {
-        for &node in above.iter().rev() {
-            let Some(child) = change.images.last().map(Image::node) else { return Ok(()) };
-            let mut image = self.image(node)?;
-            let Some(slot) = image.node().slot_of(child.offset) else {
-                return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
-            };
-            // A leaf that a crash has left with one entry is empty now; its box stays until it is mended.
-            let changed = child.bounds().filter(|bounds| image.node().rect(slot) != *bounds);
-            let Some(smaller) = changed else { return Ok(()) };
-            image.set_rect(slot, &smaller);
-            change.images.push(image);
-        }
-        Ok(())
     }
 
     /// Lets a node with too few entries take some of its closest sibling's, or all of them. The path ends with its
@@ -92,7 +74,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
         change.images.extend([few, parent]);
         // The box of a leaf that was left empty is gone.
-        self.shrink_above(&mut change, above)?;
+        self.adjust_boxes(&mut change, above)?;
         self.commit(change)
     }
 

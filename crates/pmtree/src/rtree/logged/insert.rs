@@ -8,44 +8,45 @@ use crate::rtree::choose;
 use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// After a crash each split is there or not, and so is the entry with all boxes that it makes larger.
+    /// After a crash each split is there or not, and so is the entry with all boxes that it changes.
     pub(super) fn insert_logged(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _lock = self.lock.write();
+        let (above, leaf) = self.choose_leaf(rect)?;
+        let mut leaf = self.image(leaf)?;
+        leaf.push(rect, payload);
+        let mut change = self.change();
+        change.images.push(leaf);
+        self.adjust_boxes(&mut change, &above)?;
+        self.commit(change)
+    }
+
+    /// The nodes above the leaf that an entry goes to, from the root, and the leaf; all of them have room.
+    fn choose_leaf(&self, rect: &Rect<D>) -> Result<(Vec<u64>, u64)> {
         let mut node = self.root()?;
         if self.is_full(&node) {
             self.split(None, node.offset)?;
             node = self.root()?;
         }
-        let mut change = self.change();
+        let mut above = Vec::new();
         // After a split, the choice is between its halves, as in the FBR-tree.
         let mut halves: Option<[u64; 2]> = None;
         while node.level() > 0 {
             let is_eligible = |target: u64| halves.is_none_or(|halves| halves.contains(&target));
-            let children = node
-                .entries()
-                .enumerate()
-                .filter(|(_, (_, child))| is_eligible(*child))
-                .map(|(slot, (bounds, _))| (slot, bounds));
-            let Some((slot, bounds)) = choose::least_enlargement(children, rect) else {
+            let children =
+                node.entries().filter(|(_, child)| is_eligible(*child)).map(|(bounds, child)| (child, bounds));
+            let Some((child, _)) = choose::least_enlargement(children, rect) else {
                 return Err(self.damaged(node.offset, "an inner node has no children"));
             };
-            let child = self.child(node.level(), node.target(slot))?;
+            let child = self.child(node.level(), child)?;
             if self.is_full(&child) {
                 halves = Some(self.split(Some(node.offset), child.offset)?);
                 continue;
             }
             halves = None;
-            if !bounds.contains(rect) {
-                let mut image = self.image(node.offset)?;
-                image.set_rect(slot, &bounds.union(rect));
-                change.images.push(image);
-            }
+            above.push(node.offset);
             node = child;
         }
-        let mut leaf = self.image(node.offset)?;
-        leaf.push(rect, payload);
-        change.images.push(leaf);
-        self.commit(change)
+        Ok((above, node.offset))
     }
 
     fn is_full<V: terrane_pmem::View>(&self, node: &Node<D, V>) -> bool {

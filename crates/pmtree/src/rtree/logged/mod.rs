@@ -2,14 +2,16 @@
 //! it is changed in place (the thesis calls it legacy logging).
 //!
 //! Nodes are chosen, enlarged and divided as in the FBR-tree, and full ones are split on the way down. An insertion takes the images of
-//! the leaf and of each node above it in which a box grows; a split is a change of its own, of a node, its
+//! the leaf and of each node above it in which a box changes; a split is a change of its own, of a node, its
 //! parent and a new node that needs no image. How a change is made durable is in [`log`].
 //!
 //! One reader-writer lock for the whole tree keeps readers and writers apart: what this tree is for is the cost of
 //! logging, and one log has one writer at a time. Searches write nothing and flush nothing.
 //!
-//! Invariants, after each change: L6: a box is the smallest one around what its child holds. L7: every node but the root has as many
-//! entries as splits leave, unless a crash came between a deletion and the mending of its leaf.
+//! Invariants, after each change: L6: a box is the smallest one around what its child holds; that of an empty leaf is any, since nothing
+//! lies in it, and counts above as others do. L7: every node but the root has as many entries as splits leave, unless a crash came between a
+//! deletion and the mending of its leaf. Several of these can leave a leaf empty, until an entry comes to it or a sibling is mended with it. Inner
+//! nodes always have a child: one is unlinked only where its sibling takes over what it has.
 
 mod check;
 mod delete;
@@ -24,7 +26,7 @@ use terrane_pmem::{Backend, LINE_LENGTH, Native, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
 use terrane_storage::sync::RwLock;
 
-use self::log::BLOCK_LENGTH;
+use self::log::{BLOCK_LENGTH, Change};
 use self::node::{Image, Layout, Node};
 use super::fbr::{Census, LeafForm, Options, Rebalancing, SearchMode};
 use super::tree::PersistentRTree;
@@ -237,6 +239,28 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn image(&self, offset: u64) -> Result<Image<D>> {
         self.node(offset)?;
         Ok(Image::read(&self.layout, offset, |word| self.backend().load(offset + word as u64 * WORD_LENGTH)))
+    }
+
+    /// Makes the boxes of the node whose image came last, and of those above it, the smallest ones again, as far as something changes
+    /// (AdjustTree of Guttman 1984).
+    ///
+    /// From what the nodes hold, not from what came: the box of a leaf that was empty is not one around entries, so it may
+    /// shrink where one comes.
+    fn adjust_boxes(&self, change: &mut Change<'_, D, B>, above: &[u64]) -> Result<()> {
+        for &node in above.iter().rev() {
+            let Some(child) = change.images.last().map(Image::node) else { return Ok(()) };
+            let parent = self.node(node)?;
+            let Some(slot) = parent.slot_of(child.offset) else {
+                return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
+            };
+            // A leaf that a crash has left with one entry is empty after its deletion, and keeps its box.
+            let changed = child.bounds().filter(|bounds| parent.rect(slot) != *bounds);
+            let Some(bounds) = changed else { return Ok(()) };
+            let mut image = self.image(node)?;
+            image.set_rect(slot, &bounds);
+            change.images.push(image);
+        }
+        Ok(())
     }
 
     fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
