@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrane_pmem::explorer::{
-    Breadth, Canary, Case, Checked, Cuts, Dropped, Explorer, Gate, History, Place, Sample, Subject, check_canary, gate,
-    replay, sample, shrink,
+    Breadth, Canary, Case, Checked, Cuts, Dropped, Explorer, Failure, Gate, History, Place, Sample, Subject,
+    check_canary, gate, replay, sample, shrink,
 };
-use terrane_pmem::{Backend, Instruction, LINE_LENGTH, PersistenceDomain, ROOT, Site, WORD_LENGTH};
+use terrane_pmem::{Backend, Dropping, Instruction, LINE_LENGTH, PersistenceDomain, ROOT, Site, Traced, WORD_LENGTH};
 use terrane_storage::Storage;
 
 const BREADTH: Breadth = Breadth { branches: 64, samples: 8, seed: 1 };
@@ -56,9 +56,10 @@ fn a_failure_in_what_is_done_after_a_recovery_shrinks_and_replays() {
     let mut explorer = Explorer::new(&WRONG);
     let first = history.ends().next().unwrap();
     let failure = *explorer.after_recovery(&history, first, 3, Cuts::All, &BREADTH).unwrap_err();
-    assert_eq!((failure.case.then.len(), failure.case.crashes.len()), (3, 2), "{failure}");
+    assert_eq!((failure.case.crashes[0].then.len(), failure.case.crashes.len()), (3, 2), "{failure}");
     let failure = shrink(&WRONG, failure);
-    assert_eq!((failure.case.steps.len(), failure.case.then.len(), failure.case.crashes.len()), (0, 1, 2), "{failure}");
+    let Case { steps, crashes, .. } = &failure.case;
+    assert_eq!((steps.len(), crashes[0].then.len(), crashes.len()), (0, 1, 2), "{failure}");
     let case: Case<_> = failure.case.to_string().parse().unwrap();
     assert_eq!(case, failure.case);
     let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
@@ -67,6 +68,25 @@ fn a_failure_in_what_is_done_after_a_recovery_shrinks_and_replays() {
     for cut in history.cuts_from(0) {
         Explorer::new(&RIGHT).after_recovery(&history, cut, 3, Cuts::All, &BREADTH).unwrap();
     }
+}
+
+#[test]
+fn a_failure_after_many_recoveries_replays_and_what_is_right_survives_them() {
+    let chained = |subject: &Canary, seed: u64| {
+        let steps: Vec<_> = (0..4).flat_map(|number| subject.steps(number)).collect();
+        Explorer::new(subject).chain(&steps, 2, seed)
+    };
+    let recoveries = |failure: &Failure<_>| failure.case.crashes.iter().filter(|crash| !crash.then.is_empty()).count();
+    let failures = (0..200).filter_map(|seed| chained(&WRONG, seed).err());
+    let failure = failures.max_by_key(|failure| recoveries(failure)).unwrap();
+    assert!(recoveries(&failure) > 2, "{failure}");
+    for failure in [*failure.clone(), shrink(&WRONG, *failure)] {
+        let case: Case<_> = failure.case.to_string().parse().unwrap();
+        assert_eq!(case, failure.case);
+        let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
+        assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+    }
+    (0..200).for_each(|seed| chained(&RIGHT, seed).unwrap());
 }
 
 #[test]
@@ -91,10 +111,18 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
     assert!(!gate(&[RIGHT], &blind).unwrap().uncaught.is_empty(), "it cannot have tried enough");
 }
 
-/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be.
+/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be. After one, it
+/// may forget to make entries durable.
 struct Brittle {
     unusable_with: usize,
     worked_on: AtomicU64,
+    forgets: bool,
+}
+
+impl Brittle {
+    fn new(unusable_with: usize, forgets: bool) -> Self {
+        Self { unusable_with, worked_on: AtomicU64::new(0), forgets }
+    }
 }
 
 impl Subject for Brittle {
@@ -119,7 +147,10 @@ impl Subject for Brittle {
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
-        RIGHT.open(storage)
+        match self.forgets {
+            true => Dropping::<Traced>::leaving_out(Instruction::Flush, "canary.flag", || RIGHT.open(storage)),
+            false => RIGHT.open(storage),
+        }
     }
 
     fn steps(&self, seed: u64) -> Vec<Self::Step> {
@@ -150,7 +181,7 @@ impl Subject for Brittle {
 #[test]
 fn what_recoveries_leave_is_used_further_and_seldom_twice() {
     let search = |unusable_with| {
-        let subject = Brittle { unusable_with, worked_on: AtomicU64::new(0) };
+        let subject = Brittle::new(unusable_with, false);
         let history = History::record(&subject, subject.steps(0), None).unwrap();
         let mut explorer = Explorer::new(&subject);
         let outcome = explorer
@@ -165,6 +196,20 @@ fn what_recoveries_leave_is_used_further_and_seldom_twice() {
     for entries in 0..=4 {
         assert_eq!(search(entries).0.as_deref(), Some("it cannot be used"), "{entries} entries");
     }
+}
+
+#[test]
+fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
+    let chained = |forgets: bool, seed: u64| {
+        let subject = Brittle::new(usize::MAX, forgets);
+        Explorer::new(&subject).chain(&subject.steps(0), 1, seed).err()
+    };
+    let failures: Vec<_> = (0..20).filter_map(|seed| chained(true, seed)).collect();
+    assert!(
+        !failures.is_empty() && failures.iter().all(|failure| failure.what.contains("in place of")),
+        "{failures:?}"
+    );
+    assert!((0..20).all(|seed| chained(false, seed).is_none()));
 }
 
 /// Two words in one line, which a step leaves without a flush; what looks at them is only what goes on after a recovery.

@@ -19,28 +19,35 @@ pub enum Loss {
     Power(Choice),
 }
 
-/// A crash.
+/// A crash, and what is done after the recovery from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crash {
+pub struct Crash<Step> {
     /// Number of events before it, from the start of the history or of the recovery.
     pub cut: usize,
     /// What it takes away.
     pub loss: Loss,
+    /// Nothing, where the next crash is in that recovery.
+    pub then: Vec<Step>,
 }
 
-impl Crash {
+impl<Step> Crash<Step> {
     /// The crash that leaves an image.
-    pub(super) fn of(image: &Image) -> Self {
+    fn of(image: &Image) -> Self {
         let loss = match image.crash() {
             crash::Crash::ProcessKill => Loss::Kill,
             crash::Crash::PowerLoss => Loss::Power(image.choice().clone()),
         };
-        Self { cut: image.cut(), loss }
+        Self { cut: image.cut(), loss, then: Vec::new() }
+    }
+
+    /// The same with its words.
+    pub(super) fn told(image: &Image) -> (Self, String) {
+        (Self::of(image), image.describe())
     }
 }
 
-/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before. Where more is
-/// done after the first recovery, the second crash is in that.
+/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before or, where more is
+/// done after that recovery, in that.
 ///
 /// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, or as `CONFIGURATION; STEP STEP …; CUT LOSS; then STEP STEP …; CUT
 /// LOSS`, without what is dropped, and reads what it prints.
@@ -50,12 +57,10 @@ pub struct Case<Step> {
     pub configuration: String,
     /// What is done.
     pub steps: Vec<Step>,
-    /// What is done after the recovery from the first crash; nothing, where the second one is in that recovery.
-    pub then: Vec<Step>,
     /// A flush or fence that is left out.
     pub dropped: Option<Dropped>,
-    /// None, or one where more is done, if the steps themselves go wrong.
-    pub crashes: Vec<Crash>,
+    /// None, or a last one after which more is done, if the steps themselves go wrong.
+    pub crashes: Vec<Crash<Step>>,
 }
 
 /// A case, and what is wrong in it.
@@ -81,12 +86,12 @@ pub struct ParseCaseError {
 }
 
 impl<Step> Case<Step> {
-    pub(super) fn steps_mut(&mut self) -> &mut Vec<Step> {
-        &mut self.steps
-    }
-
-    pub(super) fn then_mut(&mut self) -> &mut Vec<Step> {
-        &mut self.then
+    /// The steps before the first crash, with number 0, or those after the recovery from one of them.
+    pub(super) fn run_mut(&mut self, number: usize) -> &mut Vec<Step> {
+        match number.checked_sub(1) {
+            None => &mut self.steps,
+            Some(crash) => &mut self.crashes[crash].then,
+        }
     }
 }
 
@@ -94,14 +99,14 @@ impl<Step: Display> Display for Case<Step> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{};", self.configuration)?;
         self.steps.iter().try_for_each(|step| write!(formatter, " {step}"))?;
-        for (number, crash) in self.crashes.iter().enumerate() {
-            match &crash.loss {
-                Loss::Kill => write!(formatter, "; {} kill", crash.cut)?,
-                Loss::Power(choice) => write!(formatter, "; {} {choice}", crash.cut)?,
+        for Crash { cut, loss, then } in &self.crashes {
+            match loss {
+                Loss::Kill => write!(formatter, "; {cut} kill")?,
+                Loss::Power(choice) => write!(formatter, "; {cut} {choice}")?,
             }
-            if number == 0 && !self.then.is_empty() {
+            if !then.is_empty() {
                 write!(formatter, "; {THEN}")?;
-                self.then.iter().try_for_each(|step| write!(formatter, " {step}"))?;
+                then.iter().try_for_each(|step| write!(formatter, " {step}"))?;
             }
         }
         Ok(())
@@ -124,18 +129,17 @@ impl<Step: FromStr> FromStr for Case<Step> {
                     "kill" => Loss::Kill,
                     choice => Loss::Power(choice.parse().ok()?),
                 };
-                Some(Crash { cut: cut.parse().ok()?, loss })
+                Some(Crash { cut: cut.parse().ok()?, loss, then: Vec::new() })
             };
-            let mut crashes = Vec::new();
-            let mut then = Vec::new();
+            let mut crashes: Vec<Crash<Step>> = Vec::new();
             for part in parts {
-                match part.strip_prefix(THEN) {
-                    Some(more) if crashes.len() == 1 && then.is_empty() => then = steps(more)?,
-                    Some(_) => return None,
-                    None => crashes.push(crash(part)?),
+                match (part.strip_prefix(THEN), crashes.last_mut()) {
+                    (Some(more), Some(last)) if last.then.is_empty() => last.then = steps(more)?,
+                    (Some(_), _) => return None,
+                    (None, _) => crashes.push(crash(part)?),
                 }
             }
-            Some(Self { configuration, steps: first, then, dropped: None, crashes })
+            Some(Self { configuration, steps: first, dropped: None, crashes })
         };
         parse().ok_or_else(|| ParseCaseError { text: text.to_owned() })
     }
@@ -145,7 +149,7 @@ impl<Step> Failure<Step> {
     /// Steps that go wrong without a crash.
     pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, what: String) -> Box<Self> {
         let configuration = subject.configuration().to_owned();
-        let case = Case { configuration, steps, then: Vec::new(), dropped: None, crashes: Vec::new() };
+        let case = Case { configuration, steps, dropped: None, crashes: Vec::new() };
         Box::new(Self { structure: subject.structure(), case, what, crashes: Vec::new() })
     }
 }
@@ -166,10 +170,10 @@ impl<Step: Display> Display for Failure<Step> {
         }
         let steps: Vec<String> = self.case.steps.iter().map(Step::to_string).collect();
         writeln!(formatter, "  steps: {}", steps.join(" "))?;
-        for (number, crash) in self.crashes.iter().enumerate() {
+        for (Crash { then, .. }, crash) in self.case.crashes.iter().zip(&self.crashes) {
             writeln!(formatter, "  {crash}")?;
-            if number == 0 && !self.case.then.is_empty() {
-                let steps: Vec<String> = self.case.then.iter().map(Step::to_string).collect();
+            if !then.is_empty() {
+                let steps: Vec<String> = then.iter().map(Step::to_string).collect();
                 writeln!(formatter, "  then: {}", steps.join(" "))?;
             }
         }
@@ -183,14 +187,20 @@ mod tests {
 
     #[test]
     fn cases_read_what_they_print() {
-        for text in
-            ["small; a b c; 57 9:12f; 3 kill", "small; a; 0 0:", "small;", "small; a; 3 kill; then b c; 9 9:12f"]
-        {
+        for text in [
+            "small; a b c; 57 9:12f; 3 kill",
+            "small; a; 0 0:",
+            "small;",
+            "small; a; 3 kill; then b c; 9 9:12f",
+            "small; a; 3 kill; then b; 9 9:12f; 2 kill; then c d; 4 kill",
+            "small; a; 3 kill; then b",
+        ] {
             let case: Case<String> = text.parse().unwrap();
             assert_eq!(case.to_string(), text);
         }
         let case: Case<u64> = "small; 1 2; 5 kill".parse().unwrap();
-        assert_eq!((case.steps, case.crashes), (vec![1, 2], vec![Crash { cut: 5, loss: Loss::Kill }]));
+        let killed = Crash { cut: 5, loss: Loss::Kill, then: Vec::new() };
+        assert_eq!((case.steps, case.crashes), (vec![1, 2], vec![killed]));
     }
 
     #[test]
@@ -205,6 +215,7 @@ mod tests {
             "small; 1; 5 4:g",
             "small; 1;",
             "small; 1; then 2",
+            "small; 1; 5 kill; then 2; then 3",
         ] {
             assert!(text.parse::<Case<u64>>().is_err(), "{text}");
         }

@@ -27,12 +27,11 @@ pub struct History<'s, S: Subject> {
     before: Option<Before<S::Step>>,
 }
 
-/// Steps, the crash that ended them, and the crash in words.
-#[derive(Debug)]
+/// The steps before the first crash, and each crash with its words. The last one says what is done now.
+#[derive(Clone, Debug)]
 struct Before<Step> {
     steps: Vec<Step>,
-    crash: Crash,
-    description: String,
+    crashes: Vec<(Crash<Step>, String)>,
 }
 
 impl<'s, S: Subject> History<'s, S> {
@@ -52,16 +51,19 @@ impl<'s, S: Subject> History<'s, S> {
         })
     }
 
-    /// Recovers from a crash of this history, of which it is known what recovery finds, and runs other steps. The cuts are those from
-    /// the end of the recovery on.
+    /// Recovers from a crash of this history, or the last of some of which each is in the recovery from the one before, and runs
+    /// other steps. It is known what the recovery finds. The cuts are those from the end of the recovery on.
     pub(super) fn resume(
         &self,
-        image: &Image,
+        (before, last): (&[&Image], &Image),
         found: S::Model,
         steps: Vec<S::Step>,
     ) -> Result<Self, Box<Failure<S::Step>>> {
-        let before = Before { steps: self.steps.clone(), crash: Crash::of(image), description: image.describe() };
-        let history = Self::new(self.subject, steps, self.dropped.clone(), image.restart(), Some(before));
+        let mut past = self.past(before.iter().copied().chain([last]).map(Crash::told));
+        if let Some((crash, _)) = past.crashes.last_mut() {
+            crash.then = steps.clone();
+        }
+        let history = Self::new(self.subject, steps, self.dropped.clone(), last.restart(), Some(past));
         Self::recorded(history, |history| {
             let (subject, controller) = (history.subject, history.controller.clone());
             let structure = leaving_out(history.dropped.as_ref(), || subject.open(&*controller.storage()))?;
@@ -151,16 +153,20 @@ impl<'s, S: Subject> History<'s, S> {
     }
 
     /// That the last of these crashes goes wrong; without any, the steps themselves.
-    pub fn failure(&self, crashes: Vec<(Crash, String)>, what: String) -> Box<Failure<S::Step>> {
-        let mut failure = Failure::without_crash(self.subject, self.steps.clone(), what);
+    pub fn failure(&self, crashes: Vec<(Crash<S::Step>, String)>, what: String) -> Box<Failure<S::Step>> {
+        let Before { steps, crashes } = self.past(crashes);
+        let mut failure = Failure::without_crash(self.subject, steps, what);
         failure.case.dropped = self.dropped.clone();
         (failure.case.crashes, failure.crashes) = crashes.into_iter().unzip();
-        if let Some(Before { steps, crash, description }) = &self.before {
-            failure.case.then = std::mem::replace(&mut failure.case.steps, steps.clone());
-            failure.case.crashes.insert(0, crash.clone());
-            failure.crashes.insert(0, description.clone());
-        }
         failure
+    }
+
+    /// All that was done, and the crashes of it, the last of which are these.
+    fn past(&self, crashes: impl IntoIterator<Item = (Crash<S::Step>, String)>) -> Before<S::Step> {
+        let first = || Before { steps: self.steps.clone(), crashes: Vec::new() };
+        let mut past = self.before.clone().unwrap_or_else(first);
+        past.crashes.extend(crashes);
+        past
     }
 }
 

@@ -4,7 +4,7 @@
 //! crashes are the cuts between any two events, and at each what a power loss or a kill may leave. [`Explorer`] recovers from
 //! these images and asks for durable linearizability: what is there is what was there after the last step
 //! that had returned, or after the one that was under way, and the structure works on. Also inside of recovery, and in
-//! what is done after it.
+//! what is done after it; [`Explorer::chain`] goes on after many crashes, one after the other.
 //!
 //! Images that hold the same are recovered from once. Where all of a cut's images are to be tried, only lines that
 //! recovery reads make a difference ([`terrane_storage::crash::Branches`]).
@@ -15,6 +15,7 @@
 
 mod canary;
 mod case;
+mod chain;
 mod gate;
 mod history;
 pub mod linearizability;

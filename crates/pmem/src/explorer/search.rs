@@ -84,7 +84,7 @@ pub struct Explorer<'s, S: Subject> {
 }
 
 /// What a search ends with: nothing, or the first thing that is wrong.
-type Search<S> = Result<(), Box<Failure<<S as Subject>::Step>>>;
+pub(super) type Search<S> = Result<(), Box<Failure<<S as Subject>::Step>>>;
 
 impl<'s, S: Subject> Explorer<'s, S> {
     /// One that knows no image.
@@ -129,7 +129,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
     /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing,
     /// everything, and what is drawn.
     pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
-        let mut first = self.first_crashes(history, cut, breadth);
+        let mut first = self.crashes_at(&history.controller, cut, breadth);
         first.try_for_each(|image| self.inside(history, &image, None, breadth))
     }
 
@@ -144,7 +144,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
     ) -> Search<S> {
         history.power_cuts_from(from_step).into_iter().try_for_each(|cut| {
             let mut first =
-                self.first_crashes(history, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
+                self.crashes_at(&history.controller, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
             first.try_for_each(|image| self.inside(history, &image, None, breadth))
         })
     }
@@ -159,7 +159,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         breadth: &Breadth,
         tried: &mut BTreeSet<u64>,
     ) -> Search<S> {
-        let mut first = self.first_crashes(history, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
+        let mut first =
+            self.crashes_at(&history.controller, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
         first.try_for_each(|image| {
             let whole = image.restart();
             // What is wrong with it is told of the image itself.
@@ -193,11 +194,11 @@ impl<'s, S: Subject> Explorer<'s, S> {
         cuts: Cuts,
         breadth: &Breadth,
     ) -> Search<S> {
-        let mut first = self.first_crashes(history, cut, breadth);
+        let mut first = self.crashes_at(&history.controller, cut, breadth);
         first.try_for_each(|image| {
             // What is wrong with it is told of the image itself.
             let Ok(found) = self.outcome(&image).found.clone() else { return self.judge(history, &image).map(drop) };
-            let resumed = history.resume(&image, found, then.to_vec())?;
+            let resumed = history.resume((&[], &image), found, then.to_vec())?;
             match cuts {
                 Cuts::All => self.all_power_losses(&resumed, 0, breadth),
                 Cuts::BetweenSteps => resumed.ends().try_for_each(|end| self.power_losses(&resumed, end, breadth)),
@@ -207,17 +208,17 @@ impl<'s, S: Subject> Explorer<'s, S> {
 
     /// A kill at a cut, and the power losses that keep nothing, everything, and what is drawn; of these none where all that can come
     /// of them is that the pool is refused.
-    fn first_crashes(
+    pub(super) fn crashes_at(
         &self,
-        history: &History<'_, S>,
+        controller: &Controller,
         cut: usize,
         breadth: &Breadth,
     ) -> impl Iterator<Item = Image> + use<S> {
         let samples = breadth.samples.min(FIRST_SAMPLES);
         let budget = Budget { exhaustive_pending: 0, samples, name_order: NameOrder::AnySubset };
-        let losses = history.controller.images(cut, &budget, breadth.seed);
+        let losses = controller.images(cut, &budget, breadth.seed);
         let survives_power = self.subject.domain() != PersistenceDomain::PageCache;
-        losses.filter(move |_| survives_power).chain([history.controller.process_kill(cut)])
+        losses.filter(move |_| survives_power).chain([controller.process_kill(cut)])
     }
 
     /// Tries crashes in the recovery from one image; all of them, or those near to some of its events.
@@ -298,8 +299,22 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Err(_) if has_lost_pages => return Ok(outcome.reads.clone()),
             Err(what) => what.clone(),
         };
-        let crashes = before.iter().copied().chain([image]).map(|image| (Crash::of(image), image.describe()));
+        let crashes = before.iter().copied().chain([image]).map(Crash::told);
         Err(history.failure(crashes.collect(), wrong))
+    }
+
+    /// What is left, if that is one of what it may be.
+    pub(super) fn survive(
+        &mut self,
+        history: &History<'_, S>,
+        before: &[&Image],
+        image: &Image,
+        allowed: &[S::Model],
+    ) -> Result<S::Model, Box<Failure<S::Step>>> {
+        self.judge_as(history, before, image, allowed)?;
+        let found = self.outcome(image).found.clone();
+        let crashes = || before.iter().copied().chain([image]).map(Crash::told).collect();
+        found.map_err(|what| history.failure(crashes(), what))
     }
 
     fn outcome(&mut self, image: &Image) -> &Outcome<S::Model> {

@@ -2,6 +2,7 @@
 
 use terrane_storage::crash::{Controller, Image};
 
+use super::search::Search;
 use super::{Breadth, Case, Checked, Crash, Cuts, Explorer, Failure, History, Loss, Subject, recover};
 
 /// Histories that are tried at most.
@@ -10,7 +11,8 @@ const HISTORIES: usize = 300;
 const BREADTH: Breadth = Breadth { branches: 48, samples: 24, seed: 1 };
 const BREADTH_INSIDE: Breadth = Breadth { branches: 4, samples: 4, seed: 1 };
 
-/// A failure with fewer steps, then an earlier cut, then fewer losses, as far as one can be found soon.
+/// A failure with fewer steps, then an earlier cut, then fewer losses, as far as one can be found soon. After more than one recovery with
+/// steps after it, only fewer losses: the crashes before the last one are of these steps alone.
 pub fn shrink<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
     let mut smallest = failure;
     let mut left = HISTORIES;
@@ -23,8 +25,8 @@ pub fn shrink<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::
         smallest = found;
     }
     // Later steps first: what needs them often needs few of the others.
-    for part in [Case::then_mut, Case::steps_mut] {
-        let length = |smallest: &Failure<S::Step>| part(&mut smallest.case.clone()).len();
+    for run in (0..=smallest.case.crashes.len()).rev() {
+        let length = |smallest: &Failure<S::Step>| smallest.case.clone().run_mut(run).len();
         let mut size = length(&smallest).div_ceil(2);
         while size > 0 && left > 0 {
             let mut start = 0;
@@ -33,9 +35,9 @@ pub fn shrink<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::
                 left -= 1;
                 let mut fewer = smallest.case.clone();
                 let end = (start + size).min(length(&smallest));
-                part(&mut fewer).drain(start..end);
+                fewer.run_mut(run).drain(start..end);
                 // Without any later step, it would be another failure.
-                let is_alike = fewer.then.is_empty() == smallest.case.then.is_empty();
+                let is_alike = run == 0 || !fewer.run_mut(run).is_empty();
                 match is_alike.then(|| find(subject, &fewer)).flatten() {
                     Some(found) => smallest = found,
                     None => start += size,
@@ -57,23 +59,27 @@ fn record<'s, S: Subject>(subject: &'s S, case: &Case<S::Step>) -> Result<Histor
 
 /// The first failure of a case's steps, in the last of them or after it, with as many crashes as there were.
 fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step>> {
+    if case.crashes.iter().skip(1).any(|crash| !crash.then.is_empty()) {
+        return None;
+    }
     let history = match record(subject, case) {
         Ok(history) => history,
         Err(failure) => return Some(*failure).filter(|_| case.crashes.is_empty()),
     };
     let last = history.len().saturating_sub(1);
     let mut explorer = Explorer::new(subject);
-    let search = match case.crashes.len() {
-        0 => return None,
-        1 if case.then.is_empty() => {
+    let in_last =
+        |search: &mut dyn FnMut(usize) -> Search<S>| history.power_cuts_from(last).into_iter().try_for_each(search);
+    let search = match case.crashes.as_slice() {
+        [] => return None,
+        [Crash { then, .. }] if then.is_empty() => {
             explorer.all_power_losses(&history, last, &BREADTH).and_then(|()| explorer.all_kills(&history, last))
         }
-        _ => {
-            let mut cuts = history.power_cuts_from(last).into_iter();
-            cuts.try_for_each(|cut| match case.then.as_slice() {
-                [] => explorer.inside_recovery(&history, cut, &BREADTH_INSIDE),
-                then => explorer.after_recovery_then(&history, cut, then, Cuts::All, &BREADTH_INSIDE),
-            })
+        [Crash { then, .. }, ..] if then.is_empty() => {
+            in_last(&mut |cut| explorer.inside_recovery(&history, cut, &BREADTH_INSIDE))
+        }
+        [Crash { then, .. }, ..] => {
+            in_last(&mut |cut| explorer.after_recovery_then(&history, cut, then, Cuts::All, &BREADTH_INSIDE))
         }
     };
     search.err().map(|failure| *failure).filter(|failure| failure.case.crashes.len() == case.crashes.len())
@@ -130,31 +136,36 @@ fn go_through<'s, S: Subject>(
     mut history: History<'s, S>,
     case: &Case<S::Step>,
 ) -> Result<Crashes<'s, S>, Gone<S::Step>> {
-    let leave = |controller: &Controller, crash: &Crash| match &crash.loss {
+    let leave = |controller: &Controller, crash: &Crash<S::Step>| match &crash.loss {
         Loss::Kill => Ok(controller.process_kill(crash.cut)),
         Loss::Power(choice) => {
             controller.image_with(crash.cut, choice).map_err(|foreign| Gone::Foreign(foreign.to_string()))
         }
     };
-    let mut crashes = case.crashes.as_slice();
-    if let (Some((first, rest)), false) = (crashes.split_first(), case.then.is_empty()) {
-        let image = leave(&history.controller, first)?;
-        let found = recover(history.subject, &image.restart(), history.dropped.as_ref()).map_err(Gone::Foreign)?;
-        history = history.resume(&image, found, case.then.clone()).map_err(Gone::Wrong)?;
-        crashes = rest;
-    }
+    let dropped = case.dropped.as_ref();
     let mut images: Vec<Image> = Vec::new();
-    let mut allowed = crashes.first().map_or(Vec::new(), |first| history.allowed(first.cut).to_vec());
-    let mut controller = history.controller.clone();
-    for crash in crashes {
-        if let Some(before) = images.last() {
-            controller = before.restart();
-            let found = recover(history.subject, &controller, history.dropped.as_ref()).map_err(Gone::Foreign)?;
-            if crash.cut >= controller.events() {
-                allowed = vec![found];
+    let mut allowed = Vec::new();
+    for crash in &case.crashes {
+        let mut controller = history.controller.clone();
+        match images.last() {
+            None => allowed = history.allowed(crash.cut).to_vec(),
+            Some(before) => {
+                controller = before.restart();
+                let found = recover(history.subject, &controller, dropped).map_err(Gone::Foreign)?;
+                if crash.cut >= controller.events() {
+                    allowed = vec![found];
+                }
             }
         }
-        images.push(leave(&controller, crash)?);
+        let image = leave(&controller, crash)?;
+        if crash.then.is_empty() {
+            images.push(image);
+            continue;
+        }
+        let found = recover(history.subject, &image.restart(), dropped).map_err(Gone::Foreign)?;
+        let before: Vec<&Image> = images.iter().collect();
+        history = history.resume((&before, &image), found, crash.then.clone()).map_err(Gone::Wrong)?;
+        images.clear();
     }
     Ok(Crashes { history, images, allowed })
 }

@@ -1,0 +1,85 @@
+//! Histories that go on after each crash, and crash again.
+
+use rand::rngs::SmallRng;
+use rand::seq::IteratorRandom;
+use rand::{Rng, SeedableRng};
+use terrane_storage::crash::{Controller, Image};
+
+use super::search::Search;
+use super::{Breadth, Crash, Explorer, Failure, History, Subject, recover};
+
+/// Steps between two crashes, at most.
+const STEPS_MAX: usize = 3;
+
+/// Of so many recoveries, one crashes as well.
+const INSIDE: u32 = 4;
+
+/// Power losses that are drawn of each cut, of which one may be taken.
+const SAMPLES: usize = 1;
+
+/// A crash, the one from which it interrupted the recovery, and what is there after it.
+struct Crashed<Model> {
+    before: Option<Image>,
+    last: Image,
+    found: Model,
+}
+
+impl<S: Subject> Explorer<'_, S> {
+    /// Goes one way, which is drawn, through a history that crashes in its every few steps, in some of the recoveries too, and goes on
+    /// with the step after the one that was interrupted. What each crash leaves is looked at, and so is what the steps lead to
+    /// if nothing crashes. The first crash is in the last steps of those that are said to come first.
+    ///
+    /// What two crashes leave together may do harm that neither does alone, and only in what is done next; other searches try every
+    /// crash of one history, and go no further than a second one.
+    pub fn chain(&mut self, steps: &[S::Step], first: usize, seed: u64) -> Search<S> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let (mut run, mut left) = steps.split_at(first.min(steps.len()));
+        let mut history = History::record(self.subject(), run.to_vec(), None)?;
+        self.tally.histories += 1;
+        loop {
+            let from = run.len().saturating_sub(STEPS_MAX);
+            let Some(cut) = history.cuts_from(from).choose(&mut random) else { return Ok(()) };
+            let Crashed { before, last, found } = self.crash_drawn(&history, cut, &mut random)?;
+            // What was not begun comes next.
+            let begun = history.steps_done(cut).map_or(0, |done| done + 1).min(run.len());
+            let undone = steps.len() - left.len() - (run.len() - begun);
+            if undone == steps.len() {
+                return Ok(());
+            }
+            let count = random.random_range(1..=STEPS_MAX).min(steps.len() - undone);
+            (run, left) = steps[undone..].split_at(count);
+            let before: Vec<&Image> = before.iter().collect();
+            history = history.resume((&before, &last), found, run.to_vec())?;
+        }
+    }
+
+    /// A crash at a cut, and perhaps one in the recovery from it.
+    fn crash_drawn(
+        &mut self,
+        history: &History<'_, S>,
+        cut: usize,
+        random: &mut SmallRng,
+    ) -> Result<Crashed<S::Model>, Box<Failure<S::Step>>> {
+        let first = self.image_drawn(&history.controller, cut, random);
+        let found = self.survive(history, &[], &first, history.allowed(cut))?;
+        if !random.random_ratio(1, INSIDE) {
+            return Ok(Crashed { before: None, last: first, found });
+        }
+        let restarted = first.restart();
+        recover(self.subject(), &restarted, None).map_err(|what| history.failure(vec![Crash::told(&first)], what))?;
+        let cut_inside = random.random_range(0..=restarted.events());
+        let last = self.image_drawn(&restarted, cut_inside, random);
+        // What was seen stays.
+        let seen = std::slice::from_ref(&found);
+        let allowed = if cut_inside == restarted.events() { seen } else { history.allowed(cut) };
+        let found = self.survive(history, &[&first], &last, allowed)?;
+        Ok(Crashed { before: Some(first), last, found })
+    }
+
+    /// What a crash leaves that is drawn of those at a cut.
+    fn image_drawn(&self, controller: &Controller, cut: usize, random: &mut SmallRng) -> Image {
+        let breadth = Breadth { branches: 0, samples: SAMPLES, seed: random.random() };
+        let crashes = self.crashes_at(controller, cut, &breadth);
+        crashes.choose(random).unwrap_or_else(|| controller.process_kill(cut))
+    }
+}
