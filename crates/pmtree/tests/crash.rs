@@ -112,6 +112,21 @@ fn power_losses_after_recoveries(cuts: Cuts, breadth: &Breadth, seeds: Range<u64
     }
 }
 
+/// What several crashes leave together, such as leaves without entries, is met by what is done next: a few operations, a crash in them
+/// or in the recovery from it, a few more, and so on, with a check and a comparison after each. Kills and power losses are drawn.
+#[test]
+fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
+    const STEPS: usize = 32;
+    let seeds = if is_soak() { 0..2000 } else { 0..100 };
+    for subject in Explored::configurations().into_iter().filter(has_small_nodes) {
+        for seed in seeds.clone() {
+            let (steps, first) = subject.steps_of_few(seed, STEPS);
+            let searched = Explorer::new(&subject).chain(&steps, first, seed);
+            searched.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        }
+    }
+}
+
 /// A process that was killed leaves stores that were not made durable. What the next one sees of them stays.
 #[test]
 fn what_is_seen_after_a_kill_survives_a_power_loss() {

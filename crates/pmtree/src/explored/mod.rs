@@ -24,6 +24,9 @@ const STEPS: usize = 60;
 const STEPS_LARGE: usize = 230;
 const STEPS_LOGGED: usize = 80;
 
+/// Entries of a tree of two or three leaves of small nodes.
+const FEW: usize = 7;
+
 /// Borders of the boxes that are drawn.
 const GRID: u32 = 12;
 
@@ -93,6 +96,12 @@ impl Explored {
     /// A history with this many steps: insertions at first, then as many deletions as insertions, so that boxes shrink and grow.
     pub fn steps_in_turn(&self, seed: u64, count: usize) -> Vec<Step> {
         self.steps_with(seed, count, |step| if step < count / 2 { 1.0 } else { 0.5 })
+    }
+
+    /// A history with this many steps: a few insertions at first, then as many deletions as insertions, so that the same nodes are met
+    /// over and over again; and the number of the first ones.
+    pub fn steps_of_few(&self, seed: u64, count: usize) -> (Vec<Step>, usize) {
+        (self.steps_with(seed, count, |step| if step < FEW { 1.0 } else { 0.5 }), FEW)
     }
 
     fn steps_with(&self, seed: u64, count: usize, share_of_insertions: impl Fn(usize) -> f64) -> Vec<Step> {
