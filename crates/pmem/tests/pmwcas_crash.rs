@@ -84,6 +84,18 @@ fn what_is_done_after_a_recovery_survives_another_crash() {
     }
 }
 
+/// The same over and over, in ways that are drawn.
+#[test]
+fn crash_after_crash_leaves_what_was_done() {
+    let seeds = if is_soak() { 0..20_000 } else { 0..200 };
+    for (subject, seed) in
+        Explored::configurations().iter().flat_map(|subject| seeds.clone().map(move |seed| (subject, seed)))
+    {
+        let searched = Explorer::new(subject).chain(&subject.steps(seed), 4, seed);
+        searched.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    }
+}
+
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
     let breadth = Breadth { branches: 128, samples: 30, seed: 1 };
