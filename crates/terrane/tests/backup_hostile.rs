@@ -57,6 +57,10 @@ fn a_log_that_was_taken_away_is_damage_and_stands_in_no_later_ones_way() {
     backup.remove(&name).unwrap();
     let refused = refusal(&backup);
     assert!(refused.contains(&name) && refused.contains("the file is missing; take it again"), "{refused}");
-    store.backup_to(backup.clone(), None).unwrap();
-    Store::restore_on(&backup, memory(), None, &small_options()).unwrap();
+    // Nor when it goes.
+    for keep in [None, Some(1)] {
+        store.backup_to(backup.clone(), keep).unwrap();
+        Store::restore_on(&backup, memory(), None, &small_options()).unwrap();
+    }
+    assert_eq!(backup.list("points").unwrap().len(), 2);
 }

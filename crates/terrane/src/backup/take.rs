@@ -265,7 +265,11 @@ fn prune(target: &Arc<dyn Storage>, keep: Option<usize>) -> Result<u64> {
     // They count no more before anything goes that they name.
     target.sync_directory(POINTS)?;
     for point in gone {
-        target.remove(&point.log_name())?;
+        match target.remove(&point.log_name()) {
+            // Somebody has taken it away, for which the point could not be restored.
+            Err(error) if error.is_not_found() => {}
+            removed => removed?,
+        }
     }
     let (manifests, damaged) = read_manifests(target, kept)?;
     if !damaged.is_empty() {
