@@ -88,6 +88,12 @@ pub fn restore(arguments: &RestoreArguments, common: &Common, messages: &Message
             "{remnant} has no manifest, of a backup that did not end or was changed since; nothing is restored from it"
         ));
     }
+    if let [first, more @ ..] = Store::backup_components_left(&arguments.backup)?.as_slice() {
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        messages.warn(format_args!(
+            "no point has {first}{more}, of a backup that did not end or was changed since; nothing is restored from there"
+        ));
+    }
     let Some(store) = &arguments.store else {
         for at in Store::backup_points(&arguments.backup)? {
             output::print_report(format, &Listed { point: at.name(), at })?;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use terrane::{Error, Key, Store};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane::{DatasetOptions, Error, Key, Store};
+use terrane_lsm::disk::component_name;
+use terrane_lsm::manifest::Manifest;
+use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
 
 use crate::support::workload::{MAIN, first_schema};
 use crate::support::{record, seeded, small_options};
@@ -63,4 +65,37 @@ fn a_log_that_was_taken_away_is_damage_and_stands_in_no_later_ones_way() {
         Store::restore_on(&backup, memory(), None, &small_options()).unwrap();
     }
     assert_eq!(backup.list("points").unwrap().len(), 2);
+}
+
+/// What a manifest does not have, no checksum tells of; what is left over does.
+#[test]
+fn components_that_were_taken_out_of_a_manifest_are_told_of() {
+    let (mut rng, _) = seeded(35);
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("backup");
+    let store = Store::open_on(memory(), small_options()).unwrap();
+    let options = DatasetOptions { partitions: 3 };
+    let dataset = store.create_dataset_with(MAIN, first_schema(), &options).unwrap();
+    for key in 0..100 {
+        dataset.insert(&record(&mut rng, Key::Int(key), true)).unwrap();
+    }
+    store.flush().unwrap();
+    let point = store.backup(&place, None).unwrap().point;
+    assert_eq!(Store::backup_components_left(&place).unwrap(), Vec::<String>::new());
+    let name = format!("points/{point}.manifest");
+    let backup = RealStorage::new(&place);
+    let mut manifest = Manifest::read_from(&backup, &name).unwrap().unwrap();
+    let mut taken = Vec::new();
+    for index in &mut manifest.datasets[0].partitions[1].indexes {
+        taken.extend(index.components.drain(..).map(|meta| component_name(meta.file_id)));
+    }
+    backup.remove(&name).unwrap();
+    manifest.write_to(&backup, &name).unwrap();
+    let mut left = Store::backup_components_left(&place).unwrap();
+    left.sort();
+    taken.sort();
+    assert!(!taken.is_empty() && left == taken, "{left:?} instead of {taken:?}");
+    // As long as a manifest is damaged, they may be those that it has.
+    backup.open(&name, OpenMode::Write).unwrap().set_len(50).unwrap();
+    assert_eq!(Store::backup_components_left(&place).unwrap(), Vec::<String>::new());
 }

@@ -88,6 +88,11 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     // A point that is gone but for its log is told of.
     fs::write(copies.join("points/00000000000000000009-000000000009.log"), "").expect("it is written");
     restore(&copies, &[]).exits(0).says("points/00000000000000000009-000000000009.log has no manifest");
+    // And so is a component that no point has.
+    let left = copies.join("components/000000000099.tc");
+    fs::write(&left, "").expect("it is written");
+    restore(&copies, &[]).exits(0).says("no point has components/000000000099.tc, of a backup that did not end");
+    fs::remove_file(left).expect("it goes");
     fs::create_dir_all(sandbox.path("ended/components")).expect("it is made");
     fs::write(sandbox.path("ended/components/000000000001.tc"), "").expect("it is written");
     restore(&copies, &[&sandbox.path("ended")]).exits(2).says("what a restoration left that was ended, remove it");

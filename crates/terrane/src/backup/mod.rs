@@ -137,6 +137,16 @@ impl Store {
         Ok(logs.filter(|name| !known.contains(name)).collect())
     }
 
+    /// Component files that no point of a backup has, by their names in it: what a backup left that did not end, or that is being
+    /// taken, or of which a point was changed or taken away since. Nothing is restored from them. None where it is not known of all
+    /// points what they have.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn backup_components_left(backup: impl AsRef<Path>) -> Result<Vec<String>> {
+        take::left_components(&(Arc::new(RealStorage::new(backup.as_ref())) as _))
+    }
+
     /// The points that a backup has, oldest first.
     ///
     /// # Errors

@@ -275,13 +275,29 @@ fn prune(target: &Arc<dyn Storage>, keep: Option<usize>) -> Result<u64> {
     if !damaged.is_empty() {
         return Ok(gone.len() as u64);
     }
-    let components = manifests.iter().flat_map(|(_, manifest)| manifest.components());
-    let named: HashSet<String> = components.map(|meta| component_name(meta.file_id)).collect();
-    for name in target.list(COMPONENTS)?.into_iter().filter(|name| is_component(name)) {
-        let name = format!("{COMPONENTS}/{name}");
-        if !named.contains(&name) {
-            target.remove(&name)?;
-        }
+    for name in unnamed_components(&**target, &manifests)? {
+        target.remove(&name)?;
     }
     Ok(gone.len() as u64)
+}
+
+/// The component files that no point has.
+fn unnamed_components(target: &dyn Storage, points: &[Earlier]) -> Result<Vec<String>> {
+    let components = points.iter().flat_map(|(_, manifest)| manifest.components());
+    let named: HashSet<String> = components.map(|meta| component_name(meta.file_id)).collect();
+    let names = target.list(COMPONENTS)?.into_iter().filter(|name| is_component(name));
+    Ok(names.map(|name| format!("{COMPONENTS}/{name}")).filter(|name| !named.contains(name)).collect())
+}
+
+/// The component files that no point has, where it is known of all points what they have.
+pub(super) fn left_components(target: &Arc<dyn Storage>) -> Result<Vec<String>> {
+    let points = points(&**target)?;
+    if points.is_empty() || !target.exists(COMPONENTS)? {
+        return Ok(Vec::new());
+    }
+    match read_manifests(target, &points) {
+        Ok((manifests, damaged)) if damaged.is_empty() => unnamed_components(&**target, &manifests),
+        Ok(_) | Err(Error::DamagedBackup { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
