@@ -130,6 +130,11 @@ impl Follow {
         self.file.id
     }
 
+    /// The file itself, which is known by this for as long as it stays open.
+    pub fn handle(&self) -> &Arc<File> {
+        &self.file.file
+    }
+
     /// What tells it from other files, with a part of it that was read last.
     pub fn mark(&self, last: Option<Part>) -> Mark {
         let first = self.first();

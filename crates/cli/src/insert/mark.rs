@@ -4,8 +4,9 @@
 //! position that is kept beside it, and is renewed only now and then.
 
 use std::fmt;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Weak};
 use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -78,31 +79,41 @@ pub struct Left {
 
 /// Files that were left, those before the others first.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(test, derive(PartialEq))]
-pub struct LeftFiles(Vec<Left>);
+pub struct LeftFiles {
+    kept: Vec<Left>,
+    /// Those of which the file system does not tell when they were made: each is known for as long as it stays open, as it does
+    /// where its turn comes again.
+    open: Vec<(Weak<File>, Left)>,
+}
 
 impl LeftFiles {
     /// Takes out what is known of a file.
-    pub fn take(&mut self, id: FileId) -> Option<Left> {
-        let at = self.0.iter().position(|left| left.id.can_be(id))?;
-        Some(self.0.remove(at))
+    pub fn take(&mut self, id: FileId, file: &Arc<File>) -> Option<Left> {
+        if let Some(at) = self.open.iter().position(|(open, _)| std::ptr::eq(open.as_ptr(), Arc::as_ptr(file))) {
+            return Some(self.open.remove(at).1);
+        }
+        let at = self.kept.iter().position(|left| left.id.can_be(id))?;
+        Some(self.kept.remove(at))
     }
 
     /// Adds a file, unless it could not be told from another one later.
-    pub fn push(&mut self, left: Left) {
-        self.take(left.id);
-        if left.id.made_ns > 0 && matches!(left.mark, Mark::Bytes { .. }) {
-            self.0.push(left);
+    pub fn push(&mut self, left: Left, file: &Arc<File>) {
+        self.take(left.id, file);
+        self.open.retain(|(open, _)| open.strong_count() > 0);
+        match left.mark {
+            Mark::Empty(_) => {}
+            Mark::Bytes { .. } if left.id.made_ns == 0 => self.open.push((Arc::downgrade(file), left)),
+            Mark::Bytes { .. } => self.kept.push(left),
         }
-        let surplus = self.0.len().saturating_sub(LEFT_MAX);
-        self.0.drain(..surplus);
+        let surplus = self.kept.len().saturating_sub(LEFT_MAX);
+        self.kept.drain(..surplus);
     }
 
     /// What is kept of a source: the mark of the file that is read, and behind it the files that were left, each
     /// `; left at P: inode I made B, MARK`.
     pub fn text_behind(&self, mark: &Mark) -> String {
         let left = |Left { id, position, mark }: &Left| format!("{LEFT}{position}: {id}, {mark}");
-        mark.to_string() + &self.0.iter().map(left).collect::<String>()
+        mark.to_string() + &self.kept.iter().map(left).collect::<String>()
     }
 
     /// Reads such a text; `None` if it is of something else.
@@ -114,7 +125,7 @@ impl LeftFiles {
             let (id, mark) = rest.split_once(", ")?;
             Some(Left { id: FileId::parse(id)?, position: position.parse().ok()?, mark: Mark::parse(mark)? })
         };
-        Some((mark, Self(parts.map(left).collect::<Option<_>>()?)))
+        Some((mark, Self { kept: parts.map(left).collect::<Option<_>>()?, open: Vec::new() }))
     }
 }
 
@@ -294,27 +305,53 @@ mod tests {
         let on = |device| FileId { device: Some(device), ..id(7) };
         let mut files = LeftFiles::default();
         for (device, position) in [(1, 10), (2, 20)] {
-            files.push(Left { id: on(device), position, mark: mark(8, None) });
+            files.push(Left { id: on(device), position, mark: mark(8, None) }, &open());
         }
-        let positions = [2, 3, 1].map(|device| files.take(on(device)).map(|left| left.position));
+        let positions = [2, 3, 1].map(|device| files.take(on(device), &open()).map(|left| left.position));
         assert_eq!(positions, [Some(20), None, Some(10)]);
+    }
+
+    fn open() -> Arc<File> {
+        Arc::new(tempfile::tempfile().expect("a file"))
+    }
+
+    #[test]
+    fn a_file_of_an_unknown_time_is_known_again_while_it_stays_open() {
+        let unknown = FileId { made_ns: 0, ..id(7) };
+        let left = |position| Left { id: unknown, position, mark: mark(8, None) };
+        let (mut files, again, gone) = (LeftFiles::default(), open(), open());
+        files.push(left(10), &again);
+        files.push(left(20), &gone);
+        assert_eq!(
+            files.text_behind(&mark(8, None)),
+            mark(8, None).to_string(),
+            "another one may have the inode by then"
+        );
+        drop(gone);
+        assert_eq!(files.take(unknown, &open()), None, "it may be a new one");
+        assert_eq!(files.take(unknown, &again).map(|left| left.position), Some(10));
+        assert_eq!(files.take(unknown, &again), None);
+        files.push(left(30), &again);
+        files.push(left(40), &again);
+        assert_eq!((files.open.len(), files.take(unknown, &again).map(|left| left.position)), (1, Some(40)));
     }
 
     #[test]
     fn files_that_were_left_are_known_again_the_last_ones_longest() {
         let left = |inode| Left { id: id(inode), position: u64::MAX, mark: mark(1024, Some((1024, u64::MAX))) };
-        let mut files = LeftFiles::default();
-        assert_eq!(LeftFiles::parse(&files.text_behind(&mark(8, None))), Some((mark(8, None), files.clone())));
-        (0..20).chain([10]).for_each(|inode| files.push(left(u64::MAX - inode)));
+        let (mut files, file) = (LeftFiles::default(), open());
+        let parsed = |text: &str| LeftFiles::parse(text).map(|(mark, files)| (mark, files.kept));
+        assert_eq!(parsed(&files.text_behind(&mark(8, None))), Some((mark(8, None), files.kept.clone())));
+        (0..20).chain([10]).for_each(|inode| files.push(left(u64::MAX - inode), &file));
         // What could not be told from others is not kept.
-        files.push(Left { id: FileId { made_ns: 0, ..id(1) }, ..left(1) });
-        files.push(Left { mark: Mark::Empty(id(2)), ..left(2) });
+        files.push(Left { id: FileId { made_ns: 0, ..id(1) }, ..left(1) }, &open());
+        files.push(Left { mark: Mark::Empty(id(2)), ..left(2) }, &file);
         let text = files.text_behind(&mark(1024, Some((1024, u64::MAX))));
         assert!(text.len() <= 4096, "{}", text.len());
-        assert_eq!(LeftFiles::parse(&text).map(|(_, files)| files), Some(files.clone()));
-        let known: Vec<u64> = (0..20).filter(|inode| files.take(id(u64::MAX - inode)).is_some()).collect();
+        assert_eq!(parsed(&text).map(|(_, files)| files), Some(files.kept.clone()));
+        let known: Vec<u64> = (0..20).filter(|inode| files.take(id(u64::MAX - inode), &file).is_some()).collect();
         assert_eq!(known, (4..20).collect::<Vec<u64>>());
-        assert_eq!(LeftFiles::parse(&(text + "; left at 7")), None);
+        assert_eq!(parsed(&(text + "; left at 7")), None);
     }
 
     #[test]

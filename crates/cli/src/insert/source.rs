@@ -230,7 +230,8 @@ impl Source {
     pub fn follow(&mut self) -> Result<(), Failure> {
         let Some(file) = self.file().cloned() else { return Ok(()) };
         let next = file.successor()?;
-        self.left.push(Left { id: file.id(), position: self.read, mark: file.mark(self.last.part()) });
+        let left = Left { id: file.id(), position: self.read, mark: file.mark(self.last.part()) };
+        self.left.push(left, file.handle());
         let (position, last) =
             self.left_at(&next).map_err(|error| cannot_read(next.path(), &error))?.unwrap_or_default();
         let mark = self.left.text_behind(&next.mark(last.part()));
@@ -241,7 +242,7 @@ impl Source {
 
     /// Where a file was left that was followed before, and what was read last of it.
     fn left_at(&mut self, file: &Follow) -> io::Result<Option<(u64, LastBytes)>> {
-        match self.left.take(file.id()) {
+        match self.left.take(file.id(), file.handle()) {
             // Else it was truncated.
             Some(Left { position, mark, .. }) if file.is_marked(&mark, position)? => {
                 Ok(Some((position, file.last_bytes(position)?)))
