@@ -16,6 +16,7 @@ mod logged;
 mod look_ups;
 mod marks;
 mod model;
+mod relied_on;
 mod support;
 mod threads;
 mod unnoticed;

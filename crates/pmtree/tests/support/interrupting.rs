@@ -20,6 +20,8 @@ pub enum At {
     Load,
     /// After a store, a flush or a fence.
     Change,
+    /// Before any fence.
+    BeforeFence,
     /// After a fence of this name.
     Fence(&'static str),
 }
@@ -181,6 +183,7 @@ impl Backend for Interrupting {
     }
 
     fn fence(&self, site: Site) {
+        pass(At::BeforeFence);
         self.0.fence(site);
         pass(At::Change);
         pass(At::Fence(site.name()));

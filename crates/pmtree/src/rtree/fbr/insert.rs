@@ -129,16 +129,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         rect: &Rect<D>,
         enlargements: &mut Enlargements<'_, B>,
     ) {
-        let mark = node.word(self.layout.mark(slot));
         if !bounds.contains(rect) {
+            let mark = node.word(self.layout.mark(slot));
             self.backend().store(mark, enlargements.mark);
             enlargements.marked.push(mark);
             self.store_rect(node, slot, &bounds.union(rect));
-        } else if !self.is_of_now(self.backend().load(mark)) {
+        } else if !self.is_marked(node, slot) {
             return;
         }
         self.flush_entry(node, slot, ENLARGE);
         enlargements.are_flushed = true;
+    }
+
+    /// Whether a child's box may not be durable: an insertion has enlarged it, and not fenced yet. Who relies on it then flushes its
+    /// line (F6).
+    pub(super) fn is_marked(&self, node: &Node<'_, D, B>, slot: usize) -> bool {
+        self.is_of_now(self.backend().load(node.word(self.layout.mark(slot))))
     }
 
     fn insert_into_leaf(&self, leaf: &Node<'_, D, B>, rect: &Rect<D>, payload: u64, has_grown: bool) -> Result<()> {

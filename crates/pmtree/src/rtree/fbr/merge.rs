@@ -110,8 +110,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             bounds = bounds.union(&rect);
         }
         metadata.set_dirty(false);
-        if self.store_rect(parent, own, &bounds) {
+        let has_grown = self.store_rect(parent, own, &bounds);
+        // Where it has not, it may be so large by an insertion that has not fenced yet.
+        if has_grown || self.is_marked(parent, own) {
             self.flush_entry(parent, own, BOUNDS);
+        }
+        if has_grown {
             // Before the commitment: who passed the smaller box by, and then does not find at the sibling what goes
             // here, reads the parent again.
             self.bump(parent);
