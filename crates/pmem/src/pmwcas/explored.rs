@@ -89,7 +89,7 @@ pub enum Operation {
     GiveUp,
     /// Counts the single word up.
     Single,
-    /// Adds one to so many of the sums, from the first one on: one to [`WORDS`](super::WORDS).
+    /// Adds one to so many of the sums, from the first one on: one to [`WORDS`].
     Add(usize),
 }
 
