@@ -176,7 +176,10 @@ impl Snapshot {
 
     /// Moves on to what is visible now; false if that is what this shows already.
     pub(crate) fn renew(&mut self) -> bool {
-        if self.engine.visibility.visible() == self.sequence() {
+        // Schema and indexes change without a commit, too.
+        let has_all = Arc::ptr_eq(&self.history, &self.handle.history.load())
+            && Arc::ptr_eq(&self.indexes, &self.handle.indexes.load());
+        if has_all && self.engine.visibility.visible() == self.sequence() {
             return false;
         }
         let newest = Self::new(self.engine.clone(), &self.handle);

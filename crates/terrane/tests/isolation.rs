@@ -306,22 +306,28 @@ fn what_is_of_one_state_is_refused_at_read_committed() {
 fn a_query_ends_when_what_it_was_prepared_for_changes() {
     type Change = fn(&Dataset);
     let add_column: Change = |dataset| dataset.add_column(Column::new("more", ColumnType::Int64)).unwrap();
+    let drop_column: Change = |dataset| dataset.drop_column("n").unwrap();
     let drop_index: Change = |dataset| dataset.drop_index("by_n").unwrap();
-    for (change, what) in
-        [(add_column, "the schema was changed"), (drop_index, "the index that it went through was dropped")]
+    let (schema, index) = ("the schema was changed", "the index that it went through was dropped");
+    for (change, path, what) in
+        [(add_column, "by_n", schema), (drop_column, "primary", schema), (drop_index, "by_n", index)]
     {
-        for isolation in LEVELS {
+        for (isolation, publishes) in LEVELS.into_iter().flat_map(|level| [(level, false), (level, true)]) {
             let (_store, dataset) = open(1, small_options());
             fill(&dataset, (0..2600).map(|number| record(number, 1.0, number, 0)));
-            dataset.create_index("by_n", IndexKind::BTree, &["n"]).unwrap();
-            let condition = Condition::parse("n >= 0").unwrap();
-            let query = Query::new().condition(condition).using_index("by_n").columns(["id"]).isolation(isolation);
+            if path == "by_n" {
+                dataset.create_index("by_n", IndexKind::BTree, &["n"]).unwrap();
+            }
+            let condition = Condition::parse(if path == "by_n" { "n >= 0" } else { "id >= ''" }).unwrap();
+            let query = Query::new().condition(condition).using_index(path).columns(["id"]).isolation(isolation);
             let mut rows = dataset.query(&query).unwrap();
             let first = rows.next_batch().unwrap().unwrap().num_rows();
             change(&dataset);
-            // Nothing is published by the change alone.
-            let newest = Record { values: vec![Value::Null; dataset.schema().columns.len()], ..record(0, 1.0, 0, 0) };
-            dataset.upsert(&newest).unwrap();
+            if publishes {
+                let newest =
+                    Record { values: vec![Value::Null; dataset.schema().columns.len()], ..record(0, 1.0, 0, 0) };
+                dataset.upsert(&newest).unwrap();
+            }
             let rest: Result<Vec<_>, Error> = rows.by_ref().collect();
             match isolation {
                 Isolation::Snapshot => {
