@@ -78,6 +78,9 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     insert(&store, "d", "{\"id\":1,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     backup(&store, &store, &[]).exits(2).says("lies in the store");
     backup(&store, &store.join("copies"), &[]).exits(2).says("lies in the store");
+    // What it means shows only once the directory is made.
+    let detour = store.join("missing/../copies");
+    backup(&store, &detour, &[]).exits(2).says("`..` stands behind a directory that does not exist");
     assert!(!store.join("copies").exists());
     backup(&store, &copies, &["--keep", "0"]).exits(2);
     backup(&store, &copies, &[]).exits(0);

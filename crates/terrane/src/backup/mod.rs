@@ -13,7 +13,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -165,10 +165,19 @@ impl Store {
 fn check_apart(place: &Path, (what, directory): (&str, &Path), advice: &str) -> Result<()> {
     let Ok(directory) = directory.canonicalize() else { return Ok(()) };
     // The place itself need not be there.
-    let above =
-        place.ancestors().find_map(|above| if above == Path::new("") { None } else { above.canonicalize().ok() });
-    match above.or_else(|| std::env::current_dir().ok()) {
-        Some(above) if above.starts_with(&directory) => Err(Error::usage(format!(
+    let is_there = |above: &&Path| *above != Path::new("") && above.exists();
+    let above = place.ancestors().find(is_there).unwrap_or(Path::new(""));
+    let missing = place.strip_prefix(above).unwrap_or(place);
+    if missing.components().any(|part| part == Component::ParentDir) {
+        return Err(Error::usage(format!(
+            "{}: `..` stands behind a directory that does not exist, so it is not known what it means; name the \
+             place without it",
+            place.display()
+        )));
+    }
+    let above = if above == Path::new("") { Path::new(".") } else { above };
+    match above.canonicalize() {
+        Ok(above) if above.starts_with(&directory) => Err(Error::usage(format!(
             "{} lies in the {what} {}; {advice} to another directory",
             place.display(),
             directory.display()
