@@ -122,7 +122,9 @@ impl Execution {
         if self.filters.implied().is_some_and(|implied| implied.is_impossible()) {
             return Ok(Path::Nothing);
         }
+        let pages_before = self.pages_read();
         let (mut path, considered) = choose_path(&self.snapshot, &self.filters, index, self.reads_records)?;
+        self.add_pages_read(pages_before);
         if let (Path::Attributes { indexes, filter }, true) = (&mut path, self.committed.is_some())
             && indexes.len() > 1
         {
@@ -135,13 +137,16 @@ impl Execution {
 
     /// The snapshots, of some partitions each, in which threads are to go by a path; none where that is not worth threads,
     /// or they would not fit into memory.
-    pub fn divide(&self, path: &Path) -> Result<Option<Vec<Snapshot>>> {
+    pub fn divide(&mut self, path: &Path) -> Result<Option<Vec<Snapshot>>> {
         let partitions = self.snapshot.scope().len();
         let threads = threads_of(self.snapshot.engine.workshop.threads_max, partitions);
         if threads == 1 || self.left < PARALLEL_ENTRIES_MIN {
             return Ok(None);
         }
-        if expected_entries(&self.snapshot, &self.filters, path)? < PARALLEL_ENTRIES_MIN {
+        let pages_before = self.pages_read();
+        let expected = expected_entries(&self.snapshot, &self.filters, path)?;
+        self.add_pages_read(pages_before);
+        if expected < PARALLEL_ENTRIES_MIN {
             return Ok(None);
         }
         let scope = |thread: usize| thread * partitions / threads..(thread + 1) * partitions / threads;

@@ -255,7 +255,8 @@ impl Gathering {
         sum.threads = self.finders.len();
         sum.matches = self.rows;
         // All threads read through one cache.
-        sum.pages_read = self.engine.cache.counters().pages_read - self.pages_before;
+        let read_by_all = self.engine.cache.counters().pages_read - self.pages_before;
+        sum.pages_read = self.explanation.pages_read + read_by_all;
         sum
     }
 }
