@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
-use terrane::{CoordinateSystem, Explanation, Geometry, Key, Query, Record, Store, Value};
+use terrane::{Condition, CoordinateSystem, Explanation, Geometry, IndexKind, Key, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -80,6 +80,26 @@ fn pages_that_others_read_between_two_batches_are_not_counted() {
     rows.by_ref().for_each(|batch| drop(batch.unwrap()));
     let pages = rows.explanation().pages_read;
     assert!(alone.pages_read > 0 && pages <= alone.pages_read, "{pages} pages, alone {}", alone.pages_read);
+}
+
+/// Estimates read pages of the index, which the search then finds in memory.
+#[test]
+fn pages_that_planning_reads_are_counted() {
+    let storage = squares();
+    let store = Store::open_on(storage.clone(), small_options()).unwrap();
+    store.dataset("d").unwrap().create_index("by_name", IndexKind::BTree, &["name"]).unwrap();
+    store.close().unwrap();
+    for query in [
+        Query::new().window(100.5, 0.5, 100.6, 0.75),
+        Query::new().condition(Condition::parse("name = 'none'").unwrap()).using_index("by_name"),
+    ] {
+        let query = query.columns(["id"]);
+        let store = Store::open_on(storage.clone(), small_options()).unwrap();
+        let snapshot = store.dataset("d").unwrap().snapshot();
+        let planned = snapshot.query(&query).unwrap().explanation().pages_read;
+        let rest = explained(&store, &query).pages_read;
+        assert!(planned > 0, "{planned} pages, {rest} after that: {query:?}");
+    }
 }
 
 #[test]
