@@ -162,7 +162,7 @@ fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl 
     }
 }
 
-/// A number from 0 on that has to be found, and the trees' seeds that a long search tries.
+/// What trees and interruptions are drawn from: one seed where it is named, more in a long search.
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
