@@ -113,11 +113,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Makes the only child of the root the root.
-    fn lower_root(&self) -> Result<()> {
+    pub(super) fn lower_root(&self) -> Result<()> {
         let _root_lock = self.locks.root.write();
         loop {
             let root = self.root()?;
             let _lock = self.lock(&root)?;
+            self.check_settled(&root)?;
             let metadata = self.locked_metadata(&root)?;
             let (true, Some(slot)) = (root.level() > 0 && metadata.count() == 1, metadata.slots().next()) else {
                 return Ok(());

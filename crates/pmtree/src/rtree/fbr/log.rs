@@ -393,8 +393,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         node.log_word() == self.session << SESSION_SHIFT | UNLINKED
     }
 
-    /// Refuses a locked node that a change has not left as it should: one that failed since the pool is damaged.
+    /// Refuses a locked node that a change has not left as it should, and any at all after a change has failed in the middle since the
+    /// pool is damaged: what it has not unlinked or not linked yet is reached by other nodes than those that name its entry.
     pub(super) fn check_settled(&self, node: &Node<'_, D, B>) -> Result<()> {
+        self.check_no_change_failed()?;
         match node.log_word() {
             0 => Ok(()),
             log_word if self.engaged(log_word)?.is_none() => Ok(()),
@@ -413,7 +415,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Refuses to look once more for what is reached by a log entry alone, if the change of one will never be completed.
+    /// Refuses to go on if a change has failed in the middle, which is completed by the next opening if at all. Who holds the lock of a
+    /// node that the change held learns of it.
     pub(super) fn check_no_change_failed(&self) -> Result<()> {
         match self.log.failed.load(Ordering::Relaxed) {
             0 => Ok(()),

@@ -52,7 +52,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// the new ones. What unlinks nodes has reserved the other intent.
     ///
     /// What can fail does so before the commitment. If something does after it, the pool is damaged: the entry stays, so that
-    /// readers go on by it, and writers refuse its nodes until the next opening.
+    /// readers go on by it, and writers refuse all nodes until the next opening.
     pub(super) fn make(
         &self,
         entry: Entry<'_, D, B>,

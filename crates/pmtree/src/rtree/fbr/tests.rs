@@ -199,27 +199,85 @@ fn a_child_that_is_linked_twice_is_damage_and_nothing_to_wait_for() {
     assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(Error::Damaged { .. }))), "{outcomes:?}");
 }
 
-/// What is wrong shows when the commitment is brought into the node. Readers go on by the log, which says all that was there.
-#[test]
-fn writers_refuse_a_node_that_a_change_has_left_in_the_middle() {
-    const FULL: u64 = 4;
-    let options = options(Rebalancing::InPlace, LeafForm::SelfValidating);
-    let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
-    (0..FULL).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
-    let leaf = tree.root().unwrap();
-    leaf.bitmap().slots().for_each(|slot| tree.backend().store(leaf.word(tree.layout.mark(slot)), 0));
-    let reason_of = |outcome: Result<()>| match outcome {
+fn reason_of(outcome: Result<()>) -> String {
+    match outcome {
         Err(Error::Damaged { reason, .. }) => reason,
         other => panic!("{other:?}"),
-    };
-    let (rect, payload) = entry(FULL);
-    let split = reason_of(tree.insert(&rect, payload));
-    assert!(split.contains("no tag of its leaf"), "{split}");
-    for number in 0..FULL {
+    }
+}
+
+fn assert_has_failed(outcome: Result<()>) {
+    let reason = reason_of(outcome);
+    assert!(reason.contains("has failed in the middle"), "{reason}");
+}
+
+/// What is wrong shows when the commitment is brought into the node, which is the root or a child of it. Readers go on by the log,
+/// which says all that was there.
+#[test]
+fn writers_refuse_everything_that_a_change_has_left_in_the_middle() {
+    const FEW: u64 = 4;
+    const MANY: u64 = 8;
+    let options = options(Rebalancing::InPlace, LeafForm::SelfValidating);
+    for count in [FEW, MANY] {
+        let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+        (0..count).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+        let root = tree.root().unwrap();
+        let mut leaves = vec![root.offset];
+        if root.level() > 0 {
+            leaves = root.bitmap().slots().map(|slot| root.target(slot)).collect();
+        }
+        let is_full = |&leaf: &u64| tree.node(leaf).unwrap().bitmap().count() == options.fan_out;
+        let leaf = tree.node(leaves.into_iter().find(is_full).unwrap()).unwrap();
+        let rect = leaf.rect(leaf.bitmap().slots().next().unwrap());
+        leaf.bitmap().slots().for_each(|slot| tree.backend().store(leaf.word(tree.layout.mark(slot)), 0));
+        let split = reason_of(tree.insert(&rect, 100));
+        assert!(split.contains("no tag of its leaf"), "{split}");
+        for (rect, payload) in (0..count).map(entry) {
+            assert!(tree.contains(&rect, payload).unwrap(), "{payload} is not found");
+            assert_has_failed(tree.insert(&rect, 100));
+            assert_has_failed(tree.delete(&rect, payload).map(drop));
+        }
+    }
+}
+
+/// The other half is reached by the entry alone: the root links one child.
+#[test]
+fn a_root_of_one_child_stays_while_a_change_of_that_child_has_failed() {
+    let options = options(Rebalancing::InPlace, LeafForm::SelfValidating);
+    let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+    for number in 0.. {
         let (rect, payload) = entry(number);
-        assert!(tree.contains(&rect, payload).unwrap(), "{number} is not found");
-        let refused = [tree.insert(&rect, 100), tree.delete(&rect, payload).map(|_| ())].map(reason_of);
-        assert!(refused.iter().all(|reason| reason.contains("has failed in the middle")), "{refused:?}");
+        tree.insert(&rect, payload).unwrap();
+        let root = tree.root().unwrap();
+        let is_full = |&slot: &usize| tree.node(root.target(slot)).unwrap().bitmap().count() == options.fan_out;
+        let Some(slot) = root.bitmap().slots().filter(|_| root.level() > 0).find(is_full) else { continue };
+        let mut alone = Metadata::empty(false, tree.layout.words);
+        alone.set(slot, true);
+        tree.store_metadata(&root, &alone);
+        let leaf = tree.node(root.target(slot)).unwrap();
+        leaf.bitmap().slots().for_each(|slot| tree.backend().store(leaf.word(tree.layout.mark(slot)), 0));
+        reason_of(tree.insert(&rect, payload));
+        // As a deletion does whose leaf was sound before.
+        assert_has_failed(tree.lower_root());
+        assert_eq!(tree.root().unwrap().offset, root.offset);
+        return;
+    }
+}
+
+/// A node that was copied does not say so until the end, and is not among those that name the entry.
+#[test]
+fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
+    for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
+        let options = options(rebalancing, LeafForm::Bitmap);
+        let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+        (0..40).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+        tree.take_log_entry().keep();
+        for (rect, payload) in (0..40).map(entry) {
+            assert!(tree.contains(&rect, payload).unwrap(), "{payload} is not found");
+            assert_has_failed(tree.insert(&rect, 100));
+            assert_has_failed(tree.delete(&rect, payload).map(drop));
+        }
+        assert_has_failed(tree.lower_root());
     }
 }
 
