@@ -2,13 +2,14 @@
 //! fails. What was acknowledged stays, and what one of them has seen.
 //!
 //! The first one is stopped at every store, flush and fence; where there are three, the second one somewhere. Where one needs a lock
-//! that another one holds, power fails there too, and the other one goes on until the lock is free.
+//! that another one holds, power fails there too, and the other one goes on until the lock is free. Or the other one does many
+//! operations in a row, so that nodes far above what they change are met in the state in which the first one has left them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::entries::{Call, Held, Tree, check, held, recover, rect, run};
+use super::entries::{Call, Held, LARGE, Tree, check, held, recover, rect, run};
 use rand::rngs::SmallRng;
 use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -26,6 +27,9 @@ const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 3, name_order: N
 
 /// Of those that shuttle numbers, the one that is stopped everywhere. The others follow.
 const STOPPED: usize = 1;
+
+/// Payloads that are not in the tree at first, of boxes like those that are.
+const SMALL: Range<u64> = 40..56;
 
 /// Changes before which the second one of three is stopped, at most.
 const CHANGES_OF_SECOND: usize = 96;
@@ -115,12 +119,12 @@ impl Scheduler for Stops {
     }
 }
 
-/// A tree, and operations on it at a time: that of the first thread is stopped everywhere.
+/// A tree, and the operations of each thread on it: that of the first one is stopped everywhere.
 #[derive(Clone, Debug)]
 struct Scenario {
     options: Options,
     payloads: Vec<u64>,
-    steps: Vec<Step>,
+    steps: Vec<Vec<Step>>,
     seed: u64,
 }
 
@@ -180,17 +184,17 @@ impl Scenario {
             let mut payloads: Vec<u64> = (0..40).choose_multiple(&mut random, count);
             payloads.shuffle(&mut random);
             let mut scenario = Self { options: options.clone(), payloads, steps: Vec::new(), seed };
-            let effects = scenario.effects();
+            let effects = scenario.effects(SMALL);
             let all = effects.iter().flat_map(|first| effects.iter().map(move |second| [first, second]));
             let meant = all.filter(|pair| pair[0].0 != pair[1].0 && pairs.holds(*pair));
             let Some([stopped, other]) = meant.choose(&mut random) else { continue };
-            scenario.steps = vec![stopped.0, other.0];
+            let mut steps = vec![stopped.0, other.0];
             let look_up = match stopped.0 {
                 Step::Insert(rect, payload) | Step::Delete(rect, payload) => Step::LookUp(rect, payload),
                 Step::LookUp(..) | Step::Sync => stopped.0,
             };
             if pairs == Pairs::Any && random.random_bool(0.3) {
-                scenario.steps[1] = look_up;
+                steps[1] = look_up;
             }
             // A third one that both may meet, or a look at what the first one does.
             let more = effects
@@ -198,20 +202,57 @@ impl Scenario {
                 .filter(|third| pairs.holds([stopped, third]) && third.0 != stopped.0 && third.0 != other.0);
             match more.choose(&mut random) {
                 _ if threads == 2 => {}
-                Some(third) if random.random_bool(0.8) => scenario.steps.push(third.0),
-                _ => scenario.steps.push(look_up),
+                Some(third) if random.random_bool(0.8) => steps.push(third.0),
+                _ => steps.push(look_up),
             }
+            scenario.steps = steps.into_iter().map(|step| vec![step]).collect();
             return scenario;
         }
     }
 
-    /// What can be done to the tree, each with what it does.
-    fn effects(&self) -> Vec<(Step, Effect)> {
+    /// A tree of four levels, an insertion that makes boxes grow, and operations in a row, most of them deletions of neighbours: so many
+    /// that nodes are merged, and those above them.
+    fn in_a_row(options: &Options, seed: u64) -> Self {
+        const DELETIONS: f64 = 0.9;
+        let options = Options { fan_out: 4, ..options.clone() };
+        let mut random = SmallRng::seed_from_u64(seed);
+        loop {
+            let mut payloads: Vec<u64> = (0..LARGE.start).collect();
+            payloads.shuffle(&mut random);
+            let mut new = payloads.split_off(random.random_range(32..=48));
+            let mut scenario = Self { options: options.clone(), payloads, steps: Vec::new(), seed };
+            let effects = scenario.effects(LARGE);
+            let is_meant = |(step, effect): &&(Step, Effect)| {
+                matches!(step, Step::Insert(..)) && effect.commitments == 0 && effect.enlargements > 1
+            };
+            let Some(&(stopped, _)) = effects.iter().filter(is_meant).choose(&mut random) else { continue };
+            let mut old = scenario.payloads.clone();
+            let middle = *rect(random.random_range(0..LARGE.start)).min();
+            let distance = |payload: &u64| {
+                let corner = *rect(*payload).min();
+                (corner[0] - middle[0]).abs() + (corner[1] - middle[1]).abs()
+            };
+            old.sort_by(|left, right| distance(right).total_cmp(&distance(left)));
+            let mut others = Vec::new();
+            for _ in 0..random.random_range(8..=24) {
+                let is_deletion = random.random_bool(DELETIONS);
+                let from = if is_deletion { &mut old } else { &mut new };
+                let Some(payload) = from.pop() else { break };
+                let rect = rect(payload);
+                others.push(if is_deletion { Step::Delete(rect, payload) } else { Step::Insert(rect, payload) });
+            }
+            scenario.steps = vec![vec![stopped], others];
+            return scenario;
+        }
+    }
+
+    /// What can be done to the tree, each with what it does: insertions of these payloads, and deletions.
+    fn effects(&self, new: Range<u64>) -> Vec<(Step, Effect)> {
         let effects: Arc<Mutex<Vec<(Step, Effect)>>> = Arc::default();
         let (scenario, noted) = (self.clone(), effects.clone());
         let run_each_alone = move || {
             let image = scenario.image();
-            let insertions = (40..56).map(|payload| Step::Insert(rect(payload), payload));
+            let insertions = new.clone().map(|payload| Step::Insert(rect(payload), payload));
             let deletions = scenario.payloads.iter().map(|&payload| Step::Delete(rect(payload), payload));
             for step in insertions.chain(deletions) {
                 let controller = image.restart();
@@ -255,10 +296,12 @@ impl Scenario {
         let start: Held = self.payloads.iter().map(|&payload| (payload, 1)).collect();
         *shared.controller.lock().unwrap() = Some(controller.clone());
         let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-        let spawn = |&step: &Step| {
-            let (controller, tree, calls) = (controller.clone(), tree.clone(), calls.clone());
+        let spawn = |steps: &Vec<Step>| {
+            let (controller, tree, calls, steps) = (controller.clone(), tree.clone(), calls.clone(), steps.clone());
             shuttle::thread::spawn(move || {
-                record(&calls, &controller, step, |step| run(&tree, step));
+                for step in steps {
+                    record(&calls, &controller, step, |step| run(&tree, step));
+                }
             })
         };
         let threads: Vec<_> = self.steps.iter().map(spawn).collect();
@@ -309,9 +352,11 @@ fn options() -> Vec<Options> {
 
 /// What is explored: which operations of how many threads, of which the first one is stopped everywhere.
 #[derive(Clone, Copy)]
-struct Plan<'p> {
-    pairs: &'p [Pairs],
-    threads: usize,
+enum Plan<'p> {
+    /// One of each thread, such as these in turn.
+    Pairs { pairs: &'p [Pairs], threads: usize },
+    /// Many of one other thread.
+    InARow,
 }
 
 /// With TERRANE_SOAK=1, of so many seeds more.
@@ -322,11 +367,14 @@ fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
         None => seeds,
     };
     let options = options();
-    let Plan { pairs, threads } = plan;
     let explore = |seed: u64| {
-        let pairs = pairs[seed as usize % pairs.len()];
         let options = &options[(seed as usize / 5 + seed as usize) % options.len()];
-        let scenario = Scenario::drawn(options, pairs, threads, seed);
+        let scenario = match plan {
+            Plan::Pairs { pairs, threads } => {
+                Scenario::drawn(options, pairs[seed as usize % pairs.len()], threads, seed)
+            }
+            Plan::InARow => Scenario::in_a_row(options, seed),
+        };
         let explored = scenario.clone();
         if let Err(panic) = std::panic::catch_unwind(move || explored.explore()) {
             eprintln!("seed {seed}, {scenario:?}; replay with TERRANE_TEST_SEED={seed} make shuttle TEST={test}");
@@ -350,7 +398,7 @@ fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
 #[test]
 fn what_is_acknowledged_while_another_operation_is_stopped_survives_a_power_loss() {
     let pairs = &[Pairs::Any, Pairs::Rebalancing, Pairs::Rebalancing, Pairs::Redistribution, Pairs::Rebalancing];
-    let plan = Plan { pairs, threads: 2 };
+    let plan = Plan::Pairs { pairs, threads: 2 };
     explore("what_is_acknowledged_while_another", plan, 20..60, 600);
 }
 
@@ -358,13 +406,19 @@ fn what_is_acknowledged_while_another_operation_is_stopped_survives_a_power_loss
 #[test]
 fn what_is_acknowledged_while_two_operations_are_stopped_survives_a_power_loss() {
     let pairs = &[Pairs::Redistribution, Pairs::Rebalancing, Pairs::Redistribution, Pairs::Any];
-    let plan = Plan { pairs, threads: 3 };
+    let plan = Plan::Pairs { pairs, threads: 3 };
     explore("what_is_acknowledged_while_two", plan, 0..16, 400);
 }
 
 /// Who relies on a box that another thread has enlarged flushes it, too.
 #[test]
 fn what_is_inserted_into_a_box_that_another_insertion_is_enlarging_survives_a_power_loss() {
-    let plan = Plan { pairs: &[Pairs::Enlargement], threads: 2 };
+    let plan = Plan::Pairs { pairs: &[Pairs::Enlargement], threads: 2 };
     explore("what_is_inserted_into_a_box", plan, 32..48, 400);
+}
+
+/// Who relies on such a box when it moves what is in other nodes flushes it, too.
+#[test]
+fn what_is_moved_into_boxes_that_an_insertion_is_enlarging_survives_a_power_loss() {
+    explore("what_is_moved_into_boxes", Plan::InARow, 32..48, 400);
 }

@@ -1,6 +1,7 @@
 //! A tree as a multiset of entries, for searches in orders of threads: each payload has one box.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use terrane_pmem::Traced;
 use terrane_pmem::explorer::linearizability::{self, Specification, is_linearizable};
@@ -48,10 +49,14 @@ impl Specification for Entries {
 
 pub type Call = linearizability::Call<Entries>;
 
+/// Payloads of boxes that reach beyond most others, so that those of all nodes on the way to them grow.
+pub const LARGE: Range<u64> = 64..72;
+
 /// The box of a payload; those that threads change and those that only fill the tree lie among each other.
 pub fn rect(payload: u64) -> Rect<2> {
     let corner = [(payload * 5 % 8) as f64, (payload * 3 % 7) as f64];
-    Rect::new(corner, corner.map(|low| low + 1.0)).unwrap()
+    let [below, above] = if LARGE.contains(&payload) { [8.0, 9.0] } else { [0.0, 1.0] };
+    Rect::new(corner.map(|low| low - below), corner.map(|low| low + above)).unwrap()
 }
 
 pub fn run(tree: &Tree, step: &Step) -> bool {
