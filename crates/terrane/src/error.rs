@@ -136,15 +136,29 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
-    /// Everything that was written is kept, but indexes whose creation was interrupted could not be completed; queries
-    /// go without them.
+    /// An index could not be created, and nothing of it is left; the records are as they were. The cause says what to do.
+    #[error("the index {index:?} of dataset {dataset:?} could not be created, and nothing of it is left: {cause}")]
+    Uncreated {
+        /// Its dataset.
+        dataset: String,
+        /// The index.
+        index: String,
+        /// Why it failed.
+        #[source]
+        cause: Box<Error>,
+    },
+    /// Everything that was written is kept, but an index whose creation was interrupted could not be completed, or one
+    /// whose creation failed could not be dropped: have it completed ([`crate::Dataset::build_indexes`]), or drop it.
     #[error(
-        "everything that was written is kept, but an index of dataset {dataset:?}, whose creation was interrupted, \
-         could not be completed: {cause}; that is tried again when the store is opened to write, or drop the index"
+        "everything that was written is kept, but the index {index:?} of dataset {dataset:?} remains unfinished, and queries go \
+         without it: {cause}; make room if the disk is full, and have it completed (create it again as it was asked for, call \
+         build_indexes, or open the store to write), or drop it"
     )]
     Unbuilt {
         /// The dataset, which need not be one that was written to.
         dataset: String,
+        /// The index, or the first of several.
+        index: String,
         /// Why it failed.
         #[source]
         cause: Box<Error>,
@@ -281,6 +295,7 @@ impl Error {
         match self {
             Self::Unmerged { cause, .. }
             | Self::Unreclaimed { cause }
+            | Self::Uncreated { cause, .. }
             | Self::Unbuilt { cause, .. }
             | Self::PartlyDeleted { cause, .. } => Some(cause),
             _ => None,
@@ -320,6 +335,7 @@ impl Error {
             | Self::DamagedIndex { .. } => Self::CORRUPTION,
             Self::Unmerged { cause, .. }
             | Self::Unreclaimed { cause }
+            | Self::Uncreated { cause, .. }
             | Self::Unbuilt { cause, .. }
             | Self::PartlyDeleted { cause, .. } => cause.exit_code(),
             Self::UnknownVersion { .. }

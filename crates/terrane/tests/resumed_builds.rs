@@ -1,13 +1,14 @@
 //! Indexes whose creation is interrupted: it goes on after what was loaded, from what the records are by then.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
+use crate::support::hook::HookedStorage;
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Durability, Geometry, IndexKind, IndexOptions, Key, Options, Query, Record,
-    Store, Value,
+    Condition, CoordinateSystem, Dataset, Durability, Error, Geometry, IndexKind, IndexOptions, Key, Options, Query,
+    Record, Store, Value,
 };
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{IndexState, Loaded, Manifest};
@@ -323,4 +324,81 @@ fn a_creation_that_is_asked_for_again_succeeds_once_although_it_was_completed_me
     create(&dataset, kind).unwrap();
     assert_agrees(&store, &dataset, &model, kind, "dropped");
     refused(create(&dataset, kind), "it is complete");
+}
+
+/// Whoever closes the store is told, unless the index was completed since.
+#[test]
+fn an_index_that_cannot_be_completed_is_named() {
+    let kind = IndexKind::Inverted;
+    let controller = base(1).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    create(&store.dataset("d").unwrap(), kind).unwrap();
+    let cut = cuts(&controller, 0)[0];
+    for is_completed_since in [false, true] {
+        let hooked = Arc::new(HookedStorage::new(controller.process_kill(cut).storage()));
+        let (begun, has_begun) = mpsc::channel();
+        hooked.on_create(move |name| {
+            if name.starts_with("components/") {
+                let _ = begun.send(());
+                panic!("a build that panics on purpose");
+            }
+        });
+        let store = Store::open_on(hooked, Options { background: true, ..options() }).unwrap();
+        has_begun.recv().unwrap();
+        if is_completed_since {
+            store.dataset("d").unwrap().build_indexes().unwrap();
+        }
+        match store.close() {
+            Ok(()) => assert!(is_completed_since),
+            Err(told) => {
+                assert!(!is_completed_since, "{told}");
+                assert!(matches!(&told, Error::Unbuilt { dataset, index, .. } if dataset == "d" && index == "i"));
+                let told = told.to_string();
+                assert!(told.contains("a build that panics on purpose"), "{told}");
+                assert!(told.contains("call build_indexes") && told.contains("or drop it"), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_creation_that_has_no_room_tells_what_is_left_of_it() {
+    let kind = IndexKind::Inverted;
+    // What is free when the load begins: room for the manifest, or not even for that.
+    for (free_bytes, is_dropped) in [(Some(16 << 10), true), (None, false)] {
+        let disk = MemoryStorage::new();
+        let hooked = Arc::new(HookedStorage::new(Arc::new(disk.clone())));
+        let store = Store::open_on(hooked.clone(), options()).unwrap();
+        let dataset = store.create_dataset("d", schema(KeyType::Int64, false, CoordinateSystem::Planar)).unwrap();
+        (0..RECORDS).for_each(|key| dataset.insert(&record(key, 0)).unwrap());
+        dataset.flush().unwrap();
+        let filled = disk.clone();
+        hooked.on_create(move |name| {
+            if name.starts_with("components/") {
+                filled.set_capacity(free_bytes.map_or(0, |bytes| filled.used_bytes() + bytes));
+            }
+        });
+        let told = create(&dataset, kind).unwrap_err();
+        hooked.unhook();
+        let indexes = &store.info().unwrap().datasets[0].indexes;
+        let left: Vec<bool> = indexes.iter().filter(|index| index.name == "i").map(|index| index.is_building).collect();
+        let (index, cause, says) = match &told {
+            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "nothing of it is left"),
+            Error::Unbuilt { index, cause, .. } if !is_dropped => (index, cause, "remains unfinished"),
+            _ => panic!("{told}"),
+        };
+        assert!(index == "i" && matches!(**cause, Error::Full { .. }), "{told}");
+        assert!(told.to_string().contains("index \"i\" of dataset \"d\""), "{told}");
+        assert!(told.to_string().contains(says), "{told}");
+        assert_eq!(left, if is_dropped { vec![] } else { vec![true] });
+        if !is_dropped {
+            // Who asks again before there is room is told the same.
+            let again = create(&dataset, kind).unwrap_err();
+            assert!(matches!(&again, Error::Unbuilt { index, .. } if index == "i"), "{again}");
+        }
+        disk.set_capacity(u64::MAX);
+        create(&dataset, kind).unwrap();
+        let model: BTreeMap<i64, i64> = (0..RECORDS).map(|key| (key, 0)).collect();
+        assert_agrees(&store, &dataset, &model, kind, "once there is room");
+    }
 }

@@ -13,7 +13,7 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, 
 
 use super::commit::Abandoned;
 use super::{DatasetHandle, Engine};
-use crate::secondary::has_unbuilt;
+use crate::secondary::{has_unbuilt, is_unbuilt, unbuilt};
 use crate::{Error, Result};
 
 mod admission;
@@ -166,12 +166,20 @@ impl Engine {
     }
 
     /// Returns why a merge failed, if none of its kind has succeeded since, or else why the log could
-    /// not give up what a flush freed, or why an index was not completed. Tells of each once.
+    /// not give up what a flush freed, or why an index was not completed, if it still is not. Tells of each once.
     pub fn tell_failed_aftermath(&self) -> Result<()> {
         let mut state = self.maintenance.state.lock();
         let failed = state.merge_failed.take().or_else(|| state.reclaiming_failed.take());
-        let failed = failed.or_else(|| state.building_failed.take());
+        let building_failed = if failed.is_none() { state.building_failed.take() } else { None };
+        drop(state);
+        let failed = failed.or_else(|| building_failed.filter(|failed| self.is_still_unbuilt(failed)));
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Whether the index of which an error says that it could not be completed has not been completed since, or dropped.
+    fn is_still_unbuilt(&self, error: &Error) -> bool {
+        let Error::Unbuilt { dataset, index, .. } = error else { return false };
+        self.datasets.load().get(dataset.as_str()).is_some_and(|dataset| is_unbuilt(dataset, index))
     }
 
     /// Has the log give up what lies before a low-water mark that the manifest names. The flush that
@@ -465,19 +473,14 @@ fn build_unbuilt(engine: &Weak<Engine>) {
     let Some(engine) = engine.upgrade() else { return };
     let datasets: Vec<_> = engine.datasets.load().values().cloned().collect();
     for dataset in datasets.into_iter().filter(|dataset| has_unbuilt(dataset)) {
-        let build = || {
-            let _building = dataset.building.lock();
-            engine.resume_indexes(&dataset)
-        };
-        let built = catch_unwind(AssertUnwindSafe(build))
-            .unwrap_or_else(|panic| Err(Error::Failed(format!("building panicked{}", reason_of(&*panic)))));
+        let _building = dataset.building.lock();
+        let built = catch_unwind(AssertUnwindSafe(|| engine.resume_indexes(&dataset))).unwrap_or_else(|panic| {
+            Err(unbuilt(&dataset, Error::Failed(format!("building panicked{}", reason_of(&*panic)))))
+        });
         match built {
             Ok(()) => {}
             Err(Error::Cancelled) => return,
-            Err(cause) => {
-                let error = Error::Unbuilt { dataset: dataset.name.clone(), cause: Box::new(cause) };
-                engine.maintenance.state.lock().building_failed = Some(error);
-            }
+            Err(error) => engine.maintenance.state.lock().building_failed = Some(error),
         }
     }
 }

@@ -33,8 +33,9 @@ impl Dataset {
     /// index of this name whose creation was interrupted is completed, if that has not happened since the store was opened.
     ///
     /// # Errors
-    /// A name that is taken; columns that the kind cannot index; no space or other failures of storage, after which the
-    /// index is gone again; [`Error::Cancelled`] if the store is closed meanwhile, after which the next session goes on.
+    /// A name that is taken; columns that the kind cannot index; no space or other failures of storage before it was begun;
+    /// [`Error::Uncreated`] if it failed later and the index is gone again, [`Error::Unbuilt`] if it is there, but unfinished;
+    /// [`Error::Cancelled`] if the store is closed meanwhile, after which the next session goes on.
     pub fn create_index(&self, name: &str, kind: IndexKind, columns: &[&str]) -> Result<()> {
         self.create_index_with(name, kind, columns, &IndexOptions::default())
     }
@@ -66,7 +67,8 @@ impl Dataset {
     /// own.
     ///
     /// # Errors
-    /// Storage; [`Error::Cancelled`] if the store is closed meanwhile.
+    /// [`Error::Unbuilt`], which names the first that could not be completed; [`Error::Cancelled`] if the store is closed
+    /// meanwhile.
     pub fn build_indexes(&self) -> Result<()> {
         self.engine.check_writable()?;
         let _building = self.handle.building.lock();
@@ -113,9 +115,13 @@ impl Engine {
             Err(Error::Cancelled) => Err(Error::Cancelled),
             Err(error) => {
                 self.note_failure(&error);
-                // Where this fails too, as it may on a full disk, the next session completes the index.
-                let _ = self.drop_index(dataset, name);
-                Err(error)
+                let (dataset_name, cause) = (dataset.name.clone(), Box::new(error));
+                // This may fail too, as on a full disk. Others may have dropped the index, but under B1 none creates one.
+                let dropped = self.drop_index(dataset, name);
+                Err(match dropped.is_err() && dataset.indexes.load().find(name).is_some() {
+                    true => Error::Unbuilt { dataset: dataset_name, index: name.to_owned(), cause },
+                    false => Error::Uncreated { dataset: dataset_name, index: name.to_owned(), cause },
+                })
             }
         }
     }
@@ -150,6 +156,10 @@ impl Engine {
     /// Goes on with the indexes that were not complete when the store was opened, but those that are dropped meanwhile. To be
     /// called with `building` held.
     pub fn resume_indexes(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
+        self.resume_each(dataset).map_err(|error| unbuilt(dataset, error))
+    }
+
+    fn resume_each(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
         let places: Vec<usize> = dataset.indexes.load().iter().map(|(place, _)| place).collect();
         for place in places {
             if !is_building(dataset, place) {
@@ -345,6 +355,25 @@ fn exists_already(dataset: &str, index: &IndexDefinition, is_like: bool) -> Erro
 /// Whether a dataset has indexes that are not complete.
 pub(crate) fn has_unbuilt(dataset: &DatasetHandle) -> bool {
     dataset.indexes.load().iter().any(|(place, _)| is_building(dataset, place))
+}
+
+/// Says which index could not be completed. They are completed in their order, so that it is the first; there is none where
+/// it was dropped meanwhile. To be called with `building` still held.
+pub(crate) fn unbuilt(dataset: &DatasetHandle, cause: Error) -> Error {
+    let indexes = dataset.indexes.load();
+    match indexes.iter().find(|(place, _)| is_building(dataset, *place)) {
+        Some((_, index)) if !matches!(cause, Error::Cancelled) => Error::Unbuilt {
+            dataset: dataset.name.clone(),
+            index: index.definition.name.clone(),
+            cause: Box::new(cause),
+        },
+        _ => cause,
+    }
+}
+
+/// Whether a dataset has an index of this name that is not complete.
+pub(crate) fn is_unbuilt(dataset: &DatasetHandle, name: &str) -> bool {
+    dataset.indexes.load().find(name).is_some_and(|(place, _)| is_building(dataset, place))
 }
 
 /// Whether what was there before the index is missing yet.
