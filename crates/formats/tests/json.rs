@@ -274,8 +274,10 @@ fn records_are_parsed_strictly() {
         ("{\"a\":{\"b\":1,\"b\":2}}", "duplicate member name \"b\""),
         ("{\"a\":1e999}", "out of range"),
         ("{\"a\":\"\\ud800\"}", "byte"),
-        ("{\"a\":1} {}", "trailing"),
-        ("", "EOF"),
+        ("{\"a\":1} {}", "more after the end"),
+        ("{\"a\":1,}", "a value is missing after the comma; add one, or remove the comma (byte 7)"),
+        ("{\"a\":1", "it is cut short"),
+        ("", "there is no JSON value"),
     ] {
         let error = parse_record(text, false).expect_err(text).to_string();
         assert!(error.contains(words), "{text}: {error}");
@@ -284,6 +286,45 @@ fn records_are_parsed_strictly() {
     assert!(parse_record(&deep, false).is_err());
     let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
     assert_eq!((error.kind, error.offset), (JsonErrorKind::Syntax, Some(6)));
+}
+
+#[test]
+fn what_is_no_json_is_quoted_with_its_place() {
+    let is_no_value = |word: &str, byte: usize| {
+        format!(
+            "{word} is no JSON value: write an object in braces, an array in brackets, a number, true, false, null, \
+             or text in double quotes (byte {byte})"
+        )
+    };
+    for (text, words) in [
+        ("this is text", is_no_value("\"this\"", 0)),
+        ("hello", is_no_value("\"hello\"", 0)),
+        ("name,x,y", is_no_value("\"name\"", 0)),
+        ("  Größe: 1", is_no_value("\"Größe\"", 2)),
+        ("{\"a\":tru}", is_no_value("\"tru\"", 5)),
+        ("{\"a\":[1,NaN]}", is_no_value("\"NaN\"", 8)),
+        ("{\"a\":}", is_no_value("\"}\"", 5)),
+        ("{'a':1}", "\"'a'\" is no name of a member: put names into double quotes (byte 1)".to_string()),
+        ("{\"a\":1,b:2}", "\"b\" is no name of a member: put names into double quotes (byte 7)".to_string()),
+    ] {
+        assert_eq!(parse_strict(text.as_bytes()).expect_err(text).to_string(), words, "{text}");
+    }
+    let long = parse_strict("y".repeat(1000).as_bytes()).expect_err("no JSON").to_string();
+    assert!(long.len() < 300 && long.contains("yyy\"…"), "{long}");
+}
+
+#[test]
+fn a_file_that_is_no_json_although_its_name_says_so_is_told_of_its_name() {
+    for (name, text, words) in [
+        ("a.ndjson", "name,x,y\na,1,2\n", "line 1: \"name\" is no JSON value"),
+        ("a.ndjson", "5\n6\n", "line 1: "),
+        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is not JSON"),
+    ] {
+        let error = read_text(name, text).expect_err(text).to_string();
+        assert!(error.contains(words) && error.contains("give it a name that says so"), "{error}");
+    }
+    let error = read_text("a.ndjson", "{\"a\":tru}\n").expect_err("no value").to_string();
+    assert!(error.contains("\"tru\"") && !error.contains("name that says so"), "{error}");
 }
 
 #[test]

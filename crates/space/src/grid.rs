@@ -70,12 +70,21 @@ pub enum GridError {
         /// Bits of each coordinate in all levels.
         bits: u64,
     },
-    /// The domain has no extent or is not finite.
-    #[error("the domain {domain:?} of a grid must be finite and have a width and a height")]
+    /// The domain has no extent, or it or its extent is not finite.
+    #[error("the domain {:?},{:?},{:?},{:?} of a grid {}", .domain.x0, .domain.y0, .domain.x1, .domain.y1, fault(.domain))]
     Domain {
         /// The refused domain.
         domain: Rect,
     },
+}
+
+/// What is wrong with a domain, and what to do.
+fn fault(domain: &Rect) -> &'static str {
+    let is_beyond = |length: f64| length == f64::INFINITY;
+    match domain.is_finite() && (is_beyond(domain.x1 - domain.x0) || is_beyond(domain.y1 - domain.y0)) {
+        true => "is wider or higher than a number can tell; give a smaller one",
+        false => "must be finite and have a width and a height",
+    }
 }
 
 /// A grid hierarchy over a domain, fixed when an index is created.

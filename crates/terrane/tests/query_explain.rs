@@ -103,6 +103,23 @@ fn pages_that_planning_reads_are_counted() {
 }
 
 #[test]
+fn one_entry_is_told_of_in_the_singular() {
+    let store = Store::open_on(squares(), small_options()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    let named = |key: i64, name: &str| Record {
+        key: Key::Int(key),
+        geometry: None,
+        values: vec![Value::Utf8(name.to_owned()), Value::Null],
+    };
+    [named(-1, "one"), named(-2, "two"), named(-3, "two")].iter().for_each(|record| dataset.insert(record).unwrap());
+    dataset.create_index("by_name", IndexKind::BTree, &["name"]).unwrap();
+    for (condition, noun) in [("name = 'one'", "1 entry"), ("name = 'two'", "entries")] {
+        let shown = explained(&store, &Query::new().condition(Condition::parse(condition).unwrap())).to_string();
+        assert!(shown.contains("by_name, about ") && shown.contains(&format!(" {noun}: used")), "{shown}");
+    }
+}
+
+#[test]
 fn windows_that_most_records_meet_are_answered_from_all_records() {
     let store = Store::open_on(squares(), small_options()).unwrap();
     let of_width = |width: f64| Query::new().window(0.5, 0.25, 0.5 + width, 0.75);

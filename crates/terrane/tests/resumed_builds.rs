@@ -308,6 +308,10 @@ fn a_creation_that_is_asked_for_again_succeeds_once_although_it_was_completed_me
             dataset.build_indexes().unwrap();
         }
         refused(dataset.create_index("i", IndexKind::BTree, &["size"]), "choose another name, or drop it first");
+        for name in ["primary", "geometry"] {
+            let of_all = dataset.create_index(name, IndexKind::BTree, &["size"]);
+            refused(of_all, "choose another name, as every dataset has this one");
+        }
         create(&dataset, kind).unwrap();
         assert_agrees(&store, &dataset, &model, kind, "asked for again");
         refused(create(&dataset, kind), "it is complete, and as it was asked for, so nothing is left to do");

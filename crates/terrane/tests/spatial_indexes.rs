@@ -116,6 +116,12 @@ fn options_that_a_kind_does_not_have_or_that_are_not_possible_are_refused() {
         (&planar.2, IndexKind::Shb, none().domain(0.0, 0.0, 0.0, 1.0), "a width and a height"),
         (&planar.2, IndexKind::Sif, none().domain(0.0, 0.0, f64::INFINITY, 1.0), "finite"),
         (&planar.2, IndexKind::Sif, none().domain(0.0, f64::NAN, 1.0, 1.0), "finite"),
+        (
+            &planar.2,
+            IndexKind::Shb,
+            none().domain(-1e308, -1e308, 1e308, 1e308),
+            "wider or higher than a number can tell",
+        ),
         (&lonlat.2, IndexKind::Sif, levels("h,h,h,h,h,h,h,h"), "at most 28 in all"),
         (&planar.2, IndexKind::Dhb, levels("h"), "kind dhb does not take levels"),
         (&planar.2, IndexKind::Dhvb, grid(), "kind dhvb does not take a domain"),

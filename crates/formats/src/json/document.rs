@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde_json::Map;
 
-use super::reader::{RECORD_BYTES_MAX, RecordText};
+use super::reader::{HINT_OF_NAME, RECORD_BYTES_MAX, RecordText};
 use super::strict::{JsonError, JsonValue, parse_strict};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
@@ -119,7 +119,7 @@ impl DocumentReader {
             Some(b'[') => {
                 Err(self.damaged("the file is a JSON array; GeoJSON is an object such as a FeatureCollection"))
             }
-            Some(_) => Err(self.damaged("this is not JSON: an object was expected")),
+            Some(_) => Err(self.damaged(&format!("this is not JSON, as GeoJSON begins with a brace; {HINT_OF_NAME}"))),
             None => Err(self.damaged("the file holds no JSON value")),
         }
     }

@@ -31,6 +31,10 @@ const COLUMNS_MAX: usize = 10_000;
 /// How long such a name may be, as no column has a longer one.
 const NAME_BYTES_MAX: usize = 255;
 
+/// What to do where a file is no JSON at all, which its name says that it is.
+pub(super) const HINT_OF_NAME: &str =
+    "if the file has another format, give it a name that says so, such as one in .csv";
+
 /// The text of one record, still to be parsed.
 pub(crate) struct RecordText {
     /// The line on which it starts, counted from 1.
@@ -104,8 +108,8 @@ struct Survey {
     foreign: ForeignMembers,
     row_count: u64,
     good_count: u64,
-    /// The first record that cannot be used: its line and why.
-    first_refused: Option<(u64, String)>,
+    /// The first record that cannot be used: its line, why, and whether it begins as an object does.
+    first_refused: Option<(u64, String, bool)>,
 }
 
 impl Survey {
@@ -172,19 +176,24 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         survey.row_count += 1;
         match records.parse(&input, &text)? {
             Ok(record) => survey.take(&input, survey.row_count, text.line, record)?,
-            Err(reason) => _ = survey.first_refused.get_or_insert((text.line, reason)),
+            Err(reason) if survey.first_refused.is_none() => {
+                let is_object = text.bytes.trim_ascii_start().starts_with(b"{");
+                survey.first_refused = Some((text.line, reason, is_object));
+            }
+            Err(_) => {}
         }
     }
     if survey.row_count == 0 && format != Format::GeoJson {
         return Err(FormatError::damaged(&input.path, Location::File, "the file holds no JSON record"));
     }
-    if let Some((line, reason)) = survey.first_refused.take()
+    if let Some((line, reason, is_object)) = survey.first_refused.take()
         && survey.good_count == 0
         && format == Format::Ndjson
     {
         // No column is known, so that nothing else that could be said of the file would be true.
         let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
-        return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}")));
+        let hint = if is_object { String::new() } else { format!("; {HINT_OF_NAME}") };
+        return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}{hint}")));
     }
     let seen: Vec<ColumnSeen<'_>> =
         survey.names.iter().zip(&survey.observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();

@@ -7,6 +7,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number};
 use thiserror::Error;
 
+use crate::source::quoted;
+
 /// A JSON value; members keep their order.
 pub type JsonValue = serde_json::Value;
 
@@ -77,12 +79,50 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
             serde_json::error::Category::Data => JsonErrorKind::Content,
             _ => JsonErrorKind::Syntax,
         };
-        JsonError {
-            kind,
-            reason: without_position(&error.to_string()),
-            offset: Some(offset_of(text, error.line(), error.column())),
-        }
+        let (reason, offset) = explained(text, &error);
+        JsonError { kind, reason, offset: Some(offset) }
     })
+}
+
+/// What the parser found wrong with a text, and where, in terms of the text.
+fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
+    let offset = offset_of(text, error.line(), error.column());
+    let message = without_position(&error.to_string());
+    let reason = match message.as_str() {
+        "expected value" | "expected ident" => {
+            let (start, word) = word_at(text, offset);
+            let reason = format!(
+                "{} is no JSON value: write an object in braces, an array in brackets, a number, true, false, null, \
+                 or text in double quotes",
+                quoted(word)
+            );
+            return (reason, start);
+        }
+        "key must be a string" => {
+            let (start, word) = word_at(text, offset);
+            return (format!("{} is no name of a member: put names into double quotes", quoted(word)), start);
+        }
+        "trailing comma" => "a value is missing after the comma; add one, or remove the comma".to_string(),
+        "trailing characters" => "there is more after the end of the JSON value; remove it".to_string(),
+        _ if text.trim_ascii().is_empty() => "there is no JSON value".to_string(),
+        _ if error.is_eof() => "the text ends inside a JSON value: it is cut short".to_string(),
+        _ => message,
+    };
+    (reason, offset)
+}
+
+/// What stands at a place between blanks and punctuation, which may begin before it, or the punctuation itself.
+fn word_at(text: &str, offset: usize) -> (usize, &str) {
+    let is_end = |character: char| character.is_ascii_whitespace() || ",:{}[]\"".contains(character);
+    let offset = text.floor_char_boundary(offset);
+    let start = text[..offset].rfind(is_end).map_or(0, |end| end + 1);
+    let end = text[offset..].find(is_end).map_or(text.len(), |length| offset + length);
+    match start < end {
+        true => (start, &text[start..end]),
+        false => {
+            (offset, text[offset..].chars().next().map_or("", |character| &text[offset..][..character.len_utf8()]))
+        }
+    }
 }
 
 /// Where an integer literal stands that neither `i64` nor `u64` holds, which the parser would round to

@@ -39,8 +39,15 @@ fn impossible_grids_are_refused() {
         Grid::new(DOMAIN, bits).unwrap();
     }
     for domain in [Rect::EMPTY, Rect::new(0.0, 0.0, 0.0, 1.0), Rect::new(0.0, 0.0, f64::NAN, 1.0)] {
-        assert!(matches!(Grid::new(domain, &[2; 2]), Err(GridError::Domain { .. })));
+        let refused = Grid::new(domain, &[2; 2]).unwrap_err();
+        assert!(matches!(refused, GridError::Domain { .. }));
+        assert!(refused.to_string().ends_with("must be finite and have a width and a height"), "{refused}");
     }
+    let refused = Grid::new(Rect::new(-1e308, 0.0, 1e308, 1.5), &[2; 2]).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the domain -1e308,0.0,1e308,1.5 of a grid is wider or higher than a number can tell; give a smaller one"
+    );
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Predicate {
     pub fn check(&self) -> Result<()> {
         match self.on {
             JoinOn::WithinDistance(distance) if !distance.is_finite() || distance < 0.0 => Err(Error::usage(format!(
-                "{distance} is no distance for a join; it has to be a number that is not negative"
+                "{distance} is no distance for a join; it has to be a finite number that is not negative"
             ))),
             _ => Ok(()),
         }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Isolation;
 use crate::condition::Condition;
+use crate::words::counted;
 
 /// Checking the query and choosing how to answer it.
 pub(crate) const PLANNING: &str = "planning";
@@ -171,7 +172,8 @@ impl fmt::Display for Explanation {
             writeln!(f, "condition   {text} (evaluated on {evaluated_on})")?;
         }
         for Considered { index, entries, is_used, reason } in &self.considered {
-            let entries = entries.map_or(String::new(), |entries| format!(", about {entries} entries"));
+            let entries =
+                entries.map_or(String::new(), |entries| format!(", about {}", counted(entries, "entry", "entries")));
             let used = if *is_used { "used" } else { "not used" };
             writeln!(f, "index       {index}{entries}: {used}, as {reason}")?;
         }

@@ -347,6 +347,7 @@ fn exists_already(dataset: &str, index: &IndexDefinition, is_like: bool) -> Erro
     let (name, kind, columns) = (&index.name, &index.kind, index.columns.join(", "));
     let advice = match is_like {
         true => "it is complete, and as it was asked for, so nothing is left to do",
+        false if matches!(index.id, PRIMARY | SPATIAL) => "choose another name, as every dataset has this one",
         false => "choose another name, or drop it first",
     };
     Error::usage(format!("dataset {dataset:?} has an index {name:?} already, of kind {kind} on {columns}; {advice}"))
