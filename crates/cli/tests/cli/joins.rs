@@ -123,6 +123,61 @@ fn pairs_come_in_every_format_with_the_geometries_of_both_sides() {
     }
 }
 
+/// As `docs/joins.md` tells them: the names of columns, of members in NDJSON, and of properties in GeoJSON.
+#[test]
+fn columns_of_pairs_have_the_names_that_are_told() {
+    let sandbox = store();
+    let outlines = sandbox.write("outlines.csv", "id,wkt,rank\nwhole,\"POLYGON((60 40,69 40,69 49,60 49,60 40))\",7\n");
+    import(&sandbox.store(), "outlines", &outlines, &["--key", "id"]).exits(0);
+    insert(&sandbox.store(), "stations", "{\"id\":1,\"x\":62.5,\"y\":43.5}\n", &[]).exits(0);
+    for (outer, inner, columns, members, properties) in [
+        (
+            "outlines",
+            "outlines",
+            "outer_id,outer_wkt,outer_rank,inner_id,inner_wkt,inner_rank",
+            "outer_id,geometry,outer_rank,inner_id,inner_wkt,inner_rank",
+            "outer_id,outer_rank,inner_id,inner_wkt,inner_rank",
+        ),
+        (
+            "outlines",
+            "zones",
+            "outer_id,wkt,outer_rank,inner_id,geometry,inner_rank",
+            "outer_id,wkt,outer_rank,inner_id,geometry,inner_rank",
+            "outer_id,outer_rank,inner_id,geometry,inner_rank",
+        ),
+        (
+            "stations",
+            "stations",
+            "outer_id,outer_x,outer_y,inner_id,inner_x,inner_y",
+            "outer_id,outer_x,outer_y,inner_id,inner_x,inner_y",
+            "outer_id,inner_id,inner_x,inner_y",
+        ),
+        (
+            "stations",
+            "outlines",
+            "outer_id,x,y,inner_id,wkt,rank",
+            "outer_id,x,y,inner_id,wkt,rank",
+            "outer_id,inner_id,wkt,rank",
+        ),
+    ] {
+        let text = |format: &str| {
+            let flags = [outer, inner, "--intersects", "--limit", "1", "--format", format];
+            terrane("join", &sandbox.store(), &flags).exits(0).text()
+        };
+        let names =
+            |object: &Value| object.as_object().map(|members| members.keys().cloned().collect::<Vec<_>>().join(","));
+        assert_eq!(text("csv").lines().next(), Some(columns), "{outer}, {inner}");
+        assert_eq!(
+            names(&serde_json::from_str(&text("ndjson")).unwrap()).as_deref(),
+            Some(members),
+            "{outer}, {inner}"
+        );
+        let feature = &serde_json::from_str::<Value>(&text("geojson")).unwrap()["features"][0];
+        assert_eq!(names(&feature["properties"]).as_deref(), Some(properties), "{outer}, {inner}");
+        assert_eq!(names(feature).as_deref(), Some("type,properties,geometry"), "{outer}, {inner}");
+    }
+}
+
 #[test]
 fn an_explanation_tells_of_both_sides() {
     let sandbox = store();
