@@ -148,6 +148,11 @@ impl Snapshot {
         self.engine.shares.work / self.sharers
     }
 
+    /// Pages that were read from files since the store was opened, by whomever.
+    pub(crate) fn pages_read(&self) -> u64 {
+        self.engine.cache.counters().pages_read
+    }
+
     /// The partitions of which this sees the records.
     pub(crate) fn scope(&self) -> Range<usize> {
         self.scope.clone()

@@ -83,7 +83,9 @@ impl JoinRows {
         let filters = Filters::new(&join.inner, &inner.schema()).map_err(blame)?;
         let builder = BatchBuilder::new(&inner.history, inner_columns.as_deref(), false);
         let builder = builder.map_err(|error| blame(error.into()))?;
+        let pages_before = inner.pages_read();
         let (place, considered) = choose_probed(inner, join.inner.index.as_deref()).map_err(blame)?;
+        let probed = Probed::new(inner, place)?;
         let points = holds_points(&inner.schema());
         let needs_records = !points || filters.needs_record() || builder.reads_attributes();
         let mut explanation = Explanation {
@@ -94,6 +96,7 @@ impl JoinRows {
             },
             condition: join.inner.condition.as_ref().map(ConditionPlan::on_records),
             considered,
+            pages_read: inner.pages_read() - pages_before,
             ..Explanation::default()
         };
         let outer_rows = Outer::new(outer, &join.outer, outer_columns)?;
@@ -104,7 +107,7 @@ impl JoinRows {
         let inner = Inner {
             predicate,
             filters,
-            probed: Probed::new(inner, place)?,
+            probed,
             points,
             needs_records,
             coordinates: WantedCoordinates::among(inner_columns.as_deref(), &inner.schema()),
@@ -200,7 +203,7 @@ impl JoinRows {
     }
 
     fn pages_read(&self) -> u64 {
-        self.inner.snapshot.engine.cache.counters().pages_read
+        self.inner.snapshot.pages_read()
     }
 
     /// Gathers the next candidates, all of one outer batch; false at the end. A builder is told when the outer batch of

@@ -192,3 +192,6 @@ impl std::fmt::Display for JoinOn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,8 @@ use crate::{Error, Result};
 /// The rows of the outer side.
 pub(super) struct Outer {
     source: Source,
+    /// Pages that were read to see whether a spatial index alone has the rows, and to pass its memory components if so.
+    pages_before_rows: u64,
     schema: std::sync::Arc<Schema>,
     /// Which columns are wanted in the answer; the others are what the join itself reads.
     pub wanted: Vec<usize>,
@@ -49,7 +51,10 @@ impl Outer {
             read.filter(|name| names.iter().all(|known| known != name)).map(str::to_owned).collect();
         names.extend(missing);
         let coordinates = WantedCoordinates::among(Some(&names[..wanted]), &schema);
-        let source = match PointRows::new(snapshot, query, &names, coordinates).map_err(blame)? {
+        let pages_before = snapshot.pages_read();
+        let points = PointRows::new(snapshot, query, &names, coordinates).map_err(blame)?;
+        let pages_before_rows = snapshot.pages_read() - pages_before;
+        let source = match points {
             Some(points) => Source::Points(Box::new(points)),
             None => Source::Rows(Box::new(snapshot.query(&query.clone().columns(names)).map_err(blame)?)),
         };
@@ -60,7 +65,7 @@ impl Outer {
         // A query for the nearest has its distances in the last column.
         let distances = query.nearest.map(|_| arrow.fields().len() - 1);
         let wanted = (0..wanted).chain(distances).collect();
-        Ok(Self { source, schema, wanted, arrow })
+        Ok(Self { source, pages_before_rows, schema, wanted, arrow })
     }
 
     /// The next batch.
@@ -73,10 +78,12 @@ impl Outer {
     }
 
     pub fn explanation(&self) -> Explanation {
-        match &self.source {
+        let mut explanation = match &self.source {
             Source::Rows(rows) => rows.explanation(),
             Source::Points(points) => points.explanation(),
-        }
+        };
+        explanation.pages_read += self.pages_before_rows;
+        explanation
     }
 }
 
@@ -169,10 +176,11 @@ impl PointRows {
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let started = self.snapshot.engine.storage.monotonic_ns();
+        let (started, pages_before) = (self.snapshot.engine.storage.monotonic_ns(), self.snapshot.pages_read());
         let batch = self.fill_batch();
         let time_ns = self.snapshot.engine.storage.monotonic_ns() - started;
         self.explanation.add_time(INDEX_SEARCH, time_ns);
+        self.explanation.pages_read += self.snapshot.pages_read() - pages_before;
         batch
     }
 

@@ -228,7 +228,7 @@ impl Execution {
     }
 
     fn pages_read(&self) -> u64 {
-        self.snapshot.engine.cache.counters().pages_read
+        self.snapshot.pages_read()
     }
 
     pub fn now_ns(&self) -> u64 {
