@@ -5,12 +5,15 @@
 //! within the bound, which shrinks on the way. In a leaf of evenly spaced numbers, lower
 //! bounds from the upper parts of the coordinates tell which few points to look at.
 
-use std::cell::Cell;
+mod found;
+
 use std::collections::BinaryHeap;
-use std::mem;
 
 use smallvec::SmallVec;
 use terrane_space::{Point, Rect, f32_above, f32_below};
+
+pub use found::NearestPoints;
+use found::{Entry, Room, key_of};
 
 use super::nearest::{Metric, NodeRef};
 use super::{DiskSource, SpatialSource};
@@ -103,81 +106,6 @@ struct Guarded<'g> {
     passed: SmallVec<[Passed<'g>; 4]>,
 }
 
-/// A point that may be among the nearest.
-#[derive(Clone, Copy)]
-struct Entry {
-    measure: f64,
-    point: Point,
-    key_start: u32,
-    key_end: u32,
-}
-
-/// Bytes of keys and entries of which a thread keeps the room when a search ends.
-const SPARE_KEY_BYTES: usize = 4 << 10;
-const SPARE_ENTRIES: usize = 256;
-
-thread_local! {
-    /// Room that a search has left for the next one of its thread: to ask for it anew takes a good part of a small search.
-    static SPARE: Cell<Room> = const { Cell::new(Room::NONE) };
-}
-
-/// What a search takes from the allocator.
-struct Room {
-    order: Vec<u64>,
-    /// Exact distances, and which of the entries it is.
-    ranked: Vec<(f64, u32)>,
-    entries: Vec<Entry>,
-    keys: Vec<u8>,
-}
-
-impl Room {
-    const NONE: Self = Self { order: Vec::new(), ranked: Vec::new(), entries: Vec::new(), keys: Vec::new() };
-
-    fn is_small(&self) -> bool {
-        let entries = self.order.capacity().max(self.ranked.capacity()).max(self.entries.capacity());
-        entries <= SPARE_ENTRIES && self.keys.capacity() <= SPARE_KEY_BYTES
-    }
-}
-
-/// The nearest points in order.
-pub struct NearestPoints {
-    found: Room,
-    /// Components that were looked into.
-    pub components_searched: u64,
-    /// Pages of disk components visited.
-    pub pages: u64,
-    /// Points whose distance was computed, or that waited for it within the bound.
-    pub measured: u64,
-}
-
-impl NearestPoints {
-    /// Exact distance and key of a point; the nearest is the first, and at one distance they are
-    /// in the order of keys.
-    #[inline]
-    pub fn get(&self, index: usize) -> Option<(f64, &[u8])> {
-        let (distance, entry) = self.found.ranked.get(index)?;
-        Some((*distance, key_of(&self.found.keys, &self.found.entries[*entry as usize])))
-    }
-}
-
-impl Drop for NearestPoints {
-    fn drop(&mut self) {
-        let mut room = mem::replace(&mut self.found, Room::NONE);
-        if room.is_small() {
-            room.order.clear();
-            room.ranked.clear();
-            room.entries.clear();
-            room.keys.clear();
-            // Nobody needs it where the thread ends.
-            let _ = SPARE.try_with(|spare| spare.set(room));
-        }
-    }
-}
-
-fn key_of<'k>(keys: &'k [u8], entry: &Entry) -> &'k [u8] {
-    &keys[entry.key_start as usize..entry.key_end as usize]
-}
-
 /// Finds the `count` nearest points that the snapshot sees, by their exact distances.
 /// `None` where the search is not suited: for no points or more than [`NEAREST_POINTS_MAX`],
 /// where there is anti-matter, and where components have no boxes ([`SpatialSource::has_boxes`]).
@@ -192,8 +120,7 @@ pub fn nearest_points<'v, M: Metric>(
     if !(1..=NEAREST_POINTS_MAX).contains(&count) || !sources.iter().all(suited) {
         return Ok(None);
     }
-    // A thread that ends has no spare room any more.
-    let room = SPARE.try_with(|spare| spare.replace(Room::NONE)).unwrap_or(Room::NONE);
+    let room = Room::spare();
     let mut search = Search {
         sources,
         metric,
