@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use terrane_pmem::{
-    Backend, Error, INTENT_BLOCKS, LINE_LENGTH, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced,
+    Backend, Error, INTENT_BLOCKS, Intent, LINE_LENGTH, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced,
 };
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, RealStorage, Storage};
 
@@ -175,6 +175,42 @@ fn what_is_no_block_and_what_is_no_word_is_refused() {
     }
     intent.finish();
     assert_eq!(blocks(&pool).len(), 1);
+}
+
+/// It would be given to two owners.
+#[test]
+fn a_block_that_is_released_twice_is_free_once() {
+    let pool: Pool<Traced> = create(&MemoryStorage::new(), 4096);
+    let unlink = || {
+        pool.backend().store(ROOT, 0);
+        pool.backend().persist(ROOT..ROOT + 8, SITE);
+    };
+    let is_free_once = |block: u64| {
+        let (first, second) = (push(&pool, 64).unwrap(), push(&pool, 64).unwrap());
+        assert!(first == block && second != block, "{first} and {second} after {block}");
+        assert_eq!(blocks(&pool).len(), 2);
+        [second, first].into_iter().for_each(|block| assert_eq!(pop(&pool), block));
+    };
+    let block = push(&pool, 64).unwrap();
+    let mut intent = pool.intent();
+    intent.release(block, ROOT).unwrap();
+    for link in [ROOT, block + 8] {
+        let error = intent.release(block, link).unwrap_err();
+        assert!(matches!(&error, Error::Damaged { offset, .. } if *offset == block), "{error}");
+        assert!(error.to_string().contains("named twice"), "{error}");
+    }
+    unlink();
+    intent.finish();
+    is_free_once(block);
+    // By two intents it is not noticed before.
+    assert_eq!(push(&pool, 64).unwrap(), block);
+    let intents = [pool.intent(), pool.intent()].map(|mut intent| {
+        intent.release(block, ROOT).unwrap();
+        intent
+    });
+    unlink();
+    intents.into_iter().for_each(Intent::finish);
+    is_free_once(block);
 }
 
 #[test]

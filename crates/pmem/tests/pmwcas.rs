@@ -275,6 +275,28 @@ fn of_the_bits_of_a_word_two_are_an_error_where_they_should_not_be_set() {
 }
 
 #[test]
+fn a_block_that_an_operation_releases_twice_is_refused_and_free_once() {
+    let (pool, words) = create::<Traced>(&MemoryStorage::new(), 1);
+    let guard = pool.pin();
+    let mut linking = Descriptor::new(&pool, &guard).unwrap();
+    let block = linking.acquire(64).unwrap();
+    linking.swap(words[0], 0, block).unwrap();
+    assert!(linking.execute().unwrap());
+    let mut unlinking = Descriptor::new(&pool, &guard).unwrap();
+    unlinking.release(block).unwrap();
+    let error = unlinking.release(block).unwrap_err();
+    assert!(matches!(&error, Error::Damaged { offset, .. } if *offset == block), "{error}");
+    unlinking.swap(words[0], block, 0).unwrap();
+    assert!(unlinking.execute().unwrap());
+    drop(guard);
+    pool.reclaim().unwrap();
+    let guard = pool.pin();
+    let mut twice = Descriptor::new(&pool, &guard).unwrap();
+    let blocks = [twice.acquire(64).unwrap(), twice.acquire(64).unwrap()];
+    assert_ne!(blocks[0], blocks[1]);
+}
+
+#[test]
 fn a_word_outside_of_the_pool_is_an_error() {
     let (pool, _) = create::<Traced>(&MemoryStorage::new(), 1);
     let guard = pool.pin();

@@ -257,6 +257,51 @@ fn half_changed(options: &Options) -> Vec<Vec<u8>> {
     images.collect()
 }
 
+/// It would be freed twice, or be both of two nodes.
+#[test]
+fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
+    for rebalancing in BOTH {
+        let options = options(PersistenceDomain::Adr, 4, rebalancing);
+        let mut refused = 0;
+        for sound in half_changed(&options) {
+            let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
+            let entry = (word(ROOT) + LOG..).step_by(64).take(32).find(|&entry| word(entry) & 1 == 1).unwrap();
+            let roles = (1..=5).map(|role| entry + 8 * role).filter(|&role| word(role) != 0);
+            for (one, other) in roles.clone().flat_map(|one| roles.clone().map(move |other| (one, other))) {
+                let mut damaged = sound.clone();
+                damaged[one as usize..one as usize + 8].copy_from_slice(&word(other).to_le_bytes());
+                let storage = with(&damaged);
+                match FbrTree::<2, Traced>::open(&storage, "tree", &options) {
+                    Ok(_) => assert_eq!(one, other),
+                    Err(error) => {
+                        assert!(one != other && bytes(&storage) == damaged, "{error}: or the file was changed");
+                        // Of the root, for one, it is said that it is none that may go.
+                        refused += usize::from(error.to_string().contains("of one node twice"));
+                    }
+                }
+            }
+        }
+        assert!(refused > 10, "{rebalancing:?}: {refused} were refused");
+    }
+    let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+    let storage = MemoryStorage::new();
+    let tree: LoggedTree<2, Traced> = LoggedTree::create(&storage, "tree", &options).unwrap();
+    let mut random = random(1);
+    (0..60).for_each(|payload| tree.insert(&rect(&mut random, 30), payload).unwrap());
+    let mut leaf = 0;
+    tree.pool().visit_blocks(|block, _| leaf = block).unwrap();
+    Box::new(tree).close().unwrap();
+    let mut damaged = bytes(&storage);
+    let block = u64::from_le_bytes(damaged[ROOT as usize..ROOT as usize + 8].try_into().unwrap());
+    for new in [LOG + 8, LOG + 16] {
+        damaged[(block + new) as usize..][..8].copy_from_slice(&leaf.to_le_bytes());
+    }
+    let storage = with(&damaged);
+    let error = LoggedTree::<2, Traced>::open(&storage, "tree", &options).unwrap_err();
+    assert!(error.to_string().contains("as two that are new"), "{error}");
+    assert!(bytes(&storage) == damaged, "{error}: the file was changed");
+}
+
 /// What the log names is sound, and what it leads to is not.
 #[test]
 fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {

@@ -86,7 +86,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.pool.acquire_block(block_length, |block| self.announce(place, block, link))
     }
 
-    /// Announces that a block is going to be unlinked from the word at `link`, which holds its offset now.
+    /// Announces that a block is going to be unlinked from the word at `link`, which holds its offset now. The block has this link
+    /// alone, and no other intent or descriptor names it; where this one does already, it is an error.
     ///
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
@@ -95,6 +96,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.pool.check_range(link, WORD_LENGTH)?;
         self.pool.locate(block)?;
         let place = self.next_place()?;
+        let named = (self.slot.into_iter().flat_map(places)).take(self.named);
+        self.pool.check_unnamed(block, named.map(|place| self.pool.backend().load(place + WORD_LENGTH)))?;
         self.announce(place, block, link);
         Ok(())
     }
@@ -247,6 +250,15 @@ impl<B: Backend> Pool<B> {
         let _ = self.settle_expired(EXPIRED_AT_ONCE);
     }
 
+    /// Refuses to name a block that is among those which are named already.
+    pub(crate) fn check_unnamed(&self, block: u64, mut named: impl Iterator<Item = u64>) -> Result<()> {
+        if named.any(|named| named == block) {
+            let reason = "a block is named twice, by a word of the pool or by the program".to_owned();
+            return Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason });
+        }
+        Ok(())
+    }
+
     /// What intents say in these places.
     fn entries(&self, places: impl Iterator<Item = u64>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
@@ -282,15 +294,16 @@ impl<B: Backend> Pool<B> {
         // While a bit is clear and its block still named, nobody may look for clear bits.
         let mut free = (!dead.is_empty()).then(|| self.allocator().free.lock());
         let mut bits = BTreeSet::new();
-        for (chunk, number) in &dead {
+        // A block that is free already is listed, or found where nobody has looked; another mention of it must not list it again.
+        dead.retain(|(chunk, number)| {
             let (word, bit) = Chunk::bit(*number);
-            backend.fetch_and(chunk.bitmap_word(word), !bit);
             bits.insert(line(chunk.bitmap_word(word)));
-        }
+            backend.fetch_and(chunk.bitmap_word(word), !bit) & bit != 0
+        });
         for &bits_of_line in &bits {
             backend.flush(bits_of_line..bits_of_line + LINE_LENGTH, FREE);
         }
-        if !dead.is_empty() {
+        if !bits.is_empty() {
             backend.fence(FREE);
         }
         self.change_entries(&entries, CLEAR, |entry| backend.store(entry.place + WORD_LENGTH, 0));

@@ -149,13 +149,16 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         Ok(block)
     }
 
-    /// Names a block that the operation unlinks: it is free if that succeeds, and no reader is left.
+    /// Names a block that the operation unlinks: it is free if that succeeds, and no reader is left. It is an error if the operation
+    /// names the block already; no other one that succeeds may name it.
     ///
     /// # Panics
     /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
     pub fn release(&mut self, block: u64) -> Result<()> {
         let place = self.next_block_place();
         self.pool.check_block(block)?;
+        let named = recovery::block_places(self.place).take(self.blocks);
+        self.pool.check_unnamed(block, named.map(|place| recovery::block_at(self.pool.backend(), place)))?;
         self.begin();
         self.pool.backend().store(place, block | RELEASED);
         self.blocks += 1;

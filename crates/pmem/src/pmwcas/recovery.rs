@@ -14,6 +14,11 @@ pub(super) fn block_places(descriptor: u64) -> impl Iterator<Item = u64> {
     (descriptor + WORD_LENGTH..descriptor + LINE_LENGTH).step_by(WORD_LENGTH as usize)
 }
 
+/// The block that is named in a place, 0 if none is.
+pub(super) fn block_at<B: Backend>(backend: &B, place: u64) -> u64 {
+    backend.load(place) & !(LINE_LENGTH - 1)
+}
+
 impl<B: Backend> Memory for Pool<B> {
     type Backend = B;
 

@@ -67,13 +67,17 @@ fn check_change<const D: usize, B: Backend>(
     let matters = |role: &Role| progress != Progress::Announced || change.kind.acquired().contains(role);
     let freed = if progress == Progress::Announced { change.kind.acquired() } else { change.kind.released() };
     let is_freed = |role: &Role| freed.contains(role);
-    for role in Role::ALL.into_iter().filter(matters) {
+    for (number, role) in Role::ALL.into_iter().enumerate().filter(|(_, role)| matters(role)) {
         let node = change.node(role);
         if node != 0 {
             blocks::check_length(pool, node, layout.node_length())?;
             if node == block || is_freed(&role) && node == pool.backend().load(block + ROOT_WORD) {
                 let reason = format!("a log entry says {:?} of what is none of its nodes", change.kind);
                 return Err(damaged(pool, node, reason));
+            }
+            // It would be freed twice, or changed in two ways.
+            if Role::ALL[..number].iter().any(|other| matters(other) && change.node(*other) == node) {
+                return Err(damaged(pool, node, format!("a log entry says {:?} of one node twice", change.kind)));
             }
         } else if progress == Progress::Committed && is_required(&change, role) {
             let reason = format!("a log entry says {:?} of no node as {role:?}", change.kind);

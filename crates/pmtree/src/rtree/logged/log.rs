@@ -283,6 +283,10 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
             return Err(damaged(pool, owned, "the log says that the root is to be freed"));
         }
     }
+    let [first, second] = NEW.map(word);
+    if !is_committed && first != 0 && first == second {
+        return Err(damaged(pool, first, "the log names one block as two that are new"));
+    }
     if state & (COMMITTED | DONE) != COMMITTED {
         return Ok(());
     }
