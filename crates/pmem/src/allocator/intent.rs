@@ -73,6 +73,9 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// Acquires a block of at least `length` bytes, which will be linked by the word at `link`; its offset, which is
     /// a multiple of 64. The block holds anything. It is acquired durably after this thread's next fence.
     ///
+    /// What is free is given out by its length. A chunk of which all blocks have become free serves another length when the pool is
+    /// opened the next time; until then the pool may grow, or the disk be full, although there is one.
+    ///
     /// After the first persist a crash frees the block, whether its bit is set or not; so it stays until the link
     /// is stored.
     ///

@@ -16,7 +16,8 @@
 //!   then its entries say that it is free, whatever links hold.
 //!
 //! Nothing is read of the chunks when a pool is opened. What is free is looked up in a bitmap when a block is asked
-//! for, one word at a time, and freed blocks are kept in memory.
+//! for, one word at a time, and freed blocks are kept in memory, by their lengths: a chunk that becomes empty is found to be
+//! so by the next session.
 
 mod chunk;
 mod free;
