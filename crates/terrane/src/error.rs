@@ -320,7 +320,10 @@ impl Error {
 
     /// Whether correcting the data and trying again is the way on.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::DuplicateKey { .. })
+        match self {
+            Self::Refused { .. } | Self::DuplicateKey { .. } => true,
+            _ => self.cause().is_some_and(Self::is_refusal),
+        }
     }
 
     /// The exit code of a command that ends with this error; success is 0.

@@ -66,9 +66,11 @@ fn run(storage: &Arc<FaultyStorage>, plan: &Plan, what: &str) -> Outcome {
 /// An error that says that storage failed, and not that data is damaged or code is wrong.
 fn is_clean(error: &Error) -> bool {
     match error {
-        Error::Unmerged { cause, .. } | Error::Unreclaimed { cause } | Error::PartlyDeleted { cause, .. } => {
-            is_clean(cause)
-        }
+        Error::Unmerged { cause, .. }
+        | Error::Unreclaimed { cause }
+        | Error::Uncreated { cause, .. }
+        | Error::Unbuilt { cause, .. }
+        | Error::PartlyDeleted { cause, .. } => is_clean(cause),
         other => matches!(other, Error::Storage(_) | Error::Full { .. } | Error::Poisoned { .. }),
     }
 }

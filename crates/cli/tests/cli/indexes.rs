@@ -213,7 +213,7 @@ fn an_index_of_words_leaves_out_those_that_are_named() {
     assert_eq!(indexes(&store)[2]["options"], json!({"stop_words": ["house", "of", "the"]}));
     let query =
         |arguments: &[&str]| terrane("query", &store, &[&["d", "--count", "--explain", "--match"], arguments].concat());
-    query(&["house 7"]).says("index       words, about 1 entries: used").exits(0);
+    query(&["house 7"]).says("index       words, about 1 entry: used").exits(0);
     assert_eq!(query(&["the house"]).says("no word but those that it leaves out").exits(0).number(), 50);
     terrane("index", &store, &["d", "drop", "words"]).exits(0);
     let text = create(" The , of ").exits(0).text();

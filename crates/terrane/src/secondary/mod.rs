@@ -63,7 +63,11 @@ impl DatasetIndex {
         self.content.visit_entries(history, key, stored, visit).map_err(|error| match error {
             Error::Refused { row, column, reason } => {
                 let name = &self.definition.name;
-                Error::Refused { row, column, reason: format!("{reason}; make it shorter, or drop the index {name:?}") }
+                Error::Refused {
+                    row,
+                    column,
+                    reason: format!("{reason}; make it shorter, or do without the index {name:?}"),
+                }
             }
             error => error,
         })
