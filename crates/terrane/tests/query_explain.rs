@@ -119,6 +119,30 @@ fn one_entry_is_told_of_in_the_singular() {
     }
 }
 
+/// Records are read in order for less than they are looked up, so the most candidates may cost least.
+#[test]
+fn why_an_index_is_used_agrees_with_what_the_others_would_give() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
+    let schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
+    let dataset = store.create_dataset("d", schema).unwrap();
+    let record = |key: i64| Record::at(key, key as f64, 0.0, vec![Value::Null, Value::Int(key % 300)]);
+    (0..3000).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    dataset.create_index("by_size", IndexKind::BTree, &["size"]).unwrap();
+    for (condition, used, reason) in [
+        ("id between 0 and 3 and size = 5", "primary", "it gives the fewest candidates"),
+        ("id between 0 and 29 and size = 5", "primary", "it costs least, as look-ups are counted"),
+        ("id between 0 and 2000 and size = 5", "by_size", "it gives the fewest candidates"),
+    ] {
+        let query = Query::new().columns(["id", "name"]).condition(Condition::parse(condition).unwrap());
+        let considered = explained(&store, &query).considered;
+        let chosen = considered.iter().find(|considered| considered.is_used).unwrap();
+        assert_eq!((chosen.index.as_str(), chosen.reason.as_str()), (used, reason), "{considered:?}");
+        let is_fewest = considered.iter().all(|other| other.entries.unwrap() >= chosen.entries.unwrap());
+        assert_eq!(is_fewest, reason.contains("fewest"), "{considered:?}");
+    }
+}
+
 #[test]
 fn windows_that_most_records_meet_are_answered_from_all_records() {
     let store = Store::open_on(squares(), small_options()).unwrap();

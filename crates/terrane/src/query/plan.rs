@@ -1,7 +1,8 @@
 //! The choice of what a query goes through for its candidates.
 //!
 //! Each index that can serve the conditions estimates how many candidates it would give, from what its components
-//! know of themselves. The fewest win; where a look-up for each costs more than reading all records, these are read.
+//! know of themselves. What costs least wins: that is the fewest, but where some need a look-up each and others do not. Where
+//! that costs more than reading all records, these are read.
 //!
 //! All spatial indexes give the same candidates for windows. So how many these are is estimated by the R-tree that
 //! every dataset has, whose entries are objects, and it comes first; others are used where it cannot be, or where
@@ -40,6 +41,8 @@ const ASKED_FOR: &str = "it was asked for";
 const CHEAPER: &str = "another way is cheaper";
 const FEWEST: &str = "it gives the fewest candidates";
 const FEWEST_TOGETHER: &str = "those of all columns give the fewest candidates together";
+const CHEAPEST: &str = "it costs least, as look-ups are counted";
+const CHEAPEST_TOGETHER: &str = "those of all columns cost least together, as look-ups are counted";
 const SCATTERED: &str = "a word may be in another column as well";
 const COLUMN_SERVED: &str = "another index of the words of its column comes first";
 const UNFIT: &str = "what it has to note as deleted does not fit in memory";
@@ -380,6 +383,7 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
     let Some(Cheapest { cost, numbers, path }) = cheapest else {
         return Ok(Keyed { path: None, considered, windows_met });
     };
+    let reason = why_cheapest(&considered, &numbers);
     let mut conclude = |is_used: bool, reason: &str| {
         for number in &numbers {
             (considered[*number].is_used, considered[*number].reason) = (is_used, reason.to_owned());
@@ -391,7 +395,7 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
         let met = estimate_windows(&versions, SPATIAL as usize, windows, ESTIMATE_PAGES)?;
         windows_met = Some(met);
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
-            conclude(false, &format!("the windows give fewer candidates, about {met}"));
+            conclude(false, &format!("the windows, with about {met} candidates, cost less"));
             return Ok(Keyed { path: None, considered, windows_met });
         }
     }
@@ -400,8 +404,24 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
         conclude(false, &cheaper_to_read_all(records));
         return Ok(Keyed { path: None, considered, windows_met });
     }
-    conclude(true, if numbers.len() == 1 { FEWEST } else { FEWEST_TOGETHER });
+    conclude(true, reason);
     Ok(Keyed { path: Some(path), considered, windows_met })
+}
+
+/// Why the indexes with these numbers among those considered cost least, together.
+fn why_cheapest(considered: &[Considered], numbers: &[usize]) -> &'static str {
+    let entries_of = |is_meant: bool| {
+        let meant = considered.iter().enumerate().filter(move |(number, _)| numbers.contains(number) == is_meant);
+        meant.filter_map(|(_, considered)| considered.entries)
+    };
+    let of_all: u64 = entries_of(true).sum();
+    let is_fewest = entries_of(false).all(|entries| entries >= of_all);
+    match (is_fewest, numbers) {
+        (true, [_]) => FEWEST,
+        (true, _) => FEWEST_TOGETHER,
+        (false, [_]) => CHEAPEST,
+        (false, _) => CHEAPEST_TOGETHER,
+    }
 }
 
 /// What costs least of the keys and the indexes on attributes and words.
