@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::support::files::{files_of, storage_of};
+use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
 use crate::support::{keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
@@ -410,6 +411,64 @@ fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
             backup.open(&format!("points/{name}.manifest"), OpenMode::Write).unwrap().set_len(50).unwrap();
         }
         assert!(matches!(point(), Err(Error::DamagedBackup { .. })));
+    }
+}
+
+/// Once its manifest is what it was, the point is one as before: nothing of it was taken for what no point has.
+#[test]
+fn a_point_whose_manifest_is_damaged_keeps_its_components() {
+    let (source, backup) = (memory(), memory());
+    let store = filled(&source, 0..10);
+    let point = |keep| {
+        store.dataset(MAIN).unwrap().compact().unwrap();
+        store.backup_to(backup.clone(), keep).unwrap()
+    };
+    let insert = |key| store.dataset(MAIN).unwrap().insert(&sized(key)).unwrap();
+    let first = point(None).point;
+    insert(10);
+    point(None);
+    let manifest = backup.open(&format!("points/{first}.manifest"), OpenMode::Write).unwrap();
+    let sound = bytes_of(&*manifest);
+    manifest.write_all_at(&[sound[100] ^ 1], 100).unwrap();
+    insert(11);
+    assert_eq!(point(Some(20)).points_damaged, [first.clone()]);
+    manifest.write_all_at(&sound[100..101], 100).unwrap();
+    let place = memory();
+    restore(&backup, &place, Some(&first)).unwrap();
+    assert_eq!(keys(&place).len(), 10);
+}
+
+#[test]
+fn a_point_that_is_removed_while_it_is_restored_is_no_damage() {
+    for named in [false, true] {
+        let (source, backup) = (memory(), memory());
+        let store = Arc::new(filled(&source, 0..10));
+        let compact = |store: &Store| store.dataset(MAIN).unwrap().compact().unwrap();
+        compact(&store);
+        let first = store.backup_to(backup.clone(), None).unwrap().point;
+        let place = Arc::new(HookedStorage::new(memory()));
+        let (pruning, pruned) = (store.clone(), backup.clone());
+        let mut is_pruned = false;
+        place.on_create(move |name| {
+            if name.starts_with("components/") && !std::mem::replace(&mut is_pruned, true) {
+                pruning.dataset(MAIN).unwrap().insert(&sized(10)).unwrap();
+                compact(&pruning);
+                pruning.backup_to(pruned.clone(), Some(1)).unwrap();
+            }
+        });
+        let place: Arc<dyn Storage> = place;
+        match restore(&backup, &place, named.then_some(first.as_str())) {
+            Ok(report) => {
+                assert!(!named && report.point != first, "{report:?}");
+                assert_eq!(keys(&place).len(), 11);
+            }
+            Err(error) => {
+                assert!(named && matches!(error, Error::Failed(_)), "{error}");
+                assert!(error.to_string().contains("was removed while it was restored"), "{error}");
+                assert_eq!(place.list("").unwrap(), Vec::<String>::new());
+                assert_eq!(restored_keys(&backup).len(), 11);
+            }
+        }
     }
 }
 

@@ -94,7 +94,8 @@ impl Store {
     /// the log is verified before the store counts as one; nothing is written outside of its place.
     ///
     /// # Errors
-    /// A place that is not empty; a point that there is not; damage; storage. The files that were made are taken away again.
+    /// A place that is not empty; a point that there is not, or that a backup with fewer points to keep has removed meanwhile
+    /// (of the newest, the one that is the newest then is restored); damage; storage. The files that were made are taken away again.
     pub fn restore(
         backup: impl AsRef<Path>,
         store: impl AsRef<Path>,

@@ -48,11 +48,12 @@ pub struct RestoreReport {
     pub bytes: u64,
 }
 
-/// Makes a store of a point, or of the newest.
+/// Makes a store of a point, or of the newest. Who takes backups meanwhile may remove points; then it begins again with what is the
+/// newest by then.
 pub(super) fn restore(
     backup: &Arc<dyn Storage>,
     store: &Arc<dyn Storage>,
-    point: Option<&str>,
+    name: Option<&str>,
     options: &Options,
 ) -> Result<RestoreReport> {
     let shares = MemoryShares::of(options)?;
@@ -60,14 +61,37 @@ pub(super) fn restore(
         true => Error::DamagedBackup { backup: backup.describe(), finding: error.finding() },
         false => error,
     };
-    let point = choose(&**backup, point).map_err(of_backup)?;
-    let manifest = manifest_of(&**backup, &point).map_err(of_backup)?;
+    loop {
+        let point = choose(&**backup, name).map_err(of_backup)?;
+        let restored = restore_point(backup, store, &point, shares);
+        let is_gone = restored.is_err() && backup.exists(&point.manifest_name()).is_ok_and(|exists| !exists);
+        match name {
+            None if is_gone => {}
+            Some(name) if is_gone => {
+                return Err(Error::Failed(format!(
+                    "the point {name} of the backup at {} was removed while it was restored, and nothing of it is left here; \
+                     restore one that there is",
+                    backup.describe()
+                )));
+            }
+            _ => return restored.map_err(of_backup),
+        }
+    }
+}
+
+fn restore_point(
+    backup: &Arc<dyn Storage>,
+    store: &Arc<dyn Storage>,
+    point: &BackupPoint,
+    shares: MemoryShares,
+) -> Result<RestoreReport> {
+    let manifest = manifest_of(&**backup, point)?;
     manifest.durability.parse::<Durability>()?.check_supported()?;
     check_vacant(&**store)?;
     let lock = lock(&**store, true)?;
     // Somebody may have come first.
     check_vacant(&**store)?;
-    let restored = Restoration { backup, store, manifest: &manifest, point: &point }.run(shares);
+    let restored = Restoration { backup, store, manifest: &manifest, point }.run(shares);
     if restored.is_err() {
         // Where something cannot be removed, files are left without a manifest, which no one takes for a store.
         if let Ok(names) = own_names(&**store) {
@@ -75,7 +99,7 @@ pub(super) fn restore(
         }
     }
     drop(lock);
-    restored.map_err(of_backup)
+    restored
 }
 
 fn choose(backup: &dyn Storage, name: Option<&str>) -> Result<BackupPoint> {
