@@ -19,6 +19,7 @@ use crate::support::{schema, seeded, small_options};
 
 #[test]
 fn both_sides_are_of_one_moment_while_writers_go_on() {
+    const SNAPSHOTS: usize = 500;
     let store = store_with(Options { background: true, ..small_options() });
     let (system, done) = (CoordinateSystem::Planar, AtomicBool::new(false));
     let options = DatasetOptions { partitions: 2 };
@@ -43,6 +44,11 @@ fn both_sides_are_of_one_moment_while_writers_go_on() {
         let mut last = 0;
         loop {
             let is_last = done.load(Ordering::Acquire);
+            // So often that a commit lies between two numbers that are read one after the other.
+            for _ in 0..SNAPSHOTS {
+                let (outer, inner) = first.snapshot_with(&second).unwrap();
+                assert_eq!(outer.sequence(), inner.sequence());
+            }
             // Asked for both ways round.
             let (outer, inner) = if last % 2 == 0 {
                 first.snapshot_with(&second).unwrap()

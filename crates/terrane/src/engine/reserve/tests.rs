@@ -58,6 +58,23 @@ fn nothing_is_taken_back_of_what_another_uses() {
     assert_eq!(attempts, 2);
 }
 
+/// Before whoever comes next looks: nobody else has it meanwhile, and nothing is refused for it.
+#[test]
+fn what_has_no_room_with_the_reserve_gives_it_back_at_once() {
+    let disk = MemoryStorage::new();
+    let reserve = Reserve::open(Arc::new(disk.clone()), DiskReserve::Bytes(BYTES)).unwrap();
+    assert!(reserve.restore(NEEDS));
+    disk.set_capacity(disk.used_bytes());
+    let mut lengths = Vec::new();
+    let work = || {
+        lengths.push(reserve_bytes(&disk).unwrap());
+        Err::<(), Error>(full())
+    };
+    assert!(reserve.on_full(work).is_err());
+    assert_eq!(lengths, [Some(BYTES), Some(0)]);
+    assert_eq!((reserve_bytes(&disk).unwrap(), reserve.is_spent()), (Some(BYTES), false));
+}
+
 /// Its place is in the reserve, which the merge has from then on.
 #[test]
 fn what_is_in_memory_is_flushed_before_a_merge_has_its_place() {
