@@ -151,8 +151,8 @@ pub enum Error {
     /// whose creation failed could not be dropped: have it completed ([`crate::Dataset::build_indexes`]), or drop it.
     #[error(
         "everything that was written is kept, but the index {index:?} of dataset {dataset:?} remains unfinished, and queries go \
-         without it: {cause}; make room if the disk is full, and have it completed (create it again as it was asked for, call \
-         build_indexes, or open the store to write), or drop it"
+         without it: {cause}; then create it again as it was asked for, or open the store to write, which completes it; \
+         or drop it"
     )]
     Unbuilt {
         /// The dataset, which need not be one that was written to.
