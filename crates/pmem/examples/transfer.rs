@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(pmwcas::read(&pool, word, &guard)?, AMOUNT);
     }
     drop(guard);
+    println!("40,000 transfers between {ACCOUNTS} words: each holds {AMOUNT} as before");
     Ok(pool.close()?)
 }
 

@@ -193,6 +193,8 @@ fn a_block_that_is_released_twice_is_free_once() {
     };
     let block = push(&pool, 64).unwrap();
     let mut intent = pool.intent();
+    let other = intent.acquire(64, block + 8).unwrap();
+    assert_ne!(other, block);
     intent.release(block, ROOT).unwrap();
     for link in [ROOT, block + 8] {
         let error = intent.release(block, link).unwrap_err();

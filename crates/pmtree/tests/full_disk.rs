@@ -135,6 +135,46 @@ fn everything_can_be_deleted_where_nothing_can_be_written_down_any_more() {
     }
 }
 
+/// Of the tree that logs, a deletion may need space for an image that no operation took before; once the entry is gone, it needs none.
+#[test]
+fn a_deletion_that_fails_leaves_the_entry() {
+    let mut failed = 0;
+    for seed in 0..120 {
+        let mut random = random(seed);
+        let mut options = options(PersistenceDomain::Adr, [4, 5, 9, 30][seed as usize % 4], Rebalancing::InPlace);
+        options.pool.chunk_length = 4096 << (seed / 4 % 3);
+        let storage = MemoryStorage::new();
+        storage.set_capacity((24 << 10) + 4096 * random.random_range(4..20));
+        let Ok(mut tree) = LoggedTree::<2, Traced>::create(&storage, "tree", &options) else { continue };
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut refused = 0;
+        for payload in 0.. {
+            let rect = point(&mut random, 0.0..100.0);
+            match tree.insert(&rect, payload) {
+                Ok(()) => entries.push((rect, payload)),
+                Err(error) => {
+                    assert!(!tree.contains(&rect, payload).unwrap(), "seed {seed}, {payload}: {error}");
+                    refused += 1;
+                }
+            }
+            if refused == 20 {
+                break;
+            }
+        }
+        entries.retain(|(rect, payload)| match tree.delete(rect, *payload) {
+            Ok(is_deleted) => !is_deleted,
+            Err(error) => {
+                assert!(tree.contains(rect, *payload).unwrap(), "seed {seed}, {payload} is gone: {error}");
+                failed += 1;
+                true
+            }
+        });
+        let census = tree.check().unwrap();
+        assert_eq!(census.entries, entries.len() as u64, "seed {seed}");
+    }
+    assert!(failed > 0, "all deletions had the space that they needed");
+}
+
 /// Creates a tree with room for so many bytes, and gives whether there was enough: if not, nothing is left.
 fn created_or_nothing<T: PersistentRTree<2>>(capacity: u64, options: &Options) -> bool {
     let storage = MemoryStorage::new();

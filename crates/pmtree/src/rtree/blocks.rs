@@ -24,6 +24,14 @@ pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
     }
 }
 
+/// What it means for a deletion, which is durable, that the pool cannot give it anything more: nothing, unless it is damaged.
+pub(super) fn without_space(error: impl Into<Error>) -> Result<()> {
+    match error.into() {
+        Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
+        error => Err(error),
+    }
+}
+
 /// Checks that a tree can be as high as its root says.
 #[inline]
 pub(super) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {

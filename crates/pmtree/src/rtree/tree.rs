@@ -31,7 +31,8 @@ pub trait PersistentRTree<const D: usize>: Debug + Send + Sync {
     /// Inserts a box with a payload. If it fails, the entry is not there.
     fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()>;
 
-    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one.
+    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. If it fails, the entry
+    /// is still there, unless the tree is damaged. [`FbrTree`] needs no space for it; [`LoggedTree`](crate::LoggedTree) may, for its log.
     fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool>;
 
     /// Whether there is an entry with exactly this box and payload.

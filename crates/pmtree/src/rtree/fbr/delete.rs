@@ -5,6 +5,7 @@ use terrane_pmem::{Backend, Site};
 
 use super::FbrTree;
 use super::node::Node;
+use crate::rtree::blocks;
 use crate::{Rect, Result};
 
 const METADATA: Site = Site::new("fbr.delete.metadata");
@@ -124,9 +125,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(());
             };
             let child = self.child(root.level(), root.target(slot))?;
+            // Nothing is made the root that an opening would refuse.
+            blocks::check_own(&self.pool, child.offset, self.layout.node_length())?;
             let mut released = self.pool.intent();
             if let Err(error) = released.release(root.offset, self.root_word()) {
-                return self.without_space(error);
+                return blocks::without_space(error);
             }
             self.store_root(child.offset, ROOT);
             self.mark_unlinked(&root);

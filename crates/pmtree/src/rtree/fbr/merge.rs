@@ -7,6 +7,7 @@ use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
 use super::node::Node;
 use super::{FbrTree, Rebalancing};
+use crate::rtree::blocks::without_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
@@ -50,20 +51,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         let mut released = self.pool.intent();
         if let Err(error) = released.reserve() {
-            return self.without_space(error);
+            return without_space(error);
         }
         let copies = self.rebalancing == Rebalancing::CopyOnWrite && metadata.count() < self.layout.fan_out;
         match copies {
             true => self.merge_by_copy(parent, metadata, [&few, &more], released),
             false => self.merge_in_place(parent, [&few, &more], released),
-        }
-    }
-
-    /// What it means for a deletion, which is durable, that the pool cannot give it anything more: nothing, unless it is damaged.
-    pub(super) fn without_space(&self, error: terrane_pmem::Error) -> Result<()> {
-        match error {
-            terrane_pmem::Error::Damaged { .. } => Err(error.into()),
-            _ => Ok(()),
         }
     }
 
@@ -153,7 +146,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let merged = match acquired.acquire(self.layout.node_length(), entry.link(Role::NewFirst)) {
             Ok(merged) => merged,
             Err(error) => {
-                self.without_space(error)?;
+                without_space(error)?;
                 drop((acquired, entry));
                 return self.merge_in_place(parent, [first, second], released);
             }

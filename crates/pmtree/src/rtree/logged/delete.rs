@@ -5,22 +5,23 @@ use terrane_pmem::Backend;
 
 use super::LoggedTree;
 use super::node::Image;
+use crate::rtree::blocks::without_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     /// After a crash the entry is there or not, and boxes are as small as they were or are going to be. Between the changes,
-    /// nodes may have too few entries, which is harmless.
+    /// nodes may have too few entries, which is harmless; where there is no space to mend them, they stay so.
     pub(super) fn delete_logged(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let _lock = self.lock.write();
         let Some(path) = self.find(rect, payload)? else { return Ok(false) };
         self.remove(&path, rect, payload)?;
         for depth in (1..path.len()).rev() {
             if self.node(path[depth])?.count() < self.layout.fill_min() {
-                self.mend_underflow(&path[..depth], path[depth])?;
+                self.mend_underflow(&path[..depth], path[depth]).or_else(without_space)?;
             }
         }
-        self.lower_root()?;
+        self.lower_root().or_else(without_space)?;
         Ok(true)
     }
 

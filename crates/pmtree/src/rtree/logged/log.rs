@@ -92,9 +92,16 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     ///
     /// What is durable after each step: the images, which mean nothing; the commitment, by which
     /// recovery goes on (L1); the nodes; that the log is free. What can fail does so before the commitment; where
-    /// something fails after it, the pool is damaged, and the next opening goes by the log.
+    /// something fails after it, the pool is damaged, all further changes are refused, and the next opening goes by the log.
     pub(super) fn commit(&self, change: Change<'_, D, B>) -> Result<()> {
         let Change { images, new, acquired, released, root } = change;
+        if self.backend().load(self.block + STATE) != 0 {
+            return Err(self.damaged(self.block + STATE, "a change of nodes has failed in the middle"));
+        }
+        // What is freed or becomes the root is one of the tree's blocks, or an opening would refuse what is committed here.
+        for node in [released, root].into_iter().filter(|&node| node != 0) {
+            blocks::check_own(&self.pool, node, self.layout.node_length())?;
+        }
         let blocks = self.image_blocks(images.len())?;
         let mut release = self.pool.intent();
         if released != 0 {

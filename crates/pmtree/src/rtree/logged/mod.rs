@@ -10,7 +10,7 @@
 //!
 //! Invariants, after each change: L6: a box is the smallest one around what its child holds; that of an empty leaf is any, since nothing
 //! lies in it, and counts above as others do. L7: every node but the root has as many entries as splits leave, unless a crash came between a
-//! deletion and the mending of its leaf. Several of these can leave a leaf empty, until an entry comes to it or a sibling is mended with it. Inner
+//! deletion and the mending of its leaf, or there was no space for that. Several of these can leave a leaf empty, until an entry comes to it or a sibling is mended with it. Inner
 //! nodes always have a child: one is unlinked only where its sibling takes over what it has.
 
 mod check;
