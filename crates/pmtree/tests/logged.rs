@@ -226,6 +226,36 @@ fn assert_is_refused(damaged: &[u8], damage: &dyn std::fmt::Debug) {
     assert!(bytes(&storage, "tree") == damaged, "{damage:?}: the file was changed");
 }
 
+/// What a merge would free after its commitment is looked at before.
+#[test]
+fn a_sibling_that_is_no_block_of_the_tree_is_met_before_the_change_commits() {
+    const LOG: u64 = 128;
+    const ENTRIES: u64 = 64;
+    const TARGET: u64 = 32;
+    let storage = MemoryStorage::new();
+    let tree = LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap();
+    let point = |number: u64| Rect::point([(number / 2 * 10 + number % 2) as f64, 0.0]).unwrap();
+    (0..12).for_each(|number| tree.insert(&point(number), number).unwrap());
+    let backend = tree.pool().backend();
+    let block = backend.load(ROOT);
+    let mut parent = backend.load(block + 64);
+    while backend.load(parent) > 1 {
+        parent = backend.load(parent + ENTRIES + TARGET);
+    }
+    // A copy of the second leaf, behind the start of a block that nobody has.
+    let mut last = 0;
+    tree.pool().visit_blocks(|block, length| last = last.max(block + length)).unwrap();
+    let (link, place) = (parent + ENTRIES + 64 + TARGET, last + 64);
+    (0..40).for_each(|word| backend.store(place + word * 8, backend.load(backend.load(link) + word * 8)));
+    backend.store(link, place);
+    let refused = (0..12).filter(|&number| tree.delete(&point(number), number).is_err_and(|error| is_damage(&error)));
+    assert!(refused.count() > 0);
+    assert_eq!(backend.load(block + LOG), 0, "a change is committed and has not ended");
+    let copy = MemoryStorage::new();
+    copy.open("tree", OpenMode::CreateNew).unwrap().write_all_at(&bytes(&storage, "tree"), 0).unwrap();
+    LoggedTree::<2, Traced>::open(&copy, "tree", &small(4)).unwrap();
+}
+
 fn counted<const D: usize>(
     tree: &LoggedTree<D, Counted<Traced>>,
     run: impl FnOnce(&LoggedTree<D, Counted<Traced>>),
