@@ -10,7 +10,7 @@ use crate::json::probe::{JsonShape, shape_of};
 use crate::source::DECODED_BYTES_MAX;
 
 /// How much of a file is looked at.
-const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// A file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -387,6 +387,28 @@ fn texts_of_too_many_values_are_refused_before_memory_is_taken_for_them() {
 }
 
 #[test]
+fn a_value_of_several_lines_where_records_have_one_is_told_of() {
+    let point = "{\n  \"type\": \"Feature\",\n  \"properties\": {\"a\": 1},\n  \"geometry\": null\n}\n";
+    for (name, text, advice) in [
+        ("a.ndjson", point.to_string(), "give it a name in .geojson or .json"),
+        ("a.geojsonl", point.to_string(), "give it a name in .geojson or .json"),
+        ("a.ndjson", format!("{point}{point}"), "write each record on one line"),
+        ("a.json", "{\n\"a\": 1\n}\n".to_string(), "write each record on one line"),
+        ("a.ndjson", "[\n{\"a\":1},\n{\"a\":2},\n]\n".to_string(), "without the brackets and the commas between"),
+    ] {
+        let error = match read_text(name, &text) {
+            Ok(read) => read.rejected.first().expect("a record that is refused").reason.clone(),
+            Err(error) => error.to_string(),
+        };
+        let fault = "the line ends inside a JSON value, which goes on in the next line; NDJSON has one record a line: ";
+        assert!(error.contains(fault) && error.contains(advice), "{name} {text}: {error}");
+        assert!(!error.contains("cut short") && !error.contains(".csv"), "{name} {text}: {error}");
+    }
+    let error = read_text("a.ndjson", "{\"a\":1\n \n\n").expect_err("no more follows").to_string();
+    assert!(error.contains("it is cut short (byte 6)"), "{error}");
+}
+
+#[test]
 fn the_largest_geometry_of_a_record_can_be_read() {
     let positions = vec!["[1.5,2.5]"; 1 << 20].join(",");
     let line = format!("{{\"type\":\"LineString\",\"coordinates\":[{positions}]}}");

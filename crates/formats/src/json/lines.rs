@@ -3,8 +3,10 @@
 use std::io::{self, BufRead};
 use std::path::PathBuf;
 
+use super::probe::{JsonShape, shape_of};
 use super::reader::{RECORD_BYTES_MAX, RecordText};
 use crate::error::{FormatError, Location};
+use crate::format::HEAD_BYTES;
 use crate::input::{Content, Input};
 
 const RECORD_SEPARATOR: u8 = 0x1e;
@@ -17,6 +19,8 @@ pub(crate) struct LineReader {
     line_next: u64,
     offset_next: u64,
     buffer: Vec<u8>,
+    /// What to do about a file with values of several lines, once that was asked.
+    advice: Option<&'static str>,
 }
 
 impl LineReader {
@@ -33,6 +37,7 @@ impl LineReader {
             line_next: 1,
             offset_next: bom_length as u64,
             buffer: Vec::new(),
+            advice: None,
         })
     }
 
@@ -56,6 +61,36 @@ impl LineReader {
             if !text.is_empty() {
                 return Ok(Some(RecordText { line, offset, must_be_feature: false, bytes: text.to_vec() }));
             }
+        }
+    }
+
+    /// What is wrong with the text read last, which ends inside a value, if the value goes on in the next line.
+    pub(crate) fn goes_on(&mut self, input: &Input) -> Result<Option<String>, FormatError> {
+        if self.separator != b'\n' || !self.is_followed()? {
+            return Ok(None);
+        }
+        let advice = match self.advice {
+            Some(advice) => advice,
+            None => *self.advice.insert(advice_on_values_of_lines(input)?),
+        };
+        Ok(Some(format!("the line ends inside a JSON value, which goes on in the next line; {advice}")))
+    }
+
+    /// Whether there is anything but blanks after the text read last. Blanks on the way are taken.
+    fn is_followed(&mut self) -> Result<bool, FormatError> {
+        loop {
+            let available = match self.content.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(FormatError::reading(&self.path, error)),
+            };
+            if available.is_empty() || !available.iter().all(u8::is_ascii_whitespace) {
+                return Ok(!available.is_empty());
+            }
+            let count = available.len();
+            self.line_next += available.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            self.offset_next += count as u64;
+            self.content.consume(count);
         }
     }
 
@@ -84,4 +119,20 @@ impl LineReader {
             }
         }
     }
+}
+
+/// What to do about a file of which a value takes several lines.
+fn advice_on_values_of_lines(input: &Input) -> Result<&'static str, FormatError> {
+    let head = input.head(HEAD_BYTES)?;
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
+    Ok(match text.first() {
+        Some(b'[') => {
+            "NDJSON has one record a line: write each element of the array on a line of its own, without the brackets \
+             and the commas between"
+        }
+        Some(b'{') if matches!(shape_of(input, &head)?, JsonShape::Document { geojson: true }) => {
+            "NDJSON has one record a line: as the file is one GeoJSON document, give it a name in .geojson or .json"
+        }
+        _ => "NDJSON has one record a line: write each record on one line",
+    })
 }

@@ -69,15 +69,19 @@ impl Records {
 
     /// A record's text as a value. Bad syntax inside a document is damage to
     /// the document; between lines it spoils only its own record.
-    fn parse(&self, input: &Input, text: &RecordText) -> Result<Result<RawRecord, String>, FormatError> {
+    fn parse(&mut self, input: &Input, text: &RecordText) -> Result<Result<RawRecord, String>, FormatError> {
         let value = match parse_strict(&text.bytes) {
             Ok(value) => value,
             Err(error) => {
-                if error.kind == JsonErrorKind::Syntax && matches!(self, Records::Document(_)) {
+                if error.kind != JsonErrorKind::Content && matches!(self, Records::Document(_)) {
                     let offset = text.offset + error.offset.unwrap_or(0) as u64;
                     return Err(FormatError::damaged(&input.path, Location::Byte(offset), error.reason));
                 }
-                return Ok(Err(error.to_string()));
+                let reason = match self {
+                    Records::Lines(reader) if error.kind == JsonErrorKind::Unfinished => reader.goes_on(input)?,
+                    _ => None,
+                };
+                return Ok(Err(reason.unwrap_or_else(|| error.to_string())));
             }
         };
         if text.must_be_feature && value.get("type").and_then(JsonValue::as_str) != Some("Feature") {
@@ -108,7 +112,7 @@ struct Survey {
     foreign: ForeignMembers,
     row_count: u64,
     good_count: u64,
-    /// The first record that cannot be used: its line, why, and whether it begins as an object does.
+    /// The first record that cannot be used: its line, why, and whether it begins as JSON does.
     first_refused: Option<(u64, String, bool)>,
 }
 
@@ -177,8 +181,8 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         match records.parse(&input, &text)? {
             Ok(record) => survey.take(&input, survey.row_count, text.line, record)?,
             Err(reason) if survey.first_refused.is_none() => {
-                let is_object = text.bytes.trim_ascii_start().starts_with(b"{");
-                survey.first_refused = Some((text.line, reason, is_object));
+                let is_json = matches!(text.bytes.trim_ascii_start().first(), Some(b'{' | b'['));
+                survey.first_refused = Some((text.line, reason, is_json));
             }
             Err(_) => {}
         }
@@ -186,13 +190,13 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     if survey.row_count == 0 && format != Format::GeoJson {
         return Err(FormatError::damaged(&input.path, Location::File, "the file holds no JSON record"));
     }
-    if let Some((line, reason, is_object)) = survey.first_refused.take()
+    if let Some((line, reason, is_json)) = survey.first_refused.take()
         && survey.good_count == 0
         && format == Format::Ndjson
     {
         // No column is known, so that nothing else that could be said of the file would be true.
         let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
-        let hint = if is_object { String::new() } else { format!("; {HINT_OF_NAME}") };
+        let hint = if is_json { String::new() } else { format!("; {HINT_OF_NAME}") };
         return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}{hint}")));
     }
     let seen: Vec<ColumnSeen<'_>> =

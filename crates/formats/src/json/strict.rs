@@ -17,6 +17,8 @@ pub type JsonValue = serde_json::Value;
 pub enum JsonErrorKind {
     /// It is not JSON.
     Syntax,
+    /// It ends inside a JSON value.
+    Unfinished,
     /// It is JSON, but not what is asked for here.
     Content,
 }
@@ -77,6 +79,7 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     value.map_err(|error| {
         let kind = match error.classify() {
             serde_json::error::Category::Data => JsonErrorKind::Content,
+            serde_json::error::Category::Eof => JsonErrorKind::Unfinished,
             _ => JsonErrorKind::Syntax,
         };
         let (reason, offset) = explained(text, &error);
@@ -86,7 +89,7 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
 
 /// What the parser found wrong with a text, and where, in terms of the text.
 fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
-    let offset = offset_of(text, error.line(), error.column());
+    let offset = if error.is_eof() { text.len() } else { offset_of(text, error.line(), error.column()) };
     let message = without_position(&error.to_string());
     let reason = match message.as_str() {
         "expected value" | "expected ident" => {
