@@ -275,7 +275,16 @@ fn records_are_parsed_strictly() {
         ("{\"a\":1e999}", "out of range"),
         ("{\"a\":\"\\ud800\"}", "byte"),
         ("{\"a\":1} {}", "more after the end"),
-        ("{\"a\":1,}", "a value is missing after the comma; add one, or remove the comma (byte 7)"),
+        ("{\"a\":1,}", "a member is missing after the comma; add one, or remove the comma (byte 7)"),
+        ("[1,]", "a value is missing after the comma; add one, or remove the comma (byte 3)"),
+        ("{\"a\":1 \"b\":2}", "a comma or the closing brace is missing before \"\\\"\" (byte 7)"),
+        ("[1 2]", "a comma or the closing bracket is missing before \"2\" (byte 3)"),
+        ("{\"a\" 1}", "the colon after the name of a member is missing before \"1\" (byte 5)"),
+        ("{\"a\":\"\\ud800\"}", "half of a surrogate pair, of which the other half is missing; write both"),
+        ("{\"a\":\"\\ud800\\u0041\"}", "half of a surrogate pair, of which the other half is missing; write both"),
+        ("{\"a\":\"\\udc00\"}", "half of a surrogate pair, of which the other half is missing; write both"),
+        ("{\"a\":\"C:\\x\"}", "there is no such escape; in text, write a backslash as \\\\, "),
+        ("{\"a\":\"1\t2\"}", "write it as an escape, such as \\n or \\t (byte 7)"),
         ("{\"a\":1", "it is cut short"),
         ("", "there is no JSON value"),
     ] {
@@ -283,7 +292,10 @@ fn records_are_parsed_strictly() {
         assert!(error.contains(words), "{text}: {error}");
     }
     let deep = "[".repeat(20_000);
-    assert!(parse_record(&deep, false).is_err());
+    let error = parse_record(&deep, false).expect_err("too deep").to_string();
+    assert!(error.contains("nested more than 127 deep"), "{error}");
+    let nested = |depth: usize| parse_strict(format!("{}{}", "[".repeat(depth), "]".repeat(depth)).as_bytes());
+    assert!(nested(127).is_ok() && nested(128).is_err());
     let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
     assert_eq!((error.kind, error.offset), (JsonErrorKind::Syntax, Some(6)));
 }
@@ -303,6 +315,11 @@ fn what_is_no_json_is_quoted_with_its_place() {
         ("  Größe: 1", is_no_value("\"Größe\"", 2)),
         ("{\"a\":tru}", is_no_value("\"tru\"", 5)),
         ("{\"a\":[1,NaN]}", is_no_value("\"NaN\"", 8)),
+        ("{\"a\":-Infinity}", is_no_value("\"-Infinity\"", 5)),
+        ("truee", is_no_value("\"truee\"", 0)),
+        ("{\"a\":nullx}", is_no_value("\"nullx\"", 5)),
+        ("{\"a\":[0x10]}", is_no_value("\"0x10\"", 6)),
+        ("{\"a\":01}", is_no_value("\"01\"", 5)),
         ("{\"a\":}", is_no_value("\"}\"", 5)),
         ("{'a':1}", "\"'a'\" is no name of a member: put names into double quotes (byte 1)".to_string()),
         ("{\"a\":1,b:2}", "\"b\" is no name of a member: put names into double quotes (byte 7)".to_string()),
@@ -317,6 +334,7 @@ fn what_is_no_json_is_quoted_with_its_place() {
 fn a_file_that_is_no_json_although_its_name_says_so_is_told_of_its_name() {
     for (name, text, words) in [
         ("a.ndjson", "name,x,y\na,1,2\n", "line 1: \"name\" is no JSON value"),
+        ("a.ndjson", "name,123456789012345678901234567890\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "5\n6\n", "line 1: "),
         ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is not JSON"),
     ] {
@@ -493,8 +511,8 @@ fn lines_of_which_none_can_be_used_are_refused_with_the_first_reason() {
     for (lines, line, wanted) in [
         ("{\"a\":\n{\"b\" 1}\n".to_string(), 1, "; nor can any other record of the file be used"),
         ("\n[1]\n".to_string(), 2, "object"),
-        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "recursion limit"),
-        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "recursion limit"),
+        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "nested more than 127 deep"),
+        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "nested more than 127 deep"),
     ] {
         let file = TestFile::new("a.ndjson", &lines);
         let options = ReadOptions { format: Some(Format::Ndjson), ..ReadOptions::default() };

@@ -44,6 +44,8 @@ impl JsonError {
 /// Most values in one text. The largest record that a store takes, 16 MiB of coordinates, has about
 /// three million; in memory a value takes some dozens of times the two bytes that it may have as text.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
+/// How deep the parser lets arrays and objects be nested.
+const DEPTH_MAX: usize = 127;
 /// A member counts as so many values, for its name.
 const MEMBER_VALUES: usize = 4;
 
@@ -51,7 +53,7 @@ const MEMBER_VALUES: usize = 4;
 ///
 /// # Errors
 /// Syntax errors, invalid UTF-8, lone surrogates, numbers beyond float64,
-/// nesting deeper than 128, duplicate member names, more than four million values, integers of more
+/// nesting deeper than 127, duplicate member names, more than four million values, integers of more
 /// than 64 bits.
 pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     let text = std::str::from_utf8(text).map_err(|error| {
@@ -65,48 +67,82 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
             offset: Some(offset),
         }
     })?;
-    if let Some(offset) = oversized_integer(text) {
-        return Err(JsonError {
-            kind: JsonErrorKind::Content,
-            reason: "an integer of more than 64 bits would lose digits; write it as a string".to_string(),
-            offset: Some(offset),
-        });
-    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let left = Cell::new(VALUES_MAX);
     let value =
         StrictValue { left: &left }.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
-    value.map_err(|error| {
-        let kind = match error.classify() {
-            serde_json::error::Category::Data => JsonErrorKind::Content,
-            serde_json::error::Category::Eof => JsonErrorKind::Unfinished,
-            _ => JsonErrorKind::Syntax,
-        };
-        let (reason, offset) = explained(text, &error);
-        JsonError { kind, reason, offset: Some(offset) }
-    })
+    let error = match value {
+        // The text is JSON, so that what looks like a number is one.
+        Ok(value) => return oversized_integer(text).map_or(Ok(value), |offset| Err(oversized(offset))),
+        Err(error) => error,
+    };
+    let kind = match error.classify() {
+        serde_json::error::Category::Data => JsonErrorKind::Content,
+        serde_json::error::Category::Eof => JsonErrorKind::Unfinished,
+        _ => JsonErrorKind::Syntax,
+    };
+    let (reason, offset) = explained(text, &error);
+    Err(JsonError { kind, reason, offset: Some(offset) })
+}
+
+fn oversized(offset: usize) -> JsonError {
+    JsonError {
+        kind: JsonErrorKind::Content,
+        reason: "an integer of more than 64 bits would lose digits; write it as a string".to_string(),
+        offset: Some(offset),
+    }
 }
 
 /// What the parser found wrong with a text, and where, in terms of the text.
 fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
     let offset = if error.is_eof() { text.len() } else { offset_of(text, error.line(), error.column()) };
     let message = without_position(&error.to_string());
+    let (start, word) = word_at(text, offset);
+    let no_value = || {
+        let reason = format!(
+            "{} is no JSON value: write an object in braces, an array in brackets, a number, true, false, null, or \
+             text in double quotes",
+            quoted(word)
+        );
+        (reason, start)
+    };
     let reason = match message.as_str() {
-        "expected value" | "expected ident" => {
-            let (start, word) = word_at(text, offset);
-            let reason = format!(
-                "{} is no JSON value: write an object in braces, an array in brackets, a number, true, false, null, \
-                 or text in double quotes",
-                quoted(word)
-            );
-            return (reason, start);
-        }
+        "expected value" | "expected ident" | "invalid number" => return no_value(),
+        // What follows a value without a blank or punctuation between is of the same word.
+        "trailing characters" | "expected `,` or `]`" | "expected `,` or `}`" if start < offset => return no_value(),
         "key must be a string" => {
-            let (start, word) = word_at(text, offset);
             return (format!("{} is no name of a member: put names into double quotes", quoted(word)), start);
         }
-        "trailing comma" => "a value is missing after the comma; add one, or remove the comma".to_string(),
-        "trailing characters" => "there is more after the end of the JSON value; remove it".to_string(),
+        "trailing comma" => {
+            let missing = if text[offset..].starts_with('}') { "member" } else { "value" };
+            format!("a {missing} is missing after the comma; add one, or remove the comma")
+        }
+        "trailing characters" => {
+            format!("there is more after the end of the JSON value, from {} on; remove it", quoted(word))
+        }
+        "expected `,` or `]`" => format!("a comma or the closing bracket is missing before {}", quoted(word)),
+        "expected `,` or `}`" => format!("a comma or the closing brace is missing before {}", quoted(word)),
+        "expected `:`" => format!("the colon after the name of a member is missing before {}", quoted(word)),
+        "unexpected end of hex escape" | "lone leading surrogate in hex escape" => {
+            "the escape is half of a surrogate pair, of which the other half is missing; write both, or the character \
+             itself"
+                .to_string()
+        }
+        "invalid escape" => {
+            "there is no such escape; in text, write a backslash as \\\\, and others as \\\", \\/, \\b, \\f, \\n, \\r, \\t \
+             or \\u with four hexadecimal digits"
+                .to_string()
+        }
+        message if message.starts_with("control character") => {
+            "text has a line end, a tab or another control character in it; write it as an escape, such as \\n or \\t"
+                .to_string()
+        }
+        "number out of range" => {
+            "the number is out of range: float64 reaches to about 1.8e308; write it as a string".to_string()
+        }
+        "recursion limit exceeded" => {
+            format!("arrays and objects are nested more than {DEPTH_MAX} deep; write the value with fewer of them")
+        }
         _ if text.trim_ascii().is_empty() => "there is no JSON value".to_string(),
         _ if error.is_eof() => "the text ends inside a JSON value: it is cut short".to_string(),
         _ => message,
