@@ -91,7 +91,8 @@ fn faults_are_named_with_their_path() {
         ),
     ] {
         let error = from_geojson(&value).expect_err(&value.to_string()).to_string();
-        assert!(error.contains(&format!("at {path}: ")) && error.contains(reason), "{value}: {error}");
+        let place = if path.is_empty() { "geometry: ".to_string() } else { format!("geometry, at {path}: ") };
+        assert!(error.contains(&place) && error.contains(reason), "{value}: {error}");
     }
 }
 

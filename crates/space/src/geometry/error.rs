@@ -103,11 +103,16 @@ pub enum GeometryError {
         reason: String,
     },
     /// JSON that is not a GeoJSON geometry.
-    #[error("not a valid GeoJSON geometry, at {path}: {reason}")]
+    #[error("not a valid GeoJSON geometry{}: {reason}", place_of(path))]
     Json {
-        /// Path to the value, such as `coordinates[0][3]`.
+        /// Path to the value, such as `coordinates[0][3]`; empty for the geometry itself.
         path: String,
         /// What is wrong.
         reason: String,
     },
+}
+
+/// A path as it stands in a message: the geometry itself has none.
+fn place_of(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(", at {path}") }
 }
