@@ -279,6 +279,9 @@ fn records_are_parsed_strictly() {
         ("[1,]", "a value is missing after the comma; add one, or remove the comma (byte 3)"),
         ("{\"a\":1 \"b\":2}", "a comma or the closing brace is missing before \"\\\"\" (byte 7)"),
         ("[1 2]", "a comma or the closing bracket is missing before \"2\" (byte 3)"),
+        ("[1,2}", "a comma or the closing bracket is missing before \"}\" (byte 4)"),
+        ("{\"a\":1\"b\":2}", "a comma or the closing brace is missing before \"\\\"\" (byte 6)"),
+        ("1,2,3", "there is more after the end of the JSON value, from \",\" on"),
         ("{\"a\" 1}", "the colon after the name of a member is missing before \"1\" (byte 5)"),
         ("{\"a\":\"\\ud800\"}", "half of a surrogate pair, of which the other half is missing; write both"),
         ("{\"a\":\"\\ud800\\u0041\"}", "half of a surrogate pair, of which the other half is missing; write both"),
@@ -412,15 +415,18 @@ fn a_value_of_several_lines_where_records_have_one_is_told_of() {
         ("a.geojsonl", point.to_string(), "give it a name in .geojson or .json"),
         ("a.ndjson", format!("{point}{point}"), "write each record on one line"),
         ("a.json", "{\n\"a\": 1\n}\n".to_string(), "write each record on one line"),
+        // As a write that was interrupted leaves it, and others after it.
+        ("a.ndjson", "{\"a\":1\n{\"a\":2}\n".to_string(), "write each record on one line"),
         ("a.ndjson", "[\n{\"a\":1},\n{\"a\":2},\n]\n".to_string(), "without the brackets and the commas between"),
     ] {
         let error = match read_text(name, &text) {
             Ok(read) => read.rejected.first().expect("a record that is refused").reason.clone(),
             Err(error) => error.to_string(),
         };
-        let fault = "the line ends inside a JSON value, which goes on in the next line; NDJSON has one record a line: ";
+        let fault = "the line ends inside a JSON value, which is cut short or goes on in the next line; NDJSON has one \
+                     record a line: ";
         assert!(error.contains(fault) && error.contains(advice), "{name} {text}: {error}");
-        assert!(!error.contains("cut short") && !error.contains(".csv"), "{name} {text}: {error}");
+        assert!(!error.contains("it is cut short") && !error.contains(".csv"), "{name} {text}: {error}");
     }
     let error = read_text("a.ndjson", "{\"a\":1\n \n\n").expect_err("no more follows").to_string();
     assert!(error.contains("it is cut short (byte 6)"), "{error}");

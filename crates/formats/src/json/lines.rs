@@ -73,7 +73,7 @@ impl LineReader {
             Some(advice) => advice,
             None => *self.advice.insert(advice_on_values_of_lines(input)?),
         };
-        Ok(Some(format!("the line ends inside a JSON value, which goes on in the next line; {advice}")))
+        Ok(Some(format!("the line ends inside a JSON value, which is cut short or goes on in the next line; {advice}")))
     }
 
     /// Whether there is anything but blanks after the text read last. Blanks on the way are taken.

@@ -98,6 +98,8 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
     let offset = if error.is_eof() { text.len() } else { offset_of(text, error.line(), error.column()) };
     let message = without_position(&error.to_string());
     let (start, word) = word_at(text, offset);
+    let goes_beyond = start + word.len() > offset;
+    let here = if goes_beyond { word } else { character_at(text, offset) };
     let no_value = || {
         let reason = format!(
             "{} is no JSON value: write an object in braces, an array in brackets, a number, true, false, null, or \
@@ -109,19 +111,23 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
     let reason = match message.as_str() {
         "expected value" | "expected ident" | "invalid number" => return no_value(),
         // What follows a value without a blank or punctuation between is of the same word.
-        "trailing characters" | "expected `,` or `]`" | "expected `,` or `}`" if start < offset => return no_value(),
+        "trailing characters" | "expected `,` or `]`" | "expected `,` or `}`"
+            if start < offset && goes_beyond =>
+        {
+            return no_value();
+        }
         "key must be a string" => {
             return (format!("{} is no name of a member: put names into double quotes", quoted(word)), start);
         }
         "trailing comma" => {
-            let missing = if text[offset..].starts_with('}') { "member" } else { "value" };
+            let missing = if text.as_bytes().get(offset) == Some(&b'}') { "member" } else { "value" };
             format!("a {missing} is missing after the comma; add one, or remove the comma")
         }
         "trailing characters" => {
-            format!("there is more after the end of the JSON value, from {} on; remove it", quoted(word))
+            format!("there is more after the end of the JSON value, from {} on; remove it", quoted(here))
         }
-        "expected `,` or `]`" => format!("a comma or the closing bracket is missing before {}", quoted(word)),
-        "expected `,` or `}`" => format!("a comma or the closing brace is missing before {}", quoted(word)),
+        "expected `,` or `]`" => format!("a comma or the closing bracket is missing before {}", quoted(here)),
+        "expected `,` or `}`" => format!("a comma or the closing brace is missing before {}", quoted(here)),
         "expected `:`" => format!("the colon after the name of a member is missing before {}", quoted(word)),
         "unexpected end of hex escape" | "lone leading surrogate in hex escape" => {
             "the escape is half of a surrogate pair, of which the other half is missing; write both, or the character \
@@ -158,10 +164,13 @@ fn word_at(text: &str, offset: usize) -> (usize, &str) {
     let end = text[offset..].find(is_end).map_or(text.len(), |length| offset + length);
     match start < end {
         true => (start, &text[start..end]),
-        false => {
-            (offset, text[offset..].chars().next().map_or("", |character| &text[offset..][..character.len_utf8()]))
-        }
+        false => (offset, character_at(text, offset)),
     }
+}
+
+fn character_at(text: &str, offset: usize) -> &str {
+    let rest = &text[text.floor_char_boundary(offset)..];
+    rest.chars().next().map_or("", |character| &rest[..character.len_utf8()])
 }
 
 /// Where an integer literal stands that neither `i64` nor `u64` holds, which the parser would round to
