@@ -431,7 +431,7 @@ fn a_point_whose_manifest_is_damaged_keeps_its_components() {
     let sound = bytes_of(&*manifest);
     manifest.write_all_at(&[sound[100] ^ 1], 100).unwrap();
     insert(11);
-    assert_eq!(point(Some(20)).points_damaged, [first.clone()]);
+    assert_eq!(point(Some(20)).points_damaged, std::slice::from_ref(&first));
     manifest.write_all_at(&sound[100..101], 100).unwrap();
     let place = memory();
     restore(&backup, &place, Some(&first)).unwrap();

@@ -24,7 +24,8 @@ pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
     }
 }
 
-/// What it means for a deletion, which is durable, that the pool cannot give it anything more: nothing, unless it is damaged.
+/// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
+/// fails: nothing, unless it is damaged.
 pub(super) fn without_space(error: impl Into<Error>) -> Result<()> {
     match error.into() {
         Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),

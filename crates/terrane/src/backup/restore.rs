@@ -17,6 +17,9 @@ use crate::{Error, Result};
 const LOG: &str = "log";
 const LOCK: &str = "LOCK";
 
+/// Points that are begun with, one after the other, where backups remove them meanwhile.
+const ATTEMPTS: u32 = 3;
+
 /// Refuses a place in which a link would have a part of the store written elsewhere.
 pub(super) fn check_links(store: &Path) -> Result<()> {
     let is_link = |name: &&str| std::fs::symlink_metadata(store.join(name)).is_ok_and(|found| found.is_symlink());
@@ -61,20 +64,22 @@ pub(super) fn restore(
         true => Error::DamagedBackup { backup: backup.describe(), finding: error.finding() },
         false => error,
     };
+    let mut left = ATTEMPTS;
     loop {
+        left -= 1;
         let point = choose(&**backup, name).map_err(of_backup)?;
         let restored = restore_point(backup, store, &point, shares);
         let is_gone = restored.is_err() && backup.exists(&point.manifest_name()).is_ok_and(|exists| !exists);
-        match name {
-            None if is_gone => {}
-            Some(name) if is_gone => {
-                return Err(Error::Failed(format!(
-                    "the point {name} of the backup at {} was removed while it was restored, and nothing of it is left here; \
-                     restore one that there is",
-                    backup.describe()
-                )));
-            }
-            _ => return restored.map_err(of_backup),
+        if !is_gone {
+            return restored.map_err(of_backup);
+        }
+        if name.is_some() || left == 0 {
+            return Err(Error::Failed(format!(
+                "the point {} of the backup at {} was removed while it was restored; restore one that there is, while no backup is \
+                 taken that removes it",
+                point.name(),
+                backup.describe()
+            )));
         }
     }
 }

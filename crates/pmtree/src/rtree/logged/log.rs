@@ -98,7 +98,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         if self.backend().load(self.block + STATE) != 0 {
             return Err(self.damaged(self.block + STATE, "a change of nodes has failed in the middle"));
         }
-        // What is freed or becomes the root is one of the tree's blocks, or an opening would refuse what is committed here.
+        // What is freed or becomes the root is an acquired block, or an opening would refuse what is committed here.
         for node in [released, root].into_iter().filter(|&node| node != 0) {
             blocks::check_own(&self.pool, node, self.layout.node_length())?;
         }
