@@ -395,7 +395,7 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
         let met = estimate_windows(&versions, SPATIAL as usize, windows, ESTIMATE_PAGES)?;
         windows_met = Some(met);
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
-            conclude(false, &format!("the windows, with about {met} candidates, cost no more"));
+            conclude(false, &format!("the windows give fewer candidates, about {met}"));
             return Ok(Keyed { path: None, considered, windows_met });
         }
     }
