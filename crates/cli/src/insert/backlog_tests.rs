@@ -1,5 +1,6 @@
 use std::thread;
 
+use super::super::spill::{FILE_BYTES, Room, room_left};
 use super::*;
 
 /// An input of numbered lines, some at a time.
@@ -45,13 +46,14 @@ fn all(mut backlog: &Backlog, count_max: usize) -> Vec<Line> {
     }
 }
 
-fn spill() -> Excess {
-    Excess::spill(&std::env::temp_dir()).expect("a file")
+/// Files that may take so many bytes, however full the disk of this machine is.
+fn spill(file_bytes: u64, bytes_max: u64) -> Excess {
+    Excess::Spill(SpillFiles::with_room(&std::env::temp_dir(), file_bytes, Room::Bytes(bytes_max)))
 }
 
 #[test]
 fn what_does_not_fit_is_spilled_and_comes_in_its_turn() {
-    let backlog = Backlog::new(2000, spill());
+    let backlog = Backlog::new(2000, spill(FILE_BYTES, u64::MAX));
     backlog.fill(&mut numbered(5000), 100);
     assert!(backlog.lock().bytes <= 2000 + LINE_BYTES + 240);
     assert_eq!(all(&backlog, 20), (0..5000).map(line).collect::<Vec<_>>());
@@ -64,8 +66,7 @@ fn what_does_not_fit_is_spilled_and_comes_in_its_turn() {
 fn the_room_of_what_was_read_is_given_back_before_all_was() {
     // Where files can have holes, of one file as well.
     for file_bytes in [4 << 20, u64::MAX] {
-        let files = SpillFiles::with_sizes(&std::env::temp_dir(), file_bytes, u64::MAX);
-        let backlog = Backlog::new(2000, Excess::Spill(files));
+        let backlog = Backlog::new(2000, spill(file_bytes, u64::MAX));
         backlog.fill(&mut numbered(100_000), 1000);
         let bytes = || match &backlog.lock().excess {
             Excess::Spill(files) => (files.len(), files.bytes_taken()),
@@ -94,14 +95,13 @@ fn as_much_room_is_left_as_the_store_and_the_lines_take() {
         (1 << 40, 3 << 30, 2 << 30, 5 << 30),
         (1 << 40, u64::MAX, 1, 1 << 38),
     ] {
-        assert_eq!(super::super::spill::room_left(file_system, store, waiting), left, "{store} and {waiting}");
+        assert_eq!(room_left(file_system, store, waiting), left, "{store} and {waiting}");
     }
 }
 
 #[test]
 fn lines_wait_where_the_disk_has_no_room() {
-    let files = SpillFiles::with_sizes(&std::env::temp_dir(), 20_000, 50_000);
-    let backlog = Backlog::new(3000, Excess::Spill(files));
+    let backlog = Backlog::new(3000, spill(20_000, 50_000));
     let lines = thread::scope(|scope| {
         scope.spawn(|| backlog.fill(&mut numbered(20_000), 100));
         all(&backlog, 17)
@@ -111,8 +111,7 @@ fn lines_wait_where_the_disk_has_no_room() {
 
 #[test]
 fn nothing_waits_for_room_once_nobody_wants_more() {
-    let files = SpillFiles::with_sizes(&std::env::temp_dir(), 20_000, 0);
-    let backlog = Backlog::new(3000, Excess::Spill(files));
+    let backlog = Backlog::new(3000, spill(20_000, 0));
     thread::scope(|scope| {
         scope.spawn(|| backlog.fill(&mut numbered(u64::MAX), 100));
         assert!(!(&backlog).next(10).expect("lines").is_empty());
@@ -122,7 +121,7 @@ fn nothing_waits_for_room_once_nobody_wants_more() {
 
 #[test]
 fn lines_keep_their_order_while_they_arrive() {
-    let backlog = Backlog::new(3000, spill());
+    let backlog = Backlog::new(3000, spill(FILE_BYTES, u64::MAX));
     let lines = thread::scope(|scope| {
         scope.spawn(|| backlog.fill(&mut numbered(50_000), 100));
         all(&backlog, 17)
@@ -146,7 +145,7 @@ fn what_does_not_fit_is_discarded_and_counted() {
 
 #[test]
 fn a_failure_of_the_input_comes_after_the_lines_before_it() {
-    let backlog = Backlog::new(2000, spill());
+    let backlog = Backlog::new(2000, spill(FILE_BYTES, u64::MAX));
     backlog.fill(&mut Numbered { failure: Some("cut off"), ..numbered(100) }, 100);
     let mut received = 0;
     let mut arrivals = &backlog;

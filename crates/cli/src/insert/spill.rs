@@ -16,7 +16,7 @@ use super::lines::Line;
 /// Bytes of a piece of a file, which is read as a whole; a line that is larger is a piece of its own.
 pub const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes from which on another file is begun, so that the room of what was read is given back.
-const FILE_BYTES: u64 = 64 << 20;
+pub(super) const FILE_BYTES: u64 = 64 << 20;
 /// Part of the file system that is always left to others, the store among them.
 const SPARE_PART: u64 = 16;
 /// Bytes of it at most.
@@ -33,13 +33,23 @@ const BLOCK_BYTES: u64 = 512;
 pub struct SpillFiles {
     directory: PathBuf,
     file_bytes: u64,
-    /// Bytes that the files may have together, besides what the disk has room for.
-    bytes_max: u64,
+    room: Room,
     files: VecDeque<SpillFile>,
-    /// Bytes of the store when it was measured last.
-    store_bytes: u64,
-    /// Bytes that were written since.
-    unmeasured: u64,
+}
+
+/// What the files may take.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// What the disk has, but what is left to others.
+    OfDisk {
+        /// Bytes of the store when it was measured last.
+        store_bytes: u64,
+        /// Bytes that were written since.
+        unmeasured: u64,
+    },
+    /// So many bytes, whatever else is on the disk.
+    #[cfg(test)]
+    Bytes(u64),
 }
 
 #[derive(Debug)]
@@ -57,12 +67,11 @@ impl SpillFiles {
     /// Of the operating system, where there can be no such files in the directory.
     pub fn new(directory: &Path) -> io::Result<Self> {
         tempfile::tempfile_in(directory)?;
-        Ok(Self::with_sizes(directory, FILE_BYTES, u64::MAX))
+        Ok(Self::with_room(directory, FILE_BYTES, Room::OfDisk { store_bytes: 0, unmeasured: MEASURED_BYTES }))
     }
 
-    pub(super) fn with_sizes(directory: &Path, file_bytes: u64, bytes_max: u64) -> Self {
-        let directory = directory.to_owned();
-        Self { directory, file_bytes, bytes_max, files: VecDeque::new(), store_bytes: 0, unmeasured: MEASURED_BYTES }
+    pub(super) fn with_room(directory: &Path, file_bytes: u64, room: Room) -> Self {
+        Self { directory: directory.to_owned(), file_bytes, room, files: VecDeque::new() }
     }
 
     /// Whether there are no lines.
@@ -99,7 +108,8 @@ impl SpillFiles {
     /// Whether there was room.
     fn append(&mut self, bytes: &[u8]) -> io::Result<bool> {
         let length = bytes.len() as u64;
-        if self.len() + length > self.bytes_max || !self.has_room(length)? {
+        let waiting = self.len() + length;
+        if !self.room.has(length, waiting, &self.directory)? {
             return Ok(false);
         }
         let last = match self.files.pop_back() {
@@ -122,17 +132,6 @@ impl SpillFiles {
             file.end += length;
         }
         Ok(true)
-    }
-
-    fn has_room(&mut self, length: u64) -> io::Result<bool> {
-        if self.unmeasured >= MEASURED_BYTES {
-            (self.store_bytes, self.unmeasured) = (bytes_in(&self.directory)?, 0);
-        }
-        self.unmeasured += length;
-        let found = statvfs(&self.directory)?;
-        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-        let left = room_left(bytes(found.f_blocks), self.store_bytes, self.len() + length);
-        Ok(bytes(found.f_bavail) >= left.saturating_add(length))
     }
 
     /// Bytes that the files take on disk.
@@ -163,6 +162,25 @@ impl SpillFiles {
             lines.push(read_line(&mut rest).ok_or(io::ErrorKind::InvalidData)?);
         }
         Ok(lines)
+    }
+}
+
+impl Room {
+    /// Whether there is room for so many bytes more, with which so many wait.
+    fn has(&mut self, length: u64, waiting: u64, directory: &Path) -> io::Result<bool> {
+        let (store_bytes, unmeasured) = match self {
+            Self::OfDisk { store_bytes, unmeasured } => (store_bytes, unmeasured),
+            #[cfg(test)]
+            Self::Bytes(bytes) => return Ok(waiting <= *bytes),
+        };
+        if *unmeasured >= MEASURED_BYTES {
+            (*store_bytes, *unmeasured) = (bytes_in(directory)?, 0);
+        }
+        *unmeasured += length;
+        let found = statvfs(directory)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let left = room_left(bytes(found.f_blocks), *store_bytes, waiting);
+        Ok(bytes(found.f_bavail) >= left.saturating_add(length))
     }
 }
 
