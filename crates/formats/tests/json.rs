@@ -222,7 +222,10 @@ fn broken_documents_are_errors_that_name_the_byte() {
         ("[".repeat(20_000), "JSON array"),
         (format!("{{\"type\":{}", "[".repeat(20_000)), "deeper than"),
         ("  \n\t".to_string(), "no JSON value"),
-        ("hello".to_string(), "not JSON"),
+        ("hello".to_string(), "no GeoJSON"),
+        (collection(&[good.replace('1', "1.")]), "byte"),
+        (format!("{{\"type\":\"FeatureCollection\",\"a\":tru,\"features\":[{good}]}}"), "\"tru\" is no JSON value"),
+        (format!("{{\"type\":\"FeatureCollection\",\"a\":\"\\u1\",\"features\":[{good}]}}"), "there is no such escape"),
     ] {
         let error = read_text("a.geojson", &text).expect_err(words).to_string();
         assert!(error.contains(words), "{words}: {error}");
@@ -287,6 +290,14 @@ fn records_are_parsed_strictly() {
         ("{\"a\":\"\\ud800\\u0041\"}", "half of a surrogate pair, of which the other half is missing; write both"),
         ("{\"a\":\"\\udc00\"}", "half of a surrogate pair, of which the other half is missing; write both"),
         ("{\"a\":\"C:\\x\"}", "there is no such escape; in text, write a backslash as \\\\, "),
+        ("{\"a\":\"\\u1\"}", "there is no such escape; in text, write a backslash as \\\\, "),
+        ("{\"\\u12\":1}", "there is no such escape; in text, write a backslash as \\\\, "),
+        ("{\"a\":\"\\u1", "it is cut short"),
+        ("{\"\\\\u\":\"", "it is cut short"),
+        ("{\"a\":\"1\n2\"}", "write it as an escape, such as \\n or \\t (byte 7)"),
+        ("{\"a\":1,,}", "a member is missing before the comma; add one, or remove the comma (byte 7)"),
+        ("{,}", "a member is missing before the comma; add one, or remove the comma (byte 1)"),
+        ("[1,,2]", "a value is missing before \",\" (byte 3)"),
         ("{\"a\":\"1\t2\"}", "write it as an escape, such as \\n or \\t (byte 7)"),
         ("{\"a\":1", "it is cut short"),
         ("", "there is no JSON value"),
@@ -323,7 +334,9 @@ fn what_is_no_json_is_quoted_with_its_place() {
         ("{\"a\":nullx}", is_no_value("\"nullx\"", 5)),
         ("{\"a\":[0x10]}", is_no_value("\"0x10\"", 6)),
         ("{\"a\":01}", is_no_value("\"01\"", 5)),
-        ("{\"a\":}", is_no_value("\"}\"", 5)),
+        ("{\"a\":}", "a value is missing before \"}\" (byte 5)".to_string()),
+        ("tru", is_no_value("\"tru\"", 0)),
+        (" 1.", is_no_value("\"1.\"", 1)),
         ("{'a':1}", "\"'a'\" is no name of a member: put names into double quotes (byte 1)".to_string()),
         ("{\"a\":1,b:2}", "\"b\" is no name of a member: put names into double quotes (byte 7)".to_string()),
     ] {
@@ -339,7 +352,7 @@ fn a_file_that_is_no_json_although_its_name_says_so_is_told_of_its_name() {
         ("a.ndjson", "name,x,y\na,1,2\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "name,123456789012345678901234567890\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "5\n6\n", "line 1: "),
-        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is not JSON"),
+        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is no GeoJSON"),
     ] {
         let error = read_text(name, text).expect_err(text).to_string();
         assert!(error.contains(words) && error.contains("give it a name that says so"), "{error}");
@@ -447,11 +460,20 @@ fn integers_beyond_64_bits_are_refused_and_nothing_that_looks_like_them() {
         ("[-9223372036854775809]", 2),
         ("{\"a\":\"\\\\\",\"b\":123456789012345678901234567890}", 14),
         ("{\"12345678901234567890123\": \"1\", \"n\": 100000000000000000000000}", 38),
+        (&format!("[1, {}, 2]", "7".repeat(310)), 4),
+        (&format!("{{\"a\":-{}}}", "7".repeat(400)), 6),
     ] {
         let error = parse_strict(text.as_bytes()).expect_err(text);
         assert_eq!((error.kind, error.offset), (JsonErrorKind::Content, Some(offset)), "{text}: {error}");
         assert!(error.reason.contains("64 bits"), "{error}");
+        // Of a document it is one feature that has it.
+        let features = [feature(&format!("{{\"n\":{text}}}"), POINT), feature("{}", POINT)];
+        let whole = read_text("a.geojson", collection(&features)).expect("the document is whole");
+        assert_eq!((whole.rows, whole.rejected.len()), (vec![2], 1), "{text}");
     }
+    let error = parse_strict(format!("[1, {}.5]", "7".repeat(310)).as_bytes()).expect_err("beyond float64");
+    assert_eq!(error.kind, JsonErrorKind::Syntax, "{error}");
+    assert!(error.reason.contains("out of range"), "{error}");
     for text in [
         "18446744073709551615",
         "-9223372036854775808",

@@ -13,15 +13,13 @@ use std::path::PathBuf;
 use serde_json::Map;
 
 use super::reader::{HINT_OF_NAME, RECORD_BYTES_MAX, RecordText};
-use super::strict::{JsonError, JsonValue, parse_strict};
+use super::strict::{DEPTH_MAX, JsonError, JsonValue, parse_strict};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::is_geometry_type;
 use crate::input::{Content, Input};
 use crate::source::quoted;
 
-/// How deep brackets may be nested, as in the strict parser.
-const DEPTH_MAX: u32 = 128;
 /// Members of the document that a record takes something from, beside the type.
 const MEMBERS_TAKEN: [&str; 5] = ["geometry", "properties", "id", "coordinates", "geometries"];
 /// How many other members a document may have, and bytes of their names. They are kept to notice one that
@@ -119,7 +117,7 @@ impl DocumentReader {
             Some(b'[') => {
                 Err(self.damaged("the file is a JSON array; GeoJSON is an object such as a FeatureCollection"))
             }
-            Some(_) => Err(self.damaged(&format!("this is not JSON, as GeoJSON begins with a brace; {HINT_OF_NAME}"))),
+            Some(_) => Err(self.damaged(&format!("this is no GeoJSON, which begins with a brace; {HINT_OF_NAME}"))),
             None => Err(self.damaged("the file holds no JSON value")),
         }
     }

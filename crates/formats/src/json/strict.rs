@@ -45,7 +45,7 @@ impl JsonError {
 /// three million; in memory a value takes some dozens of times the two bytes that it may have as text.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
 /// How deep the parser lets arrays and objects be nested.
-const DEPTH_MAX: usize = 127;
+pub(super) const DEPTH_MAX: u32 = 127;
 /// A member counts as so many values, for its name.
 const MEMBER_VALUES: usize = 4;
 
@@ -76,14 +76,22 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
         Ok(value) => return oversized_integer(text).map_or(Ok(value), |offset| Err(oversized(offset))),
         Err(error) => error,
     };
+    if without_position(&error.to_string()) == OUT_OF_RANGE
+        && let Some(offset) = oversized_integer(up_to_word(text, offset_of(text, &error)))
+    {
+        return Err(oversized(offset));
+    }
     let kind = match error.classify() {
         serde_json::error::Category::Data => JsonErrorKind::Content,
-        serde_json::error::Category::Eof => JsonErrorKind::Unfinished,
+        serde_json::error::Category::Eof if !ends_by_itself(text, &error) => JsonErrorKind::Unfinished,
         _ => JsonErrorKind::Syntax,
     };
     let (reason, offset) = explained(text, &error);
     Err(JsonError { kind, reason, offset: Some(offset) })
 }
+
+/// What the parser says of a number beyond float64.
+const OUT_OF_RANGE: &str = "number out of range";
 
 fn oversized(offset: usize) -> JsonError {
     JsonError {
@@ -93,10 +101,16 @@ fn oversized(offset: usize) -> JsonError {
     }
 }
 
+const NO_ESCAPE: &str = "there is no such escape; in text, write a backslash as \\\\, and others as \\\", \\/, \\b, \\f, \\n, \
+                         \\r, \\t or \\u with four hexadecimal digits";
+
 /// What the parser found wrong with a text, and where, in terms of the text.
 fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
-    let offset = if error.is_eof() { text.len() } else { offset_of(text, error.line(), error.column()) };
     let message = without_position(&error.to_string());
+    if let Some(offset) = cut_escape(text, error) {
+        return (NO_ESCAPE.to_string(), offset);
+    }
+    let offset = offset_of(text, error);
     let (start, word) = word_at(text, offset);
     let goes_beyond = start + word.len() > offset;
     let here = if goes_beyond { word } else { character_at(text, offset) };
@@ -109,12 +123,17 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
         (reason, start)
     };
     let reason = match message.as_str() {
+        "expected value" if matches!(here, "," | ":" | "}" | "]") => {
+            format!("a value is missing before {}", quoted(here))
+        }
         "expected value" | "expected ident" | "invalid number" => return no_value(),
+        _ if error.is_eof() && is_word(text) => return no_value(),
         // What follows a value without a blank or punctuation between is of the same word.
-        "trailing characters" | "expected `,` or `]`" | "expected `,` or `}`"
-            if start < offset && goes_beyond =>
-        {
+        "trailing characters" | "expected `,` or `]`" | "expected `,` or `}`" if start < offset && goes_beyond => {
             return no_value();
+        }
+        "key must be a string" if here == "," => {
+            "a member is missing before the comma; add one, or remove the comma".to_string()
         }
         "key must be a string" => {
             return (format!("{} is no name of a member: put names into double quotes", quoted(word)), start);
@@ -134,16 +153,12 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
              itself"
                 .to_string()
         }
-        "invalid escape" => {
-            "there is no such escape; in text, write a backslash as \\\\, and others as \\\", \\/, \\b, \\f, \\n, \\r, \\t \
-             or \\u with four hexadecimal digits"
-                .to_string()
-        }
+        "invalid escape" => NO_ESCAPE.to_string(),
         message if message.starts_with("control character") => {
             "text has a line end, a tab or another control character in it; write it as an escape, such as \\n or \\t"
                 .to_string()
         }
-        "number out of range" => {
+        OUT_OF_RANGE => {
             "the number is out of range: float64 reaches to about 1.8e308; write it as a string".to_string()
         }
         "recursion limit exceeded" => {
@@ -166,6 +181,32 @@ fn word_at(text: &str, offset: usize) -> (usize, &str) {
         true => (start, &text[start..end]),
         false => (offset, character_at(text, offset)),
     }
+}
+
+/// A text up to the end of what stands at a place.
+fn up_to_word(text: &str, offset: usize) -> &str {
+    let (start, word) = word_at(text, offset);
+    &text[..start + word.len()]
+}
+
+/// Whether the parser has missed something at the end of a text that would not make it whole.
+fn ends_by_itself(text: &str, error: &serde_json::Error) -> bool {
+    is_word(text) || cut_escape(text, error).is_some()
+}
+
+/// Whether a text is no array, object or text in quotes.
+fn is_word(text: &str) -> bool {
+    let text = text.trim_ascii();
+    !text.is_empty() && !text.starts_with(['[', '{', '"'])
+}
+
+/// Where an escape `\u` has fewer than four digits before the closing quotes, of which the parser says that the text ends where that is
+/// near.
+fn cut_escape(text: &str, error: &serde_json::Error) -> Option<usize> {
+    let at = text.rfind("\\u").filter(|_| error.is_eof())?;
+    let backslashes = text[..=at].bytes().rev().take_while(|byte| *byte == b'\\').count();
+    let digits = text[at + 2..].bytes().take_while(u8::is_ascii_hexdigit).count();
+    (backslashes % 2 == 1 && digits < 4 && text[at + 2 + digits..].starts_with('"')).then_some(at)
 }
 
 fn character_at(text: &str, offset: usize) -> &str {
@@ -238,9 +279,13 @@ fn without_position(message: &str) -> String {
     }
 }
 
-fn offset_of(text: &str, line: usize, column: usize) -> usize {
-    let line_start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    (line_start + column.saturating_sub(1)).min(text.len())
+/// Where the parser found an error: a line end that is one counts as the beginning of the line behind.
+fn offset_of(text: &str, error: &serde_json::Error) -> usize {
+    if error.is_eof() {
+        return text.len();
+    }
+    let line_start: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    (line_start + error.column()).saturating_sub(1).min(text.len())
 }
 
 /// Builds a value and refuses duplicate member names, and too many values, on the way.
