@@ -136,8 +136,8 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
-    /// An index could not be created, and nothing of it is left; the records are as they were. The cause says what to do.
-    #[error("the index {index:?} of dataset {dataset:?} could not be created, and nothing of it is left: {cause}")]
+    /// An index could not be created, and there is none of that name; the records are as they were. The cause says what to do.
+    #[error("the index {index:?} of dataset {dataset:?} could not be created, and there is none of that name: {cause}")]
     Uncreated {
         /// Its dataset.
         dataset: String,

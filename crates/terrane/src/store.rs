@@ -157,8 +157,9 @@ impl Store {
     ///
     /// # Errors
     /// Storage: what was not written stays in memory, and the call can be repeated. Also, once,
-    /// [`crate::Error::Unmerged`] if a merge failed that followed on a flush, this or an earlier one, or
-    /// [`crate::Error::Unreclaimed`] if the log could not give up what a flush freed; everything is on disk then.
+    /// [`crate::Error::Unmerged`] if a merge failed that followed on a flush, this or an earlier one,
+    /// [`crate::Error::Unreclaimed`] if the log could not give up what a flush freed, or [`crate::Error::Unbuilt`] if an index whose
+    /// creation was interrupted could not be completed; everything is on disk then.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.flush_all()?;

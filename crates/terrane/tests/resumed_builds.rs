@@ -121,12 +121,16 @@ fn assert_agrees(store: &Store, dataset: &Dataset, model: &BTreeMap<i64, i64>, k
     assert_eq!(snapshot.count(&Query::new()).unwrap(), model.len() as u64, "{what}");
 }
 
-/// Places behind steps of the manifest from an event on, of which each has loaded more than the one before.
-fn cuts(controller: &Controller, from: usize) -> Vec<usize> {
+/// Places behind steps of the manifest from an event on.
+fn steps(controller: &Controller, from: usize) -> Vec<usize> {
     let is_step = |event: &Event| matches!(event, Event::Disk(DiskEvent::Rename { to, .. }) if &**to == "MANIFEST");
     let log = controller.log();
-    let steps = log.iter().enumerate().skip(from).filter(|(_, event)| is_step(event)).map(|(at, _)| at + 1);
-    let mut cuts: Vec<usize> = steps.collect();
+    log.iter().enumerate().skip(from).filter(|(_, event)| is_step(event)).map(|(at, _)| at + 1).collect()
+}
+
+/// Those of which each has loaded more than the one before.
+fn cuts(controller: &Controller, from: usize) -> Vec<usize> {
+    let mut cuts = steps(controller, from);
     let mut before = Vec::new();
     cuts.retain(|&cut| {
         let loaded = loads(&*controller.process_kill(cut).storage());
@@ -365,6 +369,48 @@ fn an_index_that_cannot_be_completed_is_named() {
     }
 }
 
+/// Of several that are not complete, one can be asked for without the others, and who closes the store is told of one that is left.
+#[test]
+fn what_stops_at_an_index_that_cannot_be_completed_keeps_no_other_from_it() {
+    let kind = IndexKind::Inverted;
+    let controller = base(1).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    create(&store.dataset("d").unwrap(), kind).unwrap();
+    let controller = controller.process_kill(cuts(&controller, 0)[0]).restart();
+    let store = Store::open_on(controller.storage(), options()).unwrap();
+    let from = controller.events();
+    let create_other = |dataset: &Dataset| dataset.create_index("j", IndexKind::BTree, &["size"]);
+    create_other(&store.dataset("d").unwrap()).unwrap();
+    let both = controller.process_kill(steps(&controller, from)[0]);
+    let building = |store: &Store| -> Vec<String> {
+        let indexes = store.info().unwrap().datasets[0].indexes.clone();
+        indexes.into_iter().filter(|index| index.is_building).map(|index| index.name).collect()
+    };
+    for (is_dropped, left) in [(false, "i"), (true, "j")] {
+        let hooked = Arc::new(HookedStorage::new(both.storage()));
+        let (begun, has_begun) = mpsc::channel();
+        hooked.on_create(move |name| {
+            if name.starts_with("components/") {
+                let _ = begun.send(());
+                panic!("a build that panics on purpose");
+            }
+        });
+        let store = Store::open_on(hooked.clone(), Options { background: true, ..options() }).unwrap();
+        assert_eq!(building(&store), ["i", "j"]);
+        has_begun.recv().unwrap();
+        let dataset = store.dataset("d").unwrap();
+        match is_dropped {
+            true => dataset.drop_index("i").unwrap(),
+            false => create_other(&dataset).unwrap(),
+        }
+        assert_eq!(building(&store), [left]);
+        drop(dataset);
+        let told = store.close().unwrap_err();
+        assert!(matches!(&told, Error::Unbuilt { index, .. } if index == left), "{told}");
+        assert!(told.to_string().contains("a build that panics on purpose"), "{told}");
+    }
+}
+
 #[test]
 fn a_creation_that_has_no_room_tells_what_is_left_of_it() {
     let kind = IndexKind::Inverted;
@@ -387,7 +433,7 @@ fn a_creation_that_has_no_room_tells_what_is_left_of_it() {
         let indexes = &store.info().unwrap().datasets[0].indexes;
         let left: Vec<bool> = indexes.iter().filter(|index| index.name == "i").map(|index| index.is_building).collect();
         let (index, cause, says) = match &told {
-            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "nothing of it is left"),
+            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "there is none of that name"),
             Error::Unbuilt { index, cause, .. } if !is_dropped => (index, cause, "remains unfinished"),
             _ => panic!("{told}"),
         };

@@ -13,7 +13,7 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, 
 
 use super::commit::Abandoned;
 use super::{DatasetHandle, Engine};
-use crate::secondary::{has_unbuilt, is_unbuilt, unbuilt};
+use crate::secondary::{first_unbuilt, unbuilt};
 use crate::{Error, Result};
 
 mod admission;
@@ -170,16 +170,26 @@ impl Engine {
     pub fn tell_failed_aftermath(&self) -> Result<()> {
         let mut state = self.maintenance.state.lock();
         let failed = state.merge_failed.take().or_else(|| state.reclaiming_failed.take());
-        let building_failed = if failed.is_none() { state.building_failed.take() } else { None };
         drop(state);
-        let failed = failed.or_else(|| building_failed.filter(|failed| self.is_still_unbuilt(failed)));
-        failed.map_or(Ok(()), Err)
+        failed.or_else(|| self.take_failed_building()).map_or(Ok(()), Err)
     }
 
-    /// Whether the index of which an error says that it could not be completed has not been completed since, or dropped.
-    fn is_still_unbuilt(&self, error: &Error) -> bool {
-        let Error::Unbuilt { dataset, index, .. } = error else { return false };
-        self.datasets.load().get(dataset.as_str()).is_some_and(|dataset| is_unbuilt(dataset, index))
+    /// Why an index of an earlier session was not completed, if one of its dataset still is not: what stopped at one did not come to
+    /// those behind it.
+    fn take_failed_building(&self) -> Option<Error> {
+        let failed = self.maintenance.state.lock().building_failed.take()?;
+        let Error::Unbuilt { dataset, .. } = &failed else { return None };
+        let dataset = self.datasets.load().get(dataset.as_str()).cloned()?;
+        let Some(_building) = dataset.building.try_lock() else {
+            // Somebody is at work on one: it is told of later, if there is still reason to.
+            self.maintenance.state.lock().building_failed = Some(failed);
+            return None;
+        };
+        let place = first_unbuilt(&dataset)?;
+        match failed {
+            Error::Unbuilt { cause, .. } => Some(unbuilt(&dataset, place, *cause)),
+            _ => None,
+        }
     }
 
     /// Has the log give up what lies before a low-water mark that the manifest names. The flush that
@@ -198,7 +208,7 @@ impl Engine {
             return Ok(());
         }
         let mut threads = vec![("terrane-flush", flush_loop as fn(&Weak<Engine>)), ("terrane-merge", merge_loop)];
-        if !self.options.lenient && self.datasets.load().values().any(|dataset| has_unbuilt(dataset)) {
+        if !self.options.lenient && self.datasets.load().values().any(|dataset| first_unbuilt(dataset).is_some()) {
             threads.push(("terrane-index", build_unbuilt));
         }
         for (name, work) in threads {
@@ -472,10 +482,14 @@ fn merge_loop(engine: &Weak<Engine>) {
 fn build_unbuilt(engine: &Weak<Engine>) {
     let Some(engine) = engine.upgrade() else { return };
     let datasets: Vec<_> = engine.datasets.load().values().cloned().collect();
-    for dataset in datasets.into_iter().filter(|dataset| has_unbuilt(dataset)) {
+    for dataset in datasets {
         let _building = dataset.building.lock();
         let built = catch_unwind(AssertUnwindSafe(|| engine.resume_indexes(&dataset))).unwrap_or_else(|panic| {
-            Err(unbuilt(&dataset, Error::Failed(format!("building panicked{}", reason_of(&*panic)))))
+            let cause = Error::Failed(format!("building panicked{}", reason_of(&*panic)));
+            Err(match first_unbuilt(&dataset) {
+                Some(place) => unbuilt(&dataset, place, cause),
+                None => cause,
+            })
         });
         match built {
             Ok(()) => {}

@@ -93,7 +93,7 @@ impl Engine {
             let id = dataset.next_index.load(Ordering::Relaxed);
             let definition = IndexDefinition::new(id, name, kind, columns, options, &dataset.schema())?;
             match dataset.indexes.load().find(name) {
-                None => Some(self.begin_index(dataset, definition)?),
+                None => Ok(self.begin_index(dataset, definition)?),
                 Some((place, index)) => {
                     let is_like = index.definition.is_like(&definition);
                     // Under B1 nobody is at work on it.
@@ -102,11 +102,14 @@ impl Engine {
                     if !is_like || !is_interrupted() {
                         return Err(exists_already(&dataset.name, &index.definition, is_like));
                     }
-                    None
+                    Err(place)
                 }
             }
         };
-        let Some((place, snapshot)) = begun else { return self.resume_indexes(dataset) };
+        let (place, snapshot) = match begun {
+            Ok(begun) => begun,
+            Err(place) => return self.resume_index(dataset, place).map_err(|error| unbuilt(dataset, place, error)),
+        };
         let built = self.load_index(dataset, place, &snapshot);
         drop(snapshot);
         match built {
@@ -156,34 +159,31 @@ impl Engine {
     /// Goes on with the indexes that were not complete when the store was opened, but those that are dropped meanwhile. To be
     /// called with `building` held.
     pub fn resume_indexes(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
-        self.resume_each(dataset).map_err(|error| unbuilt(dataset, error))
+        let places: Vec<usize> = dataset.indexes.load().iter().map(|(place, _)| place).collect();
+        let mut unfinished = places.into_iter().filter(|place| is_building(dataset, *place));
+        unfinished
+            .try_for_each(|place| self.resume_index(dataset, place).map_err(|error| unbuilt(dataset, place, error)))
     }
 
-    fn resume_each(self: &Arc<Self>, dataset: &Arc<DatasetHandle>) -> Result<()> {
-        let places: Vec<usize> = dataset.indexes.load().iter().map(|(place, _)| place).collect();
-        for place in places {
-            if !is_building(dataset, place) {
-                continue;
-            }
-            let mut snapshot = None;
-            let exclude = || {
-                let gate = dataset.gate.write();
-                self.seal(dataset)?;
-                while self.flush_oldest(dataset)? {}
-                Ok::<_, Error>(gate)
-            };
-            let pin = || snapshot = Some(Snapshot::new(self.clone(), dataset));
-            let resumed = dataset.partitions.resume_index(&self.workshop, place, exclude, pin);
-            resumed.inspect_err(|error| self.note_failure(error))?;
-            if let Some(snapshot) = snapshot {
-                self.load_index(dataset, place, &snapshot).inspect_err(|error| {
-                    self.note_failure(error);
-                    if error.is_damage() {
-                        // It may be the runs, without which the next session begins anew.
-                        let _ = dataset.partitions.forget_loaded(&self.workshop, place);
-                    }
-                })?;
-            }
+    fn resume_index(self: &Arc<Self>, dataset: &Arc<DatasetHandle>, place: usize) -> Result<()> {
+        let mut snapshot = None;
+        let exclude = || {
+            let gate = dataset.gate.write();
+            self.seal(dataset)?;
+            while self.flush_oldest(dataset)? {}
+            Ok::<_, Error>(gate)
+        };
+        let pin = || snapshot = Some(Snapshot::new(self.clone(), dataset));
+        let resumed = dataset.partitions.resume_index(&self.workshop, place, exclude, pin);
+        resumed.inspect_err(|error| self.note_failure(error))?;
+        if let Some(snapshot) = snapshot {
+            self.load_index(dataset, place, &snapshot).inspect_err(|error| {
+                self.note_failure(error);
+                if error.is_damage() {
+                    // It may be the runs, without which the next session begins anew.
+                    let _ = dataset.partitions.forget_loaded(&self.workshop, place);
+                }
+            })?;
         }
         Ok(())
     }
@@ -353,16 +353,16 @@ fn exists_already(dataset: &str, index: &IndexDefinition, is_like: bool) -> Erro
     Error::usage(format!("dataset {dataset:?} has an index {name:?} already, of kind {kind} on {columns}; {advice}"))
 }
 
-/// Whether a dataset has indexes that are not complete.
-pub(crate) fn has_unbuilt(dataset: &DatasetHandle) -> bool {
-    dataset.indexes.load().iter().any(|(place, _)| is_building(dataset, place))
+/// The place of the first index of a dataset that is not complete. They are completed in their order.
+pub(crate) fn first_unbuilt(dataset: &DatasetHandle) -> Option<usize> {
+    dataset.indexes.load().iter().map(|(place, _)| place).find(|place| is_building(dataset, *place))
 }
 
-/// Says which index could not be completed. They are completed in their order, so that it is the first; there is none where
-/// it was dropped meanwhile. To be called with `building` still held.
-pub(crate) fn unbuilt(dataset: &DatasetHandle, cause: Error) -> Error {
+/// Says of the index at a place that it could not be completed, unless it was dropped meanwhile. To be called with `building`
+/// still held.
+pub(crate) fn unbuilt(dataset: &DatasetHandle, place: usize, cause: Error) -> Error {
     let indexes = dataset.indexes.load();
-    match indexes.iter().find(|(place, _)| is_building(dataset, *place)) {
+    match indexes.iter().find(|(at, _)| *at == place && is_building(dataset, place)) {
         Some((_, index)) if !matches!(cause, Error::Cancelled) => Error::Unbuilt {
             dataset: dataset.name.clone(),
             index: index.definition.name.clone(),
@@ -370,11 +370,6 @@ pub(crate) fn unbuilt(dataset: &DatasetHandle, cause: Error) -> Error {
         },
         _ => cause,
     }
-}
-
-/// Whether a dataset has an index of this name that is not complete.
-pub(crate) fn is_unbuilt(dataset: &DatasetHandle, name: &str) -> bool {
-    dataset.indexes.load().find(name).is_some_and(|(place, _)| is_building(dataset, place))
 }
 
 /// Whether what was there before the index is missing yet.
