@@ -132,17 +132,23 @@ impl MergePolicy {
     }
 }
 
+/// A policy that is refused may have one.
+fn components(count: usize) -> String {
+    if count == 1 { "1 component".into() } else { format!("{count} components") }
+}
+
 impl fmt::Display for MergePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefix { mergeable_bytes_max, components_max } => {
-                write!(f, "prefix, {components_max} components or {mergeable_bytes_max} bytes")
+                write!(f, "prefix, {} or {mergeable_bytes_max} bytes", components(*components_max))
             }
-            Self::Constant { components_max } => write!(f, "constant, {components_max} components"),
+            Self::Constant { components_max } => write!(f, "constant, {}", components(*components_max)),
             Self::SizeTiered { components_min, size_ratio, bytes_min } => write!(
                 f,
-                "size-tiered, {components_min} components of sizes within a factor of {size_ratio}, \
-                 less than {bytes_min} bytes counting as these"
+                "size-tiered, {} of sizes within a factor of {size_ratio}, \
+                 less than {bytes_min} bytes counting as these",
+                components(*components_min)
             ),
         }
     }

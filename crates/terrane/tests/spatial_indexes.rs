@@ -8,8 +8,8 @@ use crate::support::kinds::{EXTENDED, KINDS};
 use crate::support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{
-    Condition, CoordinateSystem, Dataset, Error, Explanation, Geometry, IndexKind, IndexOptions, Key, MergePolicy,
-    Options, Query, Record, Snapshot, Store, Value,
+    Condition, CoordinateSystem, Dataset, Error, Explanation, Geometry, IndexKind, IndexOptions, Join, JoinOn, Key,
+    MergePolicy, Options, Query, Record, Snapshot, Store, Value,
 };
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{Manifest, ManifestFile};
@@ -291,6 +291,14 @@ fn an_index_of_which_less_is_deleted_is_used_where_the_first_cannot_be() {
     let plain = explained(&dataset.snapshot(), &everything);
     let unfit = "what it has to note as deleted does not fit in memory";
     assert_eq!((plain.plan, reason(&plain, "geometry")), ("primary scan", (false, unfit.into())), "{plain}");
+    let (outer, inner) = dataset.snapshot_with(&dataset).unwrap();
+    for (distance, of_records) in [(0.5, 0), (1e6, 2)] {
+        let join = Join::new(JoinOn::WithinDistance(distance)).outer(Query::new().window(0.0, 900.0, 1.0, 900.0));
+        let (pairs, told) = outer.count_join_explained(&inner, &join).unwrap();
+        assert_eq!((told.probes, told.probes_of_records), (2, of_records), "{told}");
+        assert_eq!(pairs, if of_records == 0 { 2 } else { 20_000 }, "{told}");
+        assert_eq!(told.to_string().contains(&format!("2, 2 of them through all records, as {unfit}")), of_records > 0);
+    }
     create(&dataset, IndexKind::Dhb);
     let snapshot = dataset.snapshot();
     let other = explained(&snapshot, &everything);

@@ -44,6 +44,7 @@ pub struct JoinRows {
     counting: bool,
     failed: bool,
     probes: u64,
+    probes_of_records: u64,
     explanation: Explanation,
     outer_snapshot: Snapshot,
     join: Join,
@@ -127,6 +128,7 @@ impl JoinRows {
             counting,
             failed: false,
             probes: 0,
+            probes_of_records: 0,
             explanation,
             outer_snapshot: outer.clone(),
             join: join.clone(),
@@ -152,6 +154,7 @@ impl JoinRows {
                 JoinPairs::Ordered => "ordered",
             },
             probes: self.probes,
+            probes_of_records: self.probes_of_records,
             pairs: inner.matches,
             outer: self.outer.explanation(),
             inner,
@@ -286,7 +289,10 @@ impl JoinRows {
             self.probes += 1;
             self.explanation.windows += windows.len();
             self.candidates.add_outer(OuterPlace { row: row as u32, place });
-            self.probe = Some(self.inner.probed.probe(&self.inner.snapshot, windows)?);
+            let probe = self.inner.probed.probe(&self.inner.snapshot, windows)?;
+            self.probes_of_records +=
+                u64::from(self.inner.probed.index.is_some() && matches!(probe, Probe::Records { .. }));
+            self.probe = Some(probe);
             while let Some(probe) = &mut self.probe
                 && !probe.is_past_memory()?
             {

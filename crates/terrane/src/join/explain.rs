@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::query::Explanation;
+use crate::query::plan::UNFIT;
 
 /// What a join did to find its answer. Complete when the last pair has been taken.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -15,6 +16,9 @@ pub struct JoinExplanation {
     pub wanted: &'static str,
     /// Outer geometries that were looked for on the inner side.
     pub probes: u64,
+    /// Of these, those for which all inner records were gone through although there is a spatial index, as what it has to note as
+    /// deleted does not fit in memory.
+    pub probes_of_records: u64,
     /// Pairs found.
     pub pairs: u64,
     /// How the outer rows were found.
@@ -27,7 +31,11 @@ pub struct JoinExplanation {
 impl fmt::Display for JoinExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "join        {}, {} pairs wanted", self.on, self.wanted)?;
-        writeln!(f, "probes      {}", self.probes)?;
+        write!(f, "probes      {}", self.probes)?;
+        if self.probes_of_records > 0 {
+            write!(f, ", {} of them through all records, as {UNFIT}", self.probes_of_records)?;
+        }
+        writeln!(f)?;
         write!(f, "pairs       {}", self.pairs)?;
         for (side, explanation) in [("outer", &self.outer), ("inner", &self.inner)] {
             for line in explanation.to_string().lines() {

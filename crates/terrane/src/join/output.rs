@@ -31,7 +31,7 @@ pub(super) fn schema_of(join: &Join, outer: &Fields, inner: &Fields) -> Result<S
     if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name().clone())) {
         return Err(Error::usage(format!(
             "two columns of the join would be called {:?}; give other prefixes than {:?} for the outer and {:?} for the \
-             inner columns that both sides have, or leave columns out",
+             inner columns that both sides have",
             twice.name(),
             join.outer_prefix,
             join.inner_prefix

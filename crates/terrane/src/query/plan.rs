@@ -2,7 +2,8 @@
 //!
 //! Each index that can serve the conditions estimates how many candidates it would give, from what its components
 //! know of themselves. What costs least wins: that is the fewest, but where some need a look-up each and others do not. Where
-//! that costs more than reading all records, these are read.
+//! that costs more than reading all records, these are read. Keys that a condition demands are spans of the primary, whose
+//! records are read in order; each span, of any index, costs a look-up.
 //!
 //! All spatial indexes give the same candidates for windows. So how many these are is estimated by the R-tree that
 //! every dataset has, whose entries are objects, and it comes first; others are used where it cannot be, or where
@@ -45,7 +46,7 @@ const CHEAPEST: &str = "it costs least, as look-ups are counted";
 const CHEAPEST_TOGETHER: &str = "those of all columns cost least together, as look-ups are counted";
 const SCATTERED: &str = "a word may be in another column as well";
 const COLUMN_SERVED: &str = "another index of the words of its column comes first";
-const UNFIT: &str = "what it has to note as deleted does not fit in memory";
+pub(crate) const UNFIT: &str = "what it has to note as deleted does not fit in memory";
 const NO_BOXES: &str = "its components are no trees of boxes, over which the nearest are found";
 
 /// What a query goes through.
@@ -395,7 +396,7 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
         let met = estimate_windows(&versions, SPATIAL as usize, windows, ESTIMATE_PAGES)?;
         windows_met = Some(met);
         if met.saturating_mul(LOOKUP_RECORDS) <= cost {
-            conclude(false, &format!("the windows give fewer candidates, about {met}"));
+            conclude(false, &format!("the windows cost no more, with about {met} candidates"));
             return Ok(Keyed { path: None, considered, windows_met });
         }
     }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use terrane::{Dataset, DatasetOptions, Durability, IndexKind, MaintenanceCounters, OnConflict, Options, Store};
+use terrane::{
+    Dataset, DatasetOptions, Durability, IndexKind, MaintenanceCounters, OnConflict, Options, Store, counted,
+};
 
 use super::{OBJECTS, Objects, POINT_KINDS, Source, create};
 use crate::experiments::{Setup, medians};
@@ -179,7 +181,7 @@ pub fn partitions(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let mut subjects: Vec<(usize, Option<Ingestion>)> = (1..=4).map(|partitions| (partitions, None)).collect();
     let mut cpus = vec![Vec::new(); subjects.len()];
     let walls = medians(measure::alternate(setup.rounds, &mut subjects, |(partitions, last)| {
-        progress(&format!("ingestion into {partitions} partitions"));
+        progress(&format!("ingestion into {}", counted(*partitions as u64, "partition", "partitions")));
         let ingestion = ingest(setup, &objects, Some(IndexKind::RTree), *partitions, Memory::within(MEMORY_LIMIT))?;
         let wall = ingestion.wall_s;
         cpus[*partitions - 1].push(ingestion.cpu_ns);
