@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use terrane::{Dataset, DatasetOptions, Durability, Error, Finding, Options, Store, counted};
+use terrane::{Dataset, DatasetOptions, Durability, Error, Finding, Options, Store, check_place, counted};
 
 use crate::args::Common;
 use crate::environment;
@@ -33,7 +33,6 @@ pub fn decoding_memory(common: &Common) -> usize {
 
 /// Opens a store for a query, while another process may write. What is sound is read beside what is not.
 pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
-    check_directory(path)?;
     let options = Options { lenient: true, ..options(common) };
     let store = Store::open_read_only(path, options)?;
     for Finding { dataset, partition, index, reason, .. } in store.damage() {
@@ -45,13 +44,11 @@ pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Resul
 
 /// Opens a store for reading, while another process may write.
 pub fn open_to_read(path: &Path, common: &Common) -> Result<Store, Failure> {
-    check_directory(path)?;
     Ok(Store::open_read_only(path, options(common))?)
 }
 
 /// Opens a store that exists for writing.
 pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
-    check_directory(path)?;
     let store = Store::open(path, options(common))?;
     warn_of_torn_tail(&store, messages)?;
     Ok(store)
@@ -84,24 +81,11 @@ fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> 
 
 /// Opens a store for a check, also where components cannot be opened.
 pub fn open_to_check(path: &Path, common: &Common, repair: bool) -> Result<Store, Failure> {
-    check_directory(path)?;
     let options = Options { lenient: true, ..options(common) };
     Ok(match repair {
         true => Store::open(path, options)?,
         false => Store::open_read_only(path, options)?,
     })
-}
-
-/// Refuses a path of something else than a directory. Where there is nothing, opening says so.
-fn check_directory(path: &Path) -> Result<(), Failure> {
-    match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_dir() => Err(is_a_file(path)),
-        _ => Ok(()),
-    }
-}
-
-fn is_a_file(path: &Path) -> Failure {
-    Failure::usage(format!("{} is a file; a store is a directory", path.display()))
 }
 
 /// Where a store is, or will be created.
@@ -116,11 +100,11 @@ pub struct StorePlace {
 impl StorePlace {
     /// Looks at what is there.
     pub fn examine(path: &Path) -> Result<Self, Failure> {
+        check_place(path, "a store")?;
         let failed = |error: io::Error| Failure::io(format_args!("look at {}", path.display()), &error);
         let is_vacant = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_none(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(is_a_file(path)),
             Err(error) => return Err(failed(error)),
         };
         let mut missing = Vec::new();

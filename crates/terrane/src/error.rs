@@ -85,6 +85,15 @@ pub enum Error {
         /// File below its directory, offset, and what does not fit.
         finding: String,
     },
+    /// No point of a backup has a manifest that is what was written, so that it is not known whose its files are, and none is added
+    /// to them: take the backup to another directory.
+    #[error("no point of the backup at {backup} can be read, {finding}; take the backup to another directory")]
+    UnreadableBackup {
+        /// Where it is.
+        backup: String,
+        /// File below its directory, offset, and what does not fit, of the newest point.
+        finding: String,
+    },
     /// A stored record, or what an index says of one, is not what was written, though its page is:
     /// restore a backup.
     #[error(
@@ -284,6 +293,7 @@ impl Error {
         match self {
             Self::Damaged { .. }
             | Self::DamagedBackup { .. }
+            | Self::UnreadableBackup { .. }
             | Self::DamagedRecord { .. }
             | Self::DamagedIndex { .. } => true,
             _ => self.cause().is_some_and(Self::is_damage),
@@ -334,6 +344,7 @@ impl Error {
             Self::Locked { .. } => Self::LOCKED,
             Self::Damaged { .. }
             | Self::DamagedBackup { .. }
+            | Self::UnreadableBackup { .. }
             | Self::DamagedRecord { .. }
             | Self::DamagedIndex { .. } => Self::CORRUPTION,
             Self::Unmerged { cause, .. }

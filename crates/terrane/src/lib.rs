@@ -49,6 +49,7 @@ pub mod key;
 mod load;
 pub mod locks;
 mod options;
+mod place;
 mod query;
 pub mod record;
 mod runs;
@@ -83,4 +84,4 @@ pub use terrane_lsm::policy::MergePolicy;
 pub use terrane_space::CoordinateSystem;
 pub use value::Value;
 #[doc(hidden)]
-pub use words::counted;
+pub use {place::check_place, words::counted};

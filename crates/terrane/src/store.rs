@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use terrane_storage::{RealStorage, Storage};
+use terrane_storage::Storage;
 
 use crate::Result;
 use crate::check::{self, CheckReport, Finding};
@@ -11,6 +11,7 @@ use crate::dataset::{Dataset, Importer};
 use crate::engine::{Engine, MaintenanceCounters, own_names};
 use crate::info::StoreInfo;
 use crate::options::{DatasetOptions, Durability, Options};
+use crate::place::storage_at;
 use crate::schema::Schema;
 
 /// An open store. Dropping it closes it; [`Store::close`] also reports what fails then.
@@ -27,7 +28,7 @@ impl Store {
     /// [`crate::Error::Locked`] while another process writes; damage; a mode that the store
     /// does not have; a directory that holds something else; storage.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_on(Arc::new(RealStorage::new(directory.as_ref())), options)
+        Self::open_on(storage_at(directory.as_ref(), "a store")?, options)
     }
 
     /// Opens the store in a directory for reading, as it is at this moment, while another
@@ -36,7 +37,7 @@ impl Store {
     /// # Errors
     /// No store there; damage; storage.
     pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_read_only_on(Arc::new(RealStorage::new(directory.as_ref())), options)
+        Self::open_read_only_on(storage_at(directory.as_ref(), "a store")?, options)
     }
 
     /// As [`Self::open`], on any storage.

@@ -410,7 +410,10 @@ fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
         for name in [kept.point, last.point] {
             backup.open(&format!("points/{name}.manifest"), OpenMode::Write).unwrap().set_len(50).unwrap();
         }
-        assert!(matches!(point(), Err(Error::DamagedBackup { .. })));
+        let error = point().unwrap_err();
+        assert!(matches!(error, Error::UnreadableBackup { .. }) && error.exit_code() == Error::CORRUPTION, "{error}");
+        assert!(error.to_string().ends_with("take the backup to another directory"), "{error}");
+        store.backup_to(memory(), None).unwrap();
     }
 }
 
@@ -467,6 +470,43 @@ fn a_point_that_is_removed_while_it_is_restored_is_no_damage() {
                 assert!(error.to_string().contains("was removed while it was restored"), "{error}");
                 assert_eq!(place.list("").unwrap(), Vec::<String>::new());
                 assert_eq!(restored_keys(&backup).len(), 11);
+            }
+        }
+    }
+}
+
+/// Who removes points faster than they are restored is told of, and nothing is begun without end.
+#[test]
+fn a_restoration_is_begun_anew_twice_at_most() {
+    for removals in [2, 3] {
+        let (source, backup) = (memory(), memory());
+        let store = Arc::new(filled(&source, 0..10));
+        let point = |store: &Store, backup: &Arc<dyn Storage>| {
+            store.dataset(MAIN).unwrap().compact().unwrap();
+            store.backup_to(backup.clone(), Some(1)).unwrap();
+        };
+        point(&store, &backup);
+        let place = Arc::new(HookedStorage::new(memory()));
+        let begun = Arc::new(AtomicI64::new(0));
+        let (counter, pruned) = (begun.clone(), backup.clone());
+        place.on_create(move |name| {
+            if name == "RESTORING" {
+                let attempt = counter.fetch_add(1, Ordering::Relaxed);
+                if attempt < removals {
+                    store.dataset(MAIN).unwrap().insert(&sized(10 + attempt)).unwrap();
+                    point(&store, &pruned);
+                }
+            }
+        });
+        let place: Arc<dyn Storage> = place;
+        let restored = restore(&backup, &place, None);
+        assert_eq!(begun.load(Ordering::Relaxed), 3);
+        match restored {
+            Ok(_) => assert_eq!((removals, keys(&place).len()), (2, 12)),
+            Err(error) => {
+                assert!(removals == 3 && matches!(error, Error::Failed(_)), "{error}");
+                assert!(error.to_string().contains("was removed while it was restored"), "{error}");
+                assert_eq!(place.list("").unwrap(), Vec::<String>::new());
             }
         }
     }

@@ -126,6 +126,32 @@ fn a_file_is_no_store() {
 }
 
 #[test]
+fn what_is_no_directory_and_cannot_become_one_is_no_place() {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "d", &sample("cities200.csv"), &[]).exits(0);
+    let backup = sandbox.path("backup");
+    terrane("backup", &sandbox.store(), &[backup.to_str().expect("a path")]).exits(0);
+    let (file, link) = (sandbox.write("file", "x"), sandbox.path("link"));
+    std::os::unix::fs::symlink(sandbox.path("missing"), &link).expect("a link");
+    for (place, reason) in [
+        (file.clone(), "is a file; a WHAT is a directory"),
+        (file.join("below"), "lies below a file"),
+        (link.clone(), "link is a link to what does not exist"),
+        (link.join("below"), "link is a link to what does not exist"),
+    ] {
+        let name = place.to_str().expect("a path");
+        let (of_backup, of_store) = (reason.replace("WHAT", "backup"), reason.replace("WHAT", "store"));
+        terrane("backup", &sandbox.store(), &[name]).exits(2).says(&of_backup);
+        terrane("restore", &place, &[]).exits(2).says(&of_backup);
+        terrane("restore", &place, &[sandbox.path("new").to_str().expect("a path")]).exits(2).says(&of_backup);
+        terrane("restore", &backup, &[name]).exits(2).says(&of_store);
+        terrane("info", &place, &[]).exits(2).says(&of_store);
+        import(&place, "d", &sample("cities200.csv"), &[]).exits(2).says(&of_store);
+    }
+    assert!(!sandbox.path("missing").exists() && !sandbox.path("new").exists());
+}
+
+#[test]
 fn a_directory_with_other_things_does_not_become_a_store() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.store()).expect("a directory");

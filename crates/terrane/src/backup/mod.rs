@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{File, OpenMode, RealStorage, Storage};
+use terrane_storage::{File, OpenMode, Storage};
 
+use crate::place::storage_at;
 use crate::store::Store;
 use crate::{Error, Options, Result};
 
@@ -75,7 +76,7 @@ impl Store {
     pub fn backup(&self, directory: impl AsRef<Path>, keep: Option<usize>) -> Result<BackupReport> {
         let (source, _) = self.storage_and_options();
         check_apart(directory.as_ref(), ("store", Path::new(&source.describe())), "take the backup")?;
-        self.backup_to(Arc::new(RealStorage::new(directory.as_ref())), keep)
+        self.backup_to(backup_at(directory.as_ref())?, keep)
     }
 
     /// As [`Self::backup`], to any storage.
@@ -104,12 +105,7 @@ impl Store {
     ) -> Result<RestoreReport> {
         restore::check_links(store.as_ref())?;
         check_apart(store.as_ref(), ("backup", backup.as_ref()), "restore")?;
-        Self::restore_on(
-            &(Arc::new(RealStorage::new(backup.as_ref())) as _),
-            Arc::new(RealStorage::new(store.as_ref())),
-            point,
-            options,
-        )
+        Self::restore_on(&backup_at(backup.as_ref())?, storage_at(store.as_ref(), "a store")?, point, options)
     }
 
     /// As [`Self::restore`], on any storage.
@@ -131,8 +127,8 @@ impl Store {
     /// # Errors
     /// Storage.
     pub fn backup_remnants(backup: impl AsRef<Path>) -> Result<Vec<String>> {
-        let storage = RealStorage::new(backup.as_ref());
-        let known: Vec<String> = points(&storage)?.iter().map(BackupPoint::log_name).collect();
+        let storage = backup_at(backup.as_ref())?;
+        let known: Vec<String> = points(&*storage)?.iter().map(BackupPoint::log_name).collect();
         let names = if storage.exists(POINTS)? { storage.list(POINTS)? } else { Vec::new() };
         let logs = names.into_iter().filter(|name| name.ends_with(".log")).map(|name| format!("{POINTS}/{name}"));
         Ok(logs.filter(|name| !known.contains(name)).collect())
@@ -145,7 +141,7 @@ impl Store {
     /// # Errors
     /// Storage.
     pub fn backup_components_left(backup: impl AsRef<Path>) -> Result<Vec<String>> {
-        take::left_components(&(Arc::new(RealStorage::new(backup.as_ref())) as _))
+        take::left_components(&backup_at(backup.as_ref())?)
     }
 
     /// The points that a backup has, oldest first.
@@ -153,13 +149,17 @@ impl Store {
     /// # Errors
     /// A place that is no backup; storage.
     pub fn backup_points(backup: impl AsRef<Path>) -> Result<Vec<BackupPoint>> {
-        let storage = RealStorage::new(backup.as_ref());
-        let points = points(&storage)?;
+        let storage = backup_at(backup.as_ref())?;
+        let points = points(&*storage)?;
         match points.is_empty() {
             true => Err(Error::usage(format!("there is no backup at {}", storage.describe()))),
             false => Ok(points),
         }
     }
+}
+
+fn backup_at(place: &Path) -> Result<Arc<dyn Storage>> {
+    storage_at(place, "a backup")
 }
 
 /// Refuses a place inside of a backup's or a store's directory, which is for what belongs to that.

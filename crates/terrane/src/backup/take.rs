@@ -101,7 +101,7 @@ fn read_manifests(target: &Arc<dyn Storage>, points: &[BackupPoint]) -> Result<(
     }
     match damaged.pop() {
         Some((_, error)) if manifests.is_empty() => {
-            Err(Error::DamagedBackup { backup: target.describe(), finding: error.finding() })
+            Err(Error::UnreadableBackup { backup: target.describe(), finding: error.finding() })
         }
         last => Ok((manifests, damaged.into_iter().chain(last).map(|(name, _)| name).collect())),
     }
@@ -297,7 +297,7 @@ pub(super) fn left_components(target: &Arc<dyn Storage>) -> Result<Vec<String>> 
     }
     match read_manifests(target, &points) {
         Ok((manifests, damaged)) if damaged.is_empty() => unnamed_components(&**target, &manifests),
-        Ok(_) | Err(Error::DamagedBackup { .. }) => Ok(Vec::new()),
+        Ok(_) | Err(Error::UnreadableBackup { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
