@@ -256,6 +256,58 @@ fn a_sibling_that_is_no_block_of_the_tree_is_met_before_the_change_commits() {
     LoggedTree::<2, Traced>::open(&copy, "tree", &small(4)).unwrap();
 }
 
+/// What becomes the root is looked at before the change commits by which it does.
+#[test]
+fn an_only_child_that_is_no_block_of_the_tree_does_not_become_the_root() {
+    const LOG: u64 = 128;
+    const LINK: u64 = 64 + 32;
+    for kept in 0..2 {
+        let storage = MemoryStorage::new();
+        let mut tree = LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap();
+        let point = |number: u64| Rect::point([(number / 3 * 10 + number % 3) as f64, 0.0]).unwrap();
+        (0..6).for_each(|number| tree.insert(&point(number), number).unwrap());
+        assert_eq!(tree.check().unwrap().leaves, 2);
+        let backend = tree.pool().backend();
+        let block = backend.load(ROOT);
+        let root = backend.load(block + 64);
+        let mut last = 0;
+        tree.pool().visit_blocks(|block, length| last = last.max(block + length)).unwrap();
+        // A copy of one of the leaves, behind the start of a block that nobody has, takes over what the other has.
+        let (link, place) = (root + kept * 64 + LINK, last + 64);
+        (0..40).for_each(|word| backend.store(place + word * 8, backend.load(backend.load(link) + word * 8)));
+        backend.store(link, place);
+        let refused =
+            (0..6).filter(|&number| tree.delete(&point(number), number).is_err_and(|error| is_damage(&error)));
+        assert!(refused.count() > 0, "child {kept}");
+        assert_eq!((backend.load(block + 64), backend.load(block + LOG)), (root, 0), "child {kept}");
+        let copy = MemoryStorage::new();
+        copy.open("tree", OpenMode::CreateNew).unwrap().write_all_at(&bytes(&storage, "tree"), 0).unwrap();
+        LoggedTree::<2, Traced>::open(&copy, "tree", &small(4)).unwrap();
+    }
+}
+
+/// It would be overwritten, and what it has not brought into the nodes yet would be lost.
+#[test]
+fn nothing_is_changed_while_a_committed_change_stands_in_the_log() {
+    const LOG: u64 = 128;
+    let storage = MemoryStorage::new();
+    let tree = LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap();
+    let point = |number: u64| Rect::point([number as f64, 0.0]).unwrap();
+    (0..20).for_each(|number| tree.insert(&point(number), number).unwrap());
+    let state = tree.pool().backend().load(ROOT) + LOG;
+    // Of no images, so that it can be completed.
+    tree.pool().backend().store(state, 1);
+    for error in [tree.insert(&point(20), 20).unwrap_err(), tree.delete(&point(3), 3).unwrap_err()] {
+        assert!(error.to_string().contains("a change of nodes has failed in the middle"), "{error}");
+    }
+    assert_eq!(tree.pool().backend().load(state), 1);
+    assert!(tree.contains(&point(3), 3).unwrap() && !tree.contains(&point(20), 20).unwrap());
+    drop(tree);
+    let mut tree = LoggedTree::<2, Traced>::open(&storage, "tree", &small(4)).unwrap();
+    tree.insert(&point(20), 20).unwrap();
+    assert_eq!(tree.check().unwrap().entries, 21);
+}
+
 fn counted<const D: usize>(
     tree: &LoggedTree<D, Counted<Traced>>,
     run: impl FnOnce(&LoggedTree<D, Counted<Traced>>),

@@ -59,7 +59,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             }
             if node.level() > 0 {
                 let child = self.child(node.level(), target)?;
-                // The box of an empty leaf, which crashes may leave, is any (L6).
+                // The box of an empty leaf, which there may be (L7), is any (L6).
                 if child.bounds().is_some_and(|bounds| bounds != rect) {
                     return Err(self.damaged(node.offset, "the box of a child is not the one around its entries"));
                 }

@@ -66,7 +66,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             more.node().entries().for_each(|(rect, target)| few.push(&rect, target));
             change.released = more.offset;
         }
-        // Two leaves that crashes have left empty have no box.
+        // Two leaves that were left empty (L7) have no box.
         parent.set_rect(own, &few.node().bounds().unwrap_or(bounds));
         if is_shared {
             change.images.push(more);

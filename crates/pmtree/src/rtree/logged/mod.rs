@@ -253,7 +253,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             let Some(slot) = parent.slot_of(child.offset) else {
                 return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
             };
-            // A leaf that a crash has left with one entry is empty after its deletion, and keeps its box.
+            // A leaf that was left with one entry (L7) is empty after its deletion, and keeps its box.
             let changed = child.bounds().filter(|bounds| parent.rect(slot) != *bounds);
             let Some(bounds) = changed else { return Ok(()) };
             let mut image = self.image(node)?;

@@ -35,7 +35,7 @@ impl<const D: usize> Layout<D> {
         limits::is_fan_out(fan_out).then_some(Self { fan_out })
     }
 
-    /// Fewest entries of a node that is not the root and that no crash has left.
+    /// Fewest entries of a node that is not the root, but for those that are left with fewer (L7).
     pub(super) fn fill_min(&self) -> usize {
         split::fill_min(self.fan_out)
     }
