@@ -337,3 +337,35 @@ fn a_node_that_is_linked_twice_is_not_merged_with_itself() {
         assert!(tree.contains(&rect, payload).unwrap());
     }
 }
+
+/// The next opening would refuse the tree.
+#[test]
+fn an_only_child_whose_block_is_free_does_not_become_the_root() {
+    for options in forms() {
+        let mut times_refused = 0;
+        let file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 6, &options);
+        let root = file.word(file.root_word());
+        assert_eq!(file.level(root as usize), 1);
+        for slot in file.slots(file.word(root as usize)) {
+            let storage = with(&file.bytes);
+            let tree: FbrTree<2, Traced> = FbrTree::open(&storage, "tree", &options).unwrap();
+            let backend = tree.pool().backend();
+            let mut last = 0;
+            tree.pool().visit_blocks(|block, length| last = last.max(block + length)).unwrap();
+            // A copy of a leaf, in a block that nobody has.
+            let (link, place) = (target(root as usize, slot) as u64, last);
+            (0..40).for_each(|word| backend.store(place + word * 8, backend.load(backend.load(link) + word * 8)));
+            backend.store(link, place);
+            let outcomes = entries(6).into_iter().map(|(rect, payload)| tree.delete(&rect, payload));
+            let refused: Vec<Error> = outcomes.filter_map(Result::err).collect();
+            assert!(refused.iter().all(is_damage), "{options:?}, {slot}: {refused:?}");
+            times_refused += usize::from(!refused.is_empty());
+            let mut is_block = false;
+            let now = backend.load(file.root_word() as u64);
+            tree.pool().visit_blocks(|block, _| is_block |= block == now).unwrap();
+            assert!(is_block, "{options:?}, {slot}: {now} became the root");
+        }
+        // The one that a merge leaves. A copy of both is a block.
+        assert_eq!(times_refused > 0, options.rebalancing == BOTH[0], "{options:?}");
+    }
+}
