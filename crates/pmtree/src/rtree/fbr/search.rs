@@ -19,6 +19,12 @@
 //! root word has no number: it can name a node, another one and the first one again, when a root is split and what became of it is merged.
 //! So the root's own number is looked at once more, after the word; what comes to it from another node changes it. A bitmap that may not be
 //! durable is made durable before what it says is used. Nodes that are unlinked stay as they are while a reader is on its way.
+//!
+//! Writers that change a node more often than a search can read what is below it would keep the search from ending, and what is retired
+//! meanwhile from being used anew. So where a node was read [`ROUNDS_MAX`] times in vain, the search begins anew with shared locks, which
+//! keep the same promise: what is below a locked node stays, but for what comes to leaves and goes from them, and an operation holds a
+//! node's lock until what it does there is durable. Look-ups of one entry go on without locks: they read few nodes, and have to know the
+//! numbers of these.
 
 mod nearest;
 
@@ -36,13 +42,16 @@ use crate::{Rect, Result};
 /// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they are.
 const PREFETCHED: u64 = 8 * LINE_LENGTH;
 
+/// Times that a search reads a node, and what is below it, in vain before it takes locks.
+pub(super) const ROUNDS_MAX: u32 = 8;
+
 const PERSIST: Site = Site::new("fbr.search.persist");
 
 /// How a search is kept apart from writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchMode {
     /// Without locks; what was read is checked to have been there (serializable mode of the thesis, with the promise
-    /// above).
+    /// above). Only a search that writers have overtaken again and again takes shared locks at last, so that it ends.
     #[default]
     Validated,
     /// Without locks and checks: may miss or repeat what moves meanwhile, find what a crash then takes away, and give the box of
@@ -75,8 +84,23 @@ impl<const D: usize, B: Backend> Reading<'_, D, B> {
 /// Something that was read has changed: what lies below the node where this is caught is read again.
 struct Changed;
 
+/// It has changed so often that the search has to begin anew with locks.
+struct Overtaken;
+
+/// Why what lies below a node was not read.
+enum Vain {
+    Changed,
+    Overtaken,
+}
+
+impl From<Changed> for Vain {
+    fn from(_: Changed) -> Self {
+        Self::Changed
+    }
+}
+
 /// What came of reading below a node.
-type Outcome = Result<std::result::Result<(), Changed>>;
+type Outcome<V = Changed> = Result<std::result::Result<(), V>>;
 
 /// A node as it was read with all that lies below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +128,7 @@ struct Extent {
 }
 
 /// What is looked for, and where it goes.
-trait Target<const D: usize> {
+trait Sought<const D: usize> {
     /// Whether a child can hold some.
     fn enters(&self, bounds: &Rect<D>) -> bool;
 
@@ -113,6 +137,12 @@ trait Target<const D: usize> {
 
     /// Takes an entry whose box meets, if it is one.
     fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
+}
+
+/// As what was read in vain is taken back.
+trait Target<const D: usize>: Sought<D> {
+    /// Whether what is read with locks will do. If not, the search goes on without until it ends.
+    const MAY_LOCK: bool;
 
     /// Takes note of a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
@@ -131,7 +161,7 @@ struct Window<'q, const D: usize> {
     visited: usize,
 }
 
-impl<const D: usize> Target<D> for Window<'_, D> {
+impl<const D: usize> Sought<D> for Window<'_, D> {
     #[inline]
     fn enters(&self, bounds: &Rect<D>) -> bool {
         self.query.overlaps(bounds)
@@ -145,6 +175,10 @@ impl<const D: usize> Target<D> for Window<'_, D> {
     fn found(&mut self, _: &Path, rect: Rect<D>, payload: u64) {
         self.hits.push((rect, payload));
     }
+}
+
+impl<const D: usize> Target<D> for Window<'_, D> {
+    const MAY_LOCK: bool = true;
 
     fn visited(&mut self, _: impl FnOnce() -> Visit) {
         self.visited += 1;
@@ -168,7 +202,7 @@ struct Exact<'q, const D: usize> {
     visits: SmallVec<[Visit; 16]>,
 }
 
-impl<const D: usize> Target<D> for Exact<'_, D> {
+impl<const D: usize> Sought<D> for Exact<'_, D> {
     fn enters(&self, bounds: &Rect<D>) -> bool {
         bounds.contains(self.rect)
     }
@@ -182,6 +216,10 @@ impl<const D: usize> Target<D> for Exact<'_, D> {
             self.paths.push(path.clone());
         }
     }
+}
+
+impl<const D: usize> Target<D> for Exact<'_, D> {
+    const MAY_LOCK: bool = false;
 
     fn visited(&mut self, visit: impl FnOnce() -> Visit) {
         self.visits.push(visit());
@@ -279,36 +317,42 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     fn search(&self, target: &mut impl Target<D>, mode: SearchMode) -> Result<()> {
         let _pinned = self.pool.pin();
-        let mut path = Path::new();
-        let outcome = match mode {
+        let mut outcome = match mode {
             SearchMode::Validated => Err(Changed),
-            SearchMode::ReadUncommitted => self.search_unvalidated(&self.root()?, false, target, &mut path, &mut 0)?,
-            SearchMode::SharedLock => {
-                let root_lock = self.locks.root.read();
-                let root = self.root()?;
-                let _lock = self.lock_shared(&root)?;
-                drop(root_lock);
-                self.search_unvalidated(&root, true, target, &mut path, &mut 0)?
-            }
+            SearchMode::ReadUncommitted => self.search_unvalidated(&self.root()?, false, target, &mut 0)?,
+            SearchMode::SharedLock => self.search_locked(target)?,
         };
-        if outcome.is_err() {
+        while outcome.is_err() {
             target.truncate(Extent::default());
-            self.search_validated(target, &mut path)?;
+            if self.search_validated(target)?.is_ok() {
+                return Ok(());
+            }
+            target.truncate(Extent::default());
+            outcome = self.search_locked(target)?;
         }
         Ok(())
     }
 
-    fn search_validated(&self, target: &mut impl Target<D>, path: &mut Path) -> Result<()> {
+    fn search_validated<T: Target<D>>(&self, target: &mut T) -> Outcome<Overtaken> {
+        let mut path = Path::new();
+        let mut rounds = 0;
         loop {
             let root = self.root()?;
             let numbers = root.numbers();
             let mut children = Children::default();
             children.to_read.push(root.offset);
-            let outcome = self.search_children(&mut children, None, target, path)?;
+            let outcome = self.search_children(&mut children, None, target, &mut path)?;
+            if let Err(Vain::Overtaken) = outcome {
+                return Ok(Err(Overtaken));
+            }
             // In this order: what came to the root since it was read did so before it was the root again.
             let is_root = self.backend().load(self.root_word()) == root.offset;
             if outcome.is_ok() && is_root && root.numbers() == numbers {
-                return Ok(());
+                return Ok(Ok(()));
+            }
+            rounds += 1;
+            if T::MAY_LOCK && rounds == ROUNDS_MAX {
+                return Ok(Err(Overtaken));
             }
             target.truncate(Extent::default());
         }
@@ -318,13 +362,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ///
     /// While the node has not changed, no node is below two of its children, or below one at two times: none moves but by a change
     /// of its parent's parent, and none that was unlinked is used anew, since the search is pinned.
-    fn search_children(
+    fn search_children<T: Target<D>>(
         &self,
         children: &mut Children,
         parent: Option<&Reading<'_, D, B>>,
-        target: &mut impl Target<D>,
+        target: &mut T,
         path: &mut Path,
-    ) -> Outcome {
+    ) -> Outcome<Vain> {
         let visited_before = target.extent().visited;
         while let Some(child) = children.next() {
             let child = match parent {
@@ -332,10 +376,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 None => self.root_at(child)?,
             };
             path.push(child.offset);
-            let reading = self.search_node(&child, target, path)?;
+            let Ok(reading) = self.search_node(&child, target, path)? else { return Ok(Err(Vain::Overtaken)) };
             path.pop();
             if let Err(changed) = children.note(parent, &reading) {
-                return Ok(Err(changed));
+                return Ok(Err(changed.into()));
+            }
+            if let Some(parent) = parent
+                && child.level() > 0
+                && !self.is_current(parent)
+            {
+                // The others would be read in vain.
+                return Ok(Err(Vain::Changed));
             }
             if let Some(parent) = parent
                 && self.are_too_many(target.extent().visited - visited_before)
@@ -343,7 +394,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return if self.is_current(parent) {
                     Err(blocks::too_many(&self.pool, parent.node.offset))
                 } else {
-                    Ok(Err(Changed))
+                    Ok(Err(Vain::Changed))
                 };
             }
         }
@@ -355,13 +406,14 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Reads a node and what is below it, until it has not changed meanwhile; how it was read then.
-    fn search_node<'t>(
+    fn search_node<'t, T: Target<D>>(
         &'t self,
         node: &Node<'t, D, B>,
-        target: &mut impl Target<D>,
+        target: &mut T,
         path: &mut Path,
-    ) -> Result<Reading<'t, D, B>> {
+    ) -> Result<std::result::Result<Reading<'t, D, B>, Overtaken>> {
         let extent = target.extent();
+        let mut rounds = 0;
         loop {
             let reading = self.read(node)?;
             let is_whole = if node.level() == 0 {
@@ -378,18 +430,25 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 }
                 // Before anything is followed: a child that was read of an entry just reused may be none.
                 self.is_current(&reading)
-                    && self.search_children(&mut children, Some(&reading), target, path)?.is_ok()
-                    && self.is_current(&reading)
+                    && match self.search_children(&mut children, Some(&reading), target, path)? {
+                        Ok(()) => self.is_current(&reading),
+                        Err(Vain::Changed) => false,
+                        Err(Vain::Overtaken) => return Ok(Err(Overtaken)),
+                    }
             };
             if is_whole {
                 target.visited(|| Visit::of(&reading));
-                return Ok(reading);
+                return Ok(Ok(reading));
+            }
+            rounds += 1;
+            if T::MAY_LOCK && rounds == ROUNDS_MAX {
+                return Ok(Err(Overtaken));
             }
             target.truncate(extent);
         }
     }
 
-    fn scan_leaf(&self, leaf: &Node<'_, D, B>, metadata: &Metadata, target: &mut impl Target<D>, path: &Path) {
+    fn scan_leaf(&self, leaf: &Node<'_, D, B>, metadata: &Metadata, target: &mut impl Sought<D>, path: &Path) {
         for slot in metadata.slots() {
             let rect = leaf.rect(slot);
             if target.meets(&rect) {
@@ -453,6 +512,18 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             && reading.engagement.as_ref().is_none_or(|engagement| self.is_unchanged(engagement))
     }
 
+    /// Reads what is below the root word, with locks.
+    fn search_locked(&self, target: &mut impl Sought<D>) -> Outcome {
+        let root_lock = self.locks.root.read();
+        let root = self.root()?;
+        let _lock = self.lock_shared(&root)?;
+        drop(root_lock);
+        let outcome = self.search_unvalidated(&root, true, target, &mut 0)?;
+        // What it has not completed, it has left in nodes that are free to be locked.
+        self.check_no_change_failed()?;
+        Ok(outcome)
+    }
+
     /// Reads a node and what is below it as it comes. With the lock of the node held, and then of each one below while it
     /// is read, writers wait before they change what is below it. Fails where so many nodes are read that the tree has changed meanwhile,
     /// or is damaged: which of both, a search that validates what it reads will tell.
@@ -460,8 +531,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         &self,
         node: &Node<'_, D, B>,
         is_locked: bool,
-        target: &mut impl Target<D>,
-        path: &mut Path,
+        target: &mut impl Sought<D>,
         nodes: &mut usize,
     ) -> Outcome {
         *nodes += 1;
@@ -471,7 +541,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let metadata = self.metadata(node);
         self.check_metadata(node, &metadata)?;
         if node.level() == 0 {
-            self.scan_leaf(node, &metadata, target, path);
+            self.scan_leaf(node, &metadata, target, &Path::new());
             return Ok(Ok(()));
         }
         for slot in metadata.slots() {
@@ -480,7 +550,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             }
             let child = self.child(node.level(), node.target(slot))?;
             let _lock = is_locked.then(|| self.lock_shared(&child)).transpose()?;
-            if let Err(changed) = self.search_unvalidated(&child, is_locked, target, path, nodes)? {
+            if let Err(changed) = self.search_unvalidated(&child, is_locked, target, nodes)? {
                 return Ok(Err(changed));
             }
         }

@@ -6,11 +6,13 @@ mod interrupting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interrupting::{At, Interrupting, Stopped};
+use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Counted, Traced};
+use terrane_storage::MemoryStorage;
 use terrane_storage::crash::{Controller, Image};
+use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
 use super::*;
@@ -354,5 +356,51 @@ fn an_insertion_takes_exactly_one_more_flush_for_each_box_that_grows() {
     for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
         insertion_costs::<2>(leaves, Rebalancing::InPlace);
         insertion_costs::<3>(leaves, Rebalancing::CopyOnWrite);
+    }
+}
+
+/// Inserts an entry far from all others and deletes it, by which the root's number changes, again and again while a search is on its way:
+/// until that has taken locks.
+fn overtake(tree: Arc<Tree>, times: Arc<AtomicU64>) {
+    let root = tree.root().unwrap().offset;
+    if tree.locks.root.try_write().is_none() || tree.locks.of(root).try_write().is_none() {
+        return;
+    }
+    assert!(times.fetch_add(1, Ordering::Relaxed) < 10_000, "the search goes on for ever");
+    let (rect, payload) = (Rect::point([1e6; 2]).unwrap(), u64::MAX);
+    tree.insert(&rect, payload).unwrap();
+    assert!(tree.delete(&rect, payload).unwrap());
+    go_on_to(At::Load, 7, move || overtake(tree, times));
+}
+
+/// Else it would end when the writer does, and all that is retired meanwhile would wait for it.
+#[test]
+fn a_search_that_writers_overtake_again_and_again_ends() {
+    for options in [Rebalancing::InPlace, Rebalancing::CopyOnWrite]
+        .into_iter()
+        .flat_map(|rebalancing| [LeafForm::Bitmap, LeafForm::SelfValidating].map(|leaves| options(rebalancing, leaves)))
+    {
+        let tree = Arc::new(Tree::create(&MemoryStorage::new(), "tree", &options).unwrap());
+        let entries: Vec<Entry> = (0..100).map(entry).collect();
+        entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
+        let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+        let window = |tree: &Tree| {
+            let mut found = Vec::new();
+            tree.window(&everything, SearchMode::Validated, |_, payload| found.push(payload)).unwrap();
+            found
+        };
+        let nearest = |tree: &Tree| -> Vec<u64> {
+            let found = tree.nearest(&[50.0; 2], 101, SearchMode::Validated).unwrap();
+            found.into_iter().map(|(_, _, payload)| payload).collect()
+        };
+        for search in [&window as &dyn Fn(&Tree) -> Vec<u64>, &nearest] {
+            let times = Arc::new(AtomicU64::new(0));
+            let (overtaken, overtaking) = (tree.clone(), times.clone());
+            let (mut found, _) = interrupt(At::Load, 7, move || overtake(overtaken, overtaking), || search(&tree));
+            assert!(times.load(Ordering::Relaxed) >= u64::from(search::ROUNDS_MAX), "{options:?}");
+            found.retain(|payload| *payload != u64::MAX);
+            found.sort_unstable();
+            assert_eq!(found, (0..100).collect::<Vec<_>>(), "{options:?}");
+        }
     }
 }

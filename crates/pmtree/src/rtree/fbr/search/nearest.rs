@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::{Children, FbrTree, Reading, SearchMode};
+use super::{Children, FbrTree, Path, ROUNDS_MAX, Reading, SearchMode, Sought};
 use crate::rtree::blocks;
 use crate::rtree::closest::{Closest, Found, ordered};
 use crate::{Rect, Result};
@@ -34,6 +34,26 @@ struct Opened<'a, const D: usize, B: Backend + 'a> {
     children: Children,
 }
 
+/// The entries closest to a point, where they are looked for depth first.
+struct Nearest<'q, const D: usize> {
+    point: &'q [f64; D],
+    closest: Closest<D>,
+}
+
+impl<const D: usize> Sought<D> for Nearest<'_, D> {
+    fn enters(&self, bounds: &Rect<D>) -> bool {
+        self.closest.wants(bounds.distance_squared(self.point))
+    }
+
+    fn meets(&self, rect: &Rect<D>) -> bool {
+        self.enters(rect)
+    }
+
+    fn found(&mut self, _: &Path, rect: Rect<D>, payload: u64) {
+        self.closest.add(Found { distance_squared: rect.distance_squared(self.point), payload, rect });
+    }
+}
+
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// The `count` entries whose boxes lie closest to a point, with the squares of their distances, the closest first.
     /// Of entries at one distance some may be left out. Squares are `f64`: distances beyond some 1e154 are one, as are those
@@ -48,10 +68,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let _pinned = self.pool.pin();
         let mut is_validated = mode != SearchMode::ReadUncommitted;
         loop {
-            if let Some(found) = self.search_nearest(point, count, is_validated)? {
-                return Ok(found);
+            for _ in 0..ROUNDS_MAX {
+                if let Some(found) = self.search_nearest(point, count, is_validated)? {
+                    return Ok(found);
+                }
+                is_validated = true;
             }
-            is_validated = true;
+            let mut sought = Nearest { point, closest: Closest::new(count) };
+            if self.search_locked(&mut sought)?.is_ok() {
+                return Ok(sought.closest.into_sorted());
+            }
         }
     }
 
