@@ -6,13 +6,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::entries::{Call, Tree, check, held, recover, rect, run};
+use super::entries::{Call, Held, Tree, check, held, recover, rect, run, seen};
 use super::orders::explore;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
+use terrane_pmtree::SearchMode;
 use terrane_pmtree::explored::{Explored, Kind, Step};
 use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
@@ -36,6 +37,21 @@ fn next_step(random: &mut SmallRng) -> Step {
     }
 }
 
+/// Looks at everything. What a window shows was there, and stays after a crash; of what moves meanwhile it may show nothing.
+fn look_around(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Call> {
+    let look_up = |payload| Step::LookUp(rect(payload), payload);
+    let (looked, mut found) = (Mutex::default(), Held::new());
+    record(&looked, controller, look_up(0), |_| {
+        found = seen(tree, mode);
+        true
+    });
+    let looked: Vec<Call> = looked.into_inner().unwrap();
+    let found = found.into_keys().filter(|payload| *payload < ENTRIES);
+    found
+        .flat_map(|payload| looked.iter().map(move |call| Call { operation: look_up(payload), ..call.clone() }))
+        .collect()
+}
+
 /// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
 fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
@@ -46,7 +62,16 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
                 for _ in 0..random.random_range(1..=OPERATIONS / threads) {
-                    record(&calls, &controller, next_step(&mut random), |step| run(&tree, step));
+                    let mode = match random.random_range(0..6) {
+                        0 => SearchMode::Validated,
+                        1 => SearchMode::SharedLock,
+                        _ => {
+                            record(&calls, &controller, next_step(&mut random), |step| run(&tree, step));
+                            continue;
+                        }
+                    };
+                    let found = look_around(&controller, &tree, mode);
+                    calls.lock().unwrap().extend(found);
                 }
             })
         })

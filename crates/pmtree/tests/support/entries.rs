@@ -77,13 +77,18 @@ pub fn recover(storage: &dyn Storage, options: &Options) -> Held {
 }
 
 pub fn held(tree: &Tree) -> Held {
+    seen(tree, SearchMode::Validated)
+}
+
+/// What a window over everything shows.
+pub fn seen(tree: &Tree, mode: SearchMode) -> Held {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let mut held = Held::new();
     let count = |found: &Rect<2>, payload| {
         assert_eq!(*found, rect(payload));
         *held.entry(payload).or_default() += 1;
     };
-    tree.window(&everything, SearchMode::Validated, count).unwrap();
+    tree.window(&everything, mode, count).unwrap();
     held
 }
 
