@@ -10,7 +10,8 @@
 //!
 //! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the call.
 //! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an earlier one came are gone, or
-//!   lived when a later one came, and were waited for. So threads that retire little hold nothing back.
+//!   lived when a later one came, and were waited for. So any thread can let expire what others keep in batches that are not full
+//!   ([`Guard::hurry`]), and threads that retire little hold nothing back for good.
 //! - E3: the box of a number is the collector's alone.
 //! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
 //!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
@@ -31,7 +32,10 @@ use seize::{Collector, Guard as _};
 use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 
 /// What one thread retires together: to look for live guards takes a call of the system.
-const BATCH: usize = 8;
+pub(crate) const BATCH: usize = 8;
+
+/// Tickets that [`Guard::hurry`] makes at most: more than threads have guards.
+const TICKETS_MAX: usize = 1 << 13;
 
 /// Keeps what is retired while it lives from being reused. A thread may have several.
 ///
@@ -66,6 +70,9 @@ struct Queues {
     again: Queue,
     /// Whether a descriptor has been retired.
     is_twice: bool,
+    /// The newest of both when [`Guard::hurry`] was called last, and how many tickets it made.
+    hurried: [u64; 2],
+    tickets: usize,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +86,11 @@ impl Queue {
     /// The number that has to expire for it to leave.
     fn push(&mut self, retired: Retired) -> u64 {
         self.waiting.push_back(retired);
+        self.newest()
+    }
+
+    /// The number of which the last in the queue has to expire.
+    fn newest(&self) -> u64 {
         self.first + self.waiting.len() as u64
     }
 
@@ -119,7 +131,7 @@ impl Epochs {
         let [once, twice] = &self.expired;
         let numbers: Vec<u64> = {
             let mut queues = self.queues.lock();
-            let Queues { waiting, again, is_twice } = &mut *queues;
+            let Queues { waiting, again, is_twice, .. } = &mut *queues;
             if !*is_twice {
                 return waiting.take(once, count);
             }
@@ -128,7 +140,7 @@ impl Epochs {
         if !numbers.is_empty() {
             let guard = self.enter();
             numbers.into_iter().for_each(|number| guard.defer(number, twice));
-            guard.hurry();
+            guard.entered.flush();
         }
         self.queues.lock().again.take(twice, count)
     }
@@ -144,14 +156,16 @@ impl Guard<'_> {
     }
 
     /// Lets it leave the queue when every guard is gone that lives now, this one too, and a few more were
-    /// retired or [`Guard::hurry`] was called.
-    pub(crate) fn retire(&self, retired: Retired) {
-        let number = {
+    /// retired or [`Guard::hurry`] was called. Gives how many have been retired since that was called last, by all threads.
+    pub(crate) fn retire(&self, retired: Retired) -> u64 {
+        let (number, since) = {
             let mut queues = self.epochs.queues.lock();
             queues.is_twice |= matches!(retired, Retired::Descriptor(_));
-            queues.waiting.push(retired)
+            let number = queues.waiting.push(retired);
+            (number, number - queues.hurried[0])
         };
         self.defer(number, &self.epochs.expired[0]);
+        since
     }
 
     /// Lets a number expire when every guard is gone that lives now.
@@ -161,8 +175,27 @@ impl Guard<'_> {
         unsafe { self.entered.defer_retire(ticket, expire) };
     }
 
-    /// Does not wait for more to be retired by this thread.
+    /// Does not wait for more to be retired: everything that has been so far, by whichever threads, leaves its queue when every guard
+    /// is gone that lives now (E2).
+    ///
+    /// The collector takes a batch only if that has a ticket for each thread with a guard; else it stays with this thread. How many those
+    /// are is not known. So the tickets are a batch, and each time twice as many while nothing more is retired, until they
+    /// suffice for any number of threads: then what was retired has been handed over, and more of them would wait for the same guards.
     pub(crate) fn hurry(&self) {
+        let (newest, tickets) = {
+            let mut queues = self.epochs.queues.lock();
+            let newest = [queues.waiting.newest(), queues.again.newest()];
+            queues.tickets = if newest == queues.hurried { (2 * queues.tickets).min(2 * TICKETS_MAX) } else { BATCH };
+            queues.hurried = newest;
+            (newest, queues.tickets)
+        };
+        let waits = |queue: &usize| self.epochs.expired[*queue].load(Ordering::Acquire) < newest[*queue];
+        let waiting: Vec<usize> = [0, 1].into_iter().filter(waits).collect();
+        if tickets <= TICKETS_MAX {
+            for queue in waiting.into_iter().cycle().take(tickets) {
+                self.defer(newest[queue], &self.epochs.expired[queue]);
+            }
+        }
         self.entered.flush();
     }
 
@@ -196,7 +229,7 @@ mod tests {
     use super::*;
 
     fn retire(guard: &Guard<'_>, slots: std::ops::Range<u64>) {
-        slots.for_each(|slot| guard.retire(Retired::Slot(slot)));
+        slots.for_each(|slot| _ = guard.retire(Retired::Slot(slot)));
     }
 
     #[test]
@@ -235,6 +268,79 @@ mod tests {
         retire(&main, 3..11);
         drop(main);
         assert_eq!(epochs.take(100), Vec::from_iter((0..11).map(Retired::Slot)));
+    }
+
+    #[test]
+    fn any_thread_can_let_expire_what_others_have_in_batches_that_are_not_full() {
+        let epochs = Epochs::new();
+        let turn = Barrier::new(2);
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                retire(&epochs.enter(), 0..3);
+                turn.wait();
+                turn.wait();
+            });
+            turn.wait();
+            let before = epochs.take(100);
+            epochs.enter().hurry();
+            let taken = [before, epochs.take(100)];
+            turn.wait();
+            taken
+        });
+        assert_eq!(taken, [Vec::new(), Vec::from([0, 1, 2].map(Retired::Slot))]);
+    }
+
+    /// The second time it is in the batch of whoever has found it expired.
+    #[test]
+    fn any_thread_can_let_expire_what_waits_again_with_others() {
+        let epochs = Epochs::new();
+        epochs.enter().retire(Retired::Descriptor(1));
+        epochs.enter().hurry();
+        let other = epochs.enter();
+        let turn = Barrier::new(2);
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Beside another guard the collector does not take a batch of one.
+                assert_eq!(epochs.take(1), []);
+                turn.wait();
+                turn.wait();
+            });
+            turn.wait();
+            drop(other);
+            let before = epochs.take(1);
+            epochs.enter().hurry();
+            let taken = [before, epochs.take(1)];
+            turn.wait();
+            taken
+        });
+        assert_eq!(taken, [vec![], vec![Retired::Descriptor(1)]]);
+    }
+
+    /// The collector takes no batch that has fewer tickets than there are threads with guards.
+    #[test]
+    fn what_is_retired_beside_any_number_of_threads_is_handed_over_and_tickets_stay_few() {
+        const THREADS: usize = 40;
+        let epochs = Epochs::new();
+        let (entered, leave) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let _guard = epochs.enter();
+                        entered.wait();
+                        leave.wait();
+                    })
+                })
+                .collect();
+            entered.wait();
+            _ = epochs.enter().retire(Retired::Slot(1));
+            (0..50).for_each(|_| epochs.enter().hurry());
+            let (tickets, before) = (Arc::strong_count(&epochs.expired[0]), epochs.take(1));
+            leave.wait();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!((before, epochs.take(1)), (vec![], vec![Retired::Slot(1)]));
+            assert!(tickets < 3 * TICKETS_MAX, "{tickets}");
+        });
     }
 
     /// As a helper may meet a descriptor that was retired before it came, and leave after those who knew it.

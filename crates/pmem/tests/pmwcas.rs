@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::turns::in_turn;
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
@@ -304,4 +305,36 @@ fn a_word_outside_of_the_pool_is_an_error() {
         assert!(matches!(pmwcas::read(&pool, word, &guard), Err(Error::Damaged { offset, .. }) if offset == word));
         assert!(pmwcas::compare_exchange(&pool, word, 0, 1, &guard).is_err(), "{word}");
     }
+}
+
+/// Each thread keeps a few descriptors that it has retired to itself. Those of four are more than there are in a page, and for
+/// another page there is no room.
+#[test]
+fn operations_on_words_go_on_where_the_disk_is_full() {
+    let storage = MemoryStorage::new();
+    let (pool, words) = create::<Traced>(&storage, 2);
+    count_up(&pool, &words);
+    storage.set_capacity(pool.length() + 4096);
+    // Nothing is free any more, in chunks either.
+    let mut intents = Vec::new();
+    let full = loop {
+        let mut intent = pool.intent();
+        match intent.acquire(3904, ROOT + 8) {
+            Ok(_) => intents.push(intent),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::Storage(_)), "{full}");
+    let outcomes = in_turn(4, 1000, |_| {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(&pool, &guard)?;
+        for &word in &words {
+            let value = pmwcas::read(&pool, word, &guard)?;
+            descriptor.swap(word, value, value + 1)?;
+        }
+        descriptor.execute()
+    });
+    let failed = outcomes.iter().enumerate().find(|(_, outcome)| !matches!(outcome, Ok(true)));
+    assert!(failed.is_none() && outcomes.len() == 1000, "{failed:?}");
+    assert!(words.iter().all(|word| pool.backend().load(*word) == 1001));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::turns::in_turn;
 use terrane_pmem::{Backend, Error, Intent, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
 
@@ -152,6 +153,50 @@ fn any_number_of_intents_lives_at_a_time_and_their_slots_are_kept_for_later_sess
         }
     }
     assert!(lengths.iter().all(|length| *length == lengths[0]), "{lengths:?}");
+}
+
+/// A pool with a linked block and no room for a page of slots.
+fn on_a_full_disk() -> (Pool<Traced>, MemoryStorage) {
+    let storage = MemoryStorage::new();
+    let pool: Pool<Traced> = create(&storage);
+    replace(&pool, ROOT, 0).1.finish();
+    // Its only chunk has short blocks.
+    storage.set_capacity(pool.length() + 4096);
+    (pool, storage)
+}
+
+/// Each thread keeps a few slots that it has retired to itself. Those of eight are more than a new pool has.
+#[test]
+fn intents_are_retired_and_their_space_is_given_back_where_the_disk_is_full() {
+    let (pool, _storage) = on_a_full_disk();
+    let found = in_turn(8, 1000, |number| {
+        replace(&pool, ROOT, number as u64).1.retire(&pool.pin());
+        blocks(&pool).len()
+    });
+    assert_eq!(found.len(), 1000);
+    let most = found.iter().max().unwrap();
+    assert!(*most < 32, "{most} blocks wait, and no reader is there");
+    assert_eq!(pool.backend().load(1088), 0, "a page of slots was added");
+}
+
+/// Where others hold those that would be free, nothing is retired by which the batches of all threads would become full.
+#[test]
+fn what_threads_have_retired_is_used_again_before_slots_are_added() {
+    let (pool, _storage) = on_a_full_disk();
+    let retired = in_turn(5, 20, |number| replace(&pool, ROOT, number as u64).1.retire(&pool.pin()));
+    assert_eq!((retired.len(), blocks(&pool).len()), (20, 21), "all of it waits");
+    let reader = pool.pin();
+    let reserved = || {
+        let mut intent = pool.intent();
+        intent.reserve().map(|()| intent)
+    };
+    let mut held: Vec<_> = (20..31).map(|_| reserved().unwrap()).collect();
+    let full = reserved().unwrap_err();
+    assert!(matches!(full, Error::Storage(_)), "a reader keeps the others: {full}");
+    drop(reader);
+    held.extend((0..20).map(|_| reserved().unwrap()));
+    assert_eq!(blocks(&pool), [pool.backend().load(ROOT)]);
+    assert!(reserved().is_err(), "there are no more");
 }
 
 /// A pool with a page of slots, and the page.

@@ -152,3 +152,24 @@ fn a_bit_is_cleared(_seed: u64) {
 fn a_block_whose_bit_is_cleared_while_others_look_is_given_out_once() {
     explore("a_block_whose_bit", 40, a_bit_is_cleared);
 }
+
+/// Another thread is about to end what was retired before.
+fn a_thread_reclaims(_seed: u64) {
+    let (pool, links) = create(&Controller::new(), false);
+    // A batch, all of which has expired.
+    (0..8).for_each(|number| replace(&pool, links + number % 2 * 8, Some(number)));
+    let other = {
+        let pool = pool.clone();
+        shuttle::thread::spawn(move || (0..2).for_each(|_| drop(pool.intent())))
+    };
+    let block = pool.backend().load(links);
+    replace(&pool, links, None);
+    pool.reclaim().unwrap();
+    assert!(!pool.is_acquired(block).unwrap(), "what it has retired is there after it has reclaimed");
+    other.join().unwrap();
+}
+
+#[test]
+fn what_a_thread_reclaims_beside_another_that_ends_intents_is_free_when_it_returns() {
+    explore("what_a_thread_reclaims", 40, a_thread_reclaims);
+}

@@ -15,3 +15,5 @@ mod pool_crash;
 mod pool_races;
 mod retire;
 mod support;
+#[path = "support/turns.rs"]
+mod turns;

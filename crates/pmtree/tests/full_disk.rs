@@ -200,3 +200,46 @@ fn a_tree_that_cannot_be_created_leaves_nothing_under_its_name() {
     find_ways::<Tree>();
     find_ways::<LoggedTree<2, Traced>>();
 }
+
+/// Each thread keeps a few slots of intents that it has retired to itself. Those of eight are more than a pool has that was filled by
+/// insertions alone, and for further ones there is no room.
+#[test]
+fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
+    for rebalancing in BOTH {
+        let options = options(PersistenceDomain::PageCache, 4, rebalancing);
+        let storage = MemoryStorage::new();
+        storage.set_capacity(400 << 10);
+        let mut tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", &options).unwrap();
+        let mut random = random(1);
+        let points = (0..).map(|payload| (point(&mut random, 0.0..100.0), payload));
+        let entries: Vec<Entry> = points.take_while(|(rect, payload)| tree.insert(rect, *payload).is_ok()).collect();
+        let (tree_of_all, entries) = (&tree, &entries);
+        let (after, inserted) = std::thread::scope(|scope| {
+            // One at a time, in turn; nobody has a guard in between.
+            let (reply, replies) = std::sync::mpsc::channel();
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    let (send, receive) = std::sync::mpsc::channel::<Entry>();
+                    let reply = reply.clone();
+                    scope.spawn(move || {
+                        for (rect, payload) in receive {
+                            reply.send(tree_of_all.delete(&rect, payload)).unwrap();
+                        }
+                    });
+                    send
+                })
+                .collect();
+            for (number, entry) in entries.iter().enumerate() {
+                threads[number % threads.len()].send(*entry).unwrap();
+                assert!(matches!(replies.recv(), Ok(Ok(true))), "{number}");
+            }
+            let mut after = 0;
+            tree_of_all.pool().visit_blocks(|_, _| after += 1).unwrap();
+            let rect = Rect::point([50.0, 50.0]).unwrap();
+            (after, (0..200).filter(|payload| tree_of_all.insert(&rect, *payload).is_ok()).count())
+        });
+        assert!(after < 100, "{rebalancing:?}: {after} blocks of a tree with {} entries before", entries.len());
+        assert_eq!(inserted, 200, "{rebalancing:?}");
+        tree.check().unwrap();
+    }
+}

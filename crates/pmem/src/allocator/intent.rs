@@ -7,7 +7,6 @@ use super::pages::places;
 use super::pages::{DESCRIPTORS, SLOTS};
 use crate::epoch::Retired;
 use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH, pmwcas};
-use terrane_storage::sync::Ordering;
 
 /// Blocks that one intent can name.
 pub const INTENT_BLOCKS: usize = 8;
@@ -124,7 +123,7 @@ impl<'a, B: Backend> Intent<'a, B> {
         let Some(slot) = self.slot.take() else { return };
         // As in `drop`, a slot is kept back where somebody has damaged the pool.
         match self.pool.detach(slot) {
-            Ok(true) => guard.retire(Retired::Slot(slot)),
+            Ok(true) => self.pool.retire_unit(Retired::Slot(slot), guard),
             Ok(false) => self.pool.return_slot(slot),
             Err(_) => {}
         }
@@ -218,17 +217,13 @@ impl<B: Backend> Pool<B> {
         self.settle(self.all_units(&SLOTS)?.flat_map(places), &[])
     }
 
-    /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were. None if
-    /// another thread is at it: what came first is settled first (E2), so that a block is given out after everything
+    /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were.
+    ///
+    /// One thread is at it at a time: what came first is settled first (E2), so that a block is given out after everything
     /// is forgotten that was retired before it and may name a word in it.
     pub(crate) fn settle_expired(&self, count: usize) -> Result<usize> {
-        let allocator = self.allocator();
-        if allocator.is_settling.swap(true, Ordering::Acquire) {
-            return Ok(0);
-        }
-        let settled = self.settle_retired(&self.epochs.take(count));
-        allocator.is_settling.store(false, Ordering::Release);
-        settled
+        let _settling = self.allocator().settling.lock();
+        self.settle_retired(&self.epochs.take(count))
     }
 
     fn settle_retired(&self, retired: &[Retired]) -> Result<usize> {
@@ -247,10 +242,11 @@ impl<B: Backend> Pool<B> {
         Ok(retired.len())
     }
 
-    /// As whoever begins an operation does it.
+    /// As whoever begins an operation does it: nothing where another thread is at it.
     pub(crate) fn settle_some_expired(&self) {
+        let Some(_settling) = self.allocator().settling.try_lock() else { return };
         // It fails as an end of an intent does, and with the same effect.
-        let _ = self.settle_expired(EXPIRED_AT_ONCE);
+        let _ = self.settle_retired(&self.epochs.take(EXPIRED_AT_ONCE));
     }
 
     /// Refuses to name a block that is among those which are named already.

@@ -26,7 +26,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-use terrane_storage::sync::{AtomicBool, Mutex};
+use terrane_storage::sync::Mutex;
 
 use crate::pool::METADATA_LENGTH;
 use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
@@ -48,10 +48,10 @@ pub(crate) struct Allocator {
     slots: Mutex<Vec<u64>>,
     /// Descriptors that nobody has.
     descriptors: Mutex<Vec<u64>>,
-    /// Held while slots or descriptors are added.
+    /// Held while slots or descriptors are added. Who holds it may wait for the next two.
     page_growth: Mutex<()>,
-    /// Whether a thread settles what has expired.
-    is_settling: AtomicBool,
+    /// Held while what has expired is settled. Who holds it may wait for what is free, and for nothing else.
+    settling: Mutex<()>,
 }
 
 impl Allocator {
@@ -61,7 +61,7 @@ impl Allocator {
             slots: Mutex::new(pages::first_slots()),
             descriptors: Mutex::default(),
             page_growth: Mutex::default(),
-            is_settling: AtomicBool::new(false),
+            settling: Mutex::default(),
         }
     }
 }
@@ -76,14 +76,18 @@ impl<B: Backend> Pool<B> {
 
     /// Keeps blocks that are released and retired from now on from being reused while the guard lives. For readers,
     /// and for writers that retire; a thread may have several at a time. It costs no access to the pool.
+    ///
+    /// A guard is meant for one operation: what waits for it takes 128 bytes of the pool an intent, which are kept for later ones
+    /// and read by each opening.
     pub fn pin(&self) -> Guard<'_> {
         self.epochs.enter()
     }
 
-    /// Ends every intent that this thread has retired and no guard keeps, and what is there of others'.
+    /// Ends every intent that has been retired, by whichever thread, and that no guard keeps. It waits for a thread that ends
+    /// some at the same time.
     ///
-    /// For those who want to see now what becomes free: a thread looks for guards only after a few retirements, and
-    /// the last few of others wait for more, or for [`Pool::close`].
+    /// For those who want to see now what becomes free: a thread looks for guards only after a few retirements, or where slots
+    /// run short. Where more than a few threads have guards, some of it may be left to later calls.
     pub fn reclaim(&self) -> Result<()> {
         self.pin().hurry();
         self.settle_all_expired()

@@ -3,7 +3,8 @@
 //! They come by pages, which are blocks of the pool; the first slots are a page of the metadata. Each page begins with the
 //! offset of the page that was added before it, and a word of the metadata leads to the newest. A page is acquired
 //! as any block is, by an intent in the first slot of the metadata, which is kept for that; so no crash loses one.
-//! Pages stay.
+//! Pages stay, and an opening reads them all: 128 bytes for each intent, 192 for each operation, that was alive or waited for
+//! readers at the same time as the others. So one reader that has lived very long beside a busy writer makes later openings longer.
 //!
 //! - S1: a page that the chain leads to is acquired, and was empty when it was linked, durably before that.
 //! - S2: a slot or descriptor is free, or of one operation, or waits for readers; so its owner alone changes what it names.
@@ -12,10 +13,12 @@ use std::collections::BTreeSet;
 
 use terrane_storage::sync::Mutex;
 
+use super::RECLAIMED_AT_ONCE;
 use super::intent::{ENTRY_LENGTH, Intent};
+use crate::epoch::{BATCH, Retired};
 use crate::pmwcas::DESCRIPTOR_LENGTH;
 use crate::pool::{DESCRIPTOR_PAGES, INTENTS, SLOT_PAGES};
-use crate::{Backend, Error, INTENT_BLOCKS, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
+use crate::{Backend, Error, Guard, INTENT_BLOCKS, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 
 pub(super) const SLOT_LENGTH: u64 = ENTRY_LENGTH * INTENT_BLOCKS as u64;
 
@@ -79,7 +82,27 @@ impl<B: Backend> Pool<B> {
         self.allocator().descriptors.lock().len()
     }
 
-    /// One of those that are free. Where there is none, a page of them is added.
+    /// Lets a slot or a descriptor be free when no reader is left.
+    ///
+    /// Each thread keeps a few in a batch of its own. With some threads these are all that there are, and where the disk is full nobody
+    /// gets one any more to fill a batch with. So where few are free, nobody waits for that: a call lets expire what
+    /// all threads have retired so far, and the next one has to wait until a batch of them has been retired. So these
+    /// are as seldom as batches are.
+    pub(crate) fn retire_unit(&self, retired: Retired, guard: &Guard<'_>) {
+        let since = guard.retire(retired);
+        let free = match retired {
+            Retired::Slot(_) => &self.allocator().slots,
+            Retired::Descriptor(_) => &self.allocator().descriptors,
+        };
+        if since >= BATCH as u64 && free.lock().len() < BATCH {
+            guard.hurry();
+        }
+    }
+
+    /// One of those that are free. Where there is none, what no reader keeps becomes free, and only if that is nothing a page is
+    /// added.
+    ///
+    /// Where that fails, as the disk is full, later calls find some when the guards have gone that live now.
     fn take_unit(&self, units: &Units, free: &Mutex<Vec<u64>>) -> Result<u64> {
         if let Some(unit) = free.lock().pop() {
             return Ok(unit);
@@ -89,12 +112,31 @@ impl<B: Backend> Pool<B> {
         if let Some(unit) = free.lock().pop() {
             return Ok(unit);
         }
+        if let Some(unit) = self.settle_for(free) {
+            return Ok(unit);
+        }
+        self.pin().hurry();
+        if let Some(unit) = self.settle_for(free) {
+            return Ok(unit);
+        }
         let page = self.add_page(units)?;
         let mut added: Vec<u64> = units.of_page(page).collect();
         added.reverse();
         let taken = added.pop();
         free.lock().extend(added);
         taken.ok_or_else(|| self.page_damaged(page, "a page has no room"))
+    }
+
+    /// One of those that have been free meanwhile or become so, as nothing keeps them.
+    fn settle_for(&self, free: &Mutex<Vec<u64>>) -> Option<u64> {
+        loop {
+            // It fails as an end of an intent does, and with the same effect.
+            let settled = self.settle_expired(RECLAIMED_AT_ONCE).unwrap_or(0);
+            let unit = free.lock().pop();
+            if unit.is_some() || settled == 0 {
+                return unit;
+            }
+        }
     }
 
     /// Whether a descriptor begins at an offset, which may be any.

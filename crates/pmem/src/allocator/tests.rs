@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use terrane_storage::MemoryStorage;
-use terrane_storage::sync::Ordering;
 
 use crate::pmwcas::Descriptor;
 use crate::{Backend, Options, PersistenceDomain, Pool, ROOT, Traced};
@@ -99,10 +98,11 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     pool.backend().store(ROOT, 0);
     intent.retire(&pool.pin());
     let is_given_out = || pool.claim(64).unwrap() == block;
-    pool.allocator().is_settling.store(true, Ordering::Release);
-    pool.reclaim().unwrap();
+    let settling = pool.allocator().settling.lock();
+    pool.pin().hurry();
+    pool.settle_some_expired();
     assert!(!is_given_out(), "settled beside another thread");
-    pool.allocator().is_settling.store(false, Ordering::Release);
+    drop(settling);
     pool.reclaim().unwrap();
     assert!(is_given_out());
 }

@@ -103,7 +103,8 @@ enum Stage {
 
 impl<'g, B: Backend> Descriptor<'g, B> {
     /// Begins an operation. It does nothing to the pool but to end a few of those that have been retired, or to add
-    /// descriptors where all are in use.
+    /// descriptors where all are in use. Where these cannot be added, as the disk is full, later calls find some when the
+    /// guards have gone that live now.
     ///
     /// # Panics
     /// If the guard is not of this pool.
@@ -187,7 +188,7 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         self.stage = Stage::Executed;
         let run = kernel::run(self.pool, self.place, thread(self.guard));
         let status = self.pool.status(self.place);
-        self.guard.retire(crate::epoch::Retired::Descriptor(self.place));
+        self.pool.retire_unit(crate::epoch::Retired::Descriptor(self.place), self.guard);
         match status?.state {
             State::Succeeded => Ok(true),
             _ => run?.map_or(Ok(false), Err),
@@ -222,7 +223,7 @@ impl<B: Backend> Drop for Descriptor<'_, B> {
     fn drop(&mut self) {
         match self.stage {
             Stage::Nothing => self.pool.return_descriptor(self.place),
-            Stage::Begun => self.guard.retire(crate::epoch::Retired::Descriptor(self.place)),
+            Stage::Begun => self.pool.retire_unit(crate::epoch::Retired::Descriptor(self.place), self.guard),
             Stage::Executed => {}
         }
     }
