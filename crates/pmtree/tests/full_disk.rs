@@ -243,3 +243,38 @@ fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
         tree.check().unwrap();
     }
 }
+
+/// What a reader keeps is all that there is, so that deletions merge nothing while it is there. Nobody deletes anything later, and the blocks
+/// are there for who inserts.
+#[test]
+fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
+    for (rebalancing, is_opened_again) in
+        BOTH.into_iter().flat_map(|rebalancing| [false, true].map(|again| (rebalancing, again)))
+    {
+        let options = options(PersistenceDomain::PageCache, 4, rebalancing);
+        let storage = MemoryStorage::new();
+        storage.set_capacity(400 << 10);
+        let mut tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", &options).unwrap();
+        let mut random = random(1);
+        let points = (0..).map(|payload| (point(&mut random, 0.0..100.0), payload));
+        let entries: Vec<Entry> = points.take_while(|(rect, payload)| tree.insert(rect, *payload).is_ok()).collect();
+        {
+            let _reader = tree.pool().pin();
+            entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+        }
+        let census = tree.check().unwrap();
+        assert!(census.underfull > 100 && census.entries == 0, "{census:?}");
+        if is_opened_again {
+            tree.close().unwrap();
+            tree = FbrTree::open(&storage, "tree", &options).unwrap();
+        }
+        let inserted = entries.iter().filter(|(rect, payload)| tree.insert(rect, *payload).is_ok()).count();
+        let census = tree.check().unwrap();
+        assert_eq!(census.entries, inserted as u64);
+        assert!(
+            inserted * 10 > entries.len() * 9,
+            "{rebalancing:?}, {is_opened_again}: {inserted} of {}",
+            entries.len()
+        );
+    }
+}

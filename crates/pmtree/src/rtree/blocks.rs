@@ -27,10 +27,13 @@ pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
 /// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
 /// fails: nothing, unless it is damaged.
 pub(super) fn without_space(error: impl Into<Error>) -> Result<()> {
-    match error.into() {
-        Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
-        error => Err(error),
-    }
+    let error = error.into();
+    if is_without_space(&error) { Ok(()) } else { Err(error) }
+}
+
+/// Whether it is the pool that cannot give more, and not damaged.
+pub(super) fn is_without_space(error: &Error) -> bool {
+    matches!(error, Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }))
 }
 
 /// Checks that a tree can be as high as its root says.

@@ -98,7 +98,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Does the same for the nodes above a leaf, each from its parent, as far as something changes. Where others have
     /// changed the path meanwhile, boxes stay larger than needed.
-    fn tidy_above(&self, above: &[u64]) -> Result<()> {
+    pub(super) fn tidy_above(&self, above: &[u64]) -> Result<()> {
         for pair in above.windows(2).rev() {
             let (parent, node) = (self.node(pair[0])?, self.node(pair[1])?);
             let _parent_lock = self.lock(&parent)?;

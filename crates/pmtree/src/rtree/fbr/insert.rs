@@ -7,7 +7,7 @@ use terrane_storage::sync::RwLockWriteGuard;
 use super::layout::Metadata;
 use super::node::Node;
 use super::{FbrTree, Rebalancing};
-use crate::rtree::choose;
+use crate::rtree::{blocks, choose};
 use crate::{Rect, Result};
 
 const ENLARGE: Site = Site::new("fbr.insert.enlarge");
@@ -50,7 +50,18 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// written, and free; the bit is set. Without a split this takes two flushes, one more for each box that grows, and
     /// two fences. Where entries validate themselves, the entry counts with its last word: one flush and one
     /// fence, and, where boxes grow, one flush for each of them and one fence for all.
+    ///
+    /// Where there is no space, nodes are mended that deletions have left with too few entries for lack of it.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
+        match self.insert_into_space(rect, payload) {
+            Err(error) if blocks::is_without_space(&error) => {
+                self.find_space_for(|| self.insert_into_space(rect, payload), error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn insert_into_space(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _pinned = self.pool.pin();
         let (backend, mark) = (self.backend(), self.new_mark());
         let mut enlargements =

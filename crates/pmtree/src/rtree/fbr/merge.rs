@@ -51,6 +51,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         let mut released = self.pool.intent();
         if let Err(error) = released.reserve() {
+            self.note_underfull();
             return without_space(error);
         }
         let copies = self.rebalancing == Rebalancing::CopyOnWrite && metadata.count() < self.layout.fan_out;

@@ -40,12 +40,13 @@ mod split;
 mod tags;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
+mod underfull;
 
 use std::fmt::Debug;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Native, PersistenceDomain, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
-use terrane_storage::sync::{AtomicU64, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Ordering};
 
 use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
@@ -164,6 +165,8 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     locks: Locks,
     log: Log,
     marks: AtomicU64,
+    /// Whether nodes may have fewer entries than they should, which is not known of what an earlier use of the pool has left.
+    may_be_underfull: AtomicBool,
 }
 
 /// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with [`SHORT_MARKS`]. The root word has the
@@ -238,7 +241,18 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let session = pool.open_counter();
         let locks = Locks::new(layout.node_length());
         let &Options { rebalancing, split, .. } = options;
-        Self { pool, layout, rebalancing, split, block, session, locks, log: Log::new(), marks: AtomicU64::new(0) }
+        Self {
+            pool,
+            layout,
+            rebalancing,
+            split,
+            block,
+            session,
+            locks,
+            log: Log::new(),
+            marks: AtomicU64::new(0),
+            may_be_underfull: AtomicBool::new(true),
+        }
     }
 
     /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.

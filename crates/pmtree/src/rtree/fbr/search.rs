@@ -62,12 +62,12 @@ pub enum SearchMode {
 }
 
 /// A node's entries as of one instant.
-struct Reading<'a, const D: usize, B: Backend + 'a> {
+pub(super) struct Reading<'a, const D: usize, B: Backend + 'a> {
     node: Node<'a, D, B>,
     sequence: u64,
     log_word: u64,
     engagement: Option<Engagement>,
-    metadata: Metadata,
+    pub(super) metadata: Metadata,
     /// The new half of a node whose split is committed.
     sibling: Option<u64>,
     /// The node with which it exchanges entries by a log entry that is committed.
@@ -458,7 +458,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Which entries a node has, by its own bitmap or by the log's.
-    fn read<'a>(&self, node: &Node<'a, D, B>) -> Result<Reading<'a, D, B>> {
+    pub(super) fn read<'a>(&self, node: &Node<'a, D, B>) -> Result<Reading<'a, D, B>> {
         loop {
             let (sequence, log_word) = node.numbers();
             let mut reading = Reading {
@@ -507,7 +507,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Whether a node still is what was read of it, but for entries that came since.
-    fn is_current(&self, reading: &Reading<'_, D, B>) -> bool {
+    pub(super) fn is_current(&self, reading: &Reading<'_, D, B>) -> bool {
         reading.node.numbers() == (reading.sequence, reading.log_word)
             && reading.engagement.as_ref().is_none_or(|engagement| self.is_unchanged(engagement))
     }
