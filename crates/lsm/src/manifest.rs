@@ -327,7 +327,11 @@ impl ManifestFile {
             self.storage.remove(NEW_NAME)?;
         }
         let file = self.storage.open(NEW_NAME, OpenMode::CreateNew)?;
-        file.write_all_at(&manifest.encode()?, 0)?;
+        if let Err(error) = file.write_all_at(&manifest.encode()?, 0) {
+            // What there was room for is needed elsewhere. If it cannot be removed, the next step does that, or opening.
+            let _ = self.storage.remove(NEW_NAME);
+            return Err(error.into());
+        }
         Ok(file)
     }
 }

@@ -67,6 +67,7 @@ fn a_step_that_finds_no_room_to_write_can_be_repeated() {
         faulty.arm(FaultPlan { at, fault, persistent: false });
         assert!(matches!(step(&file, 1), Err(Error::Storage(error)) if error.is_storage_full()), "{fault:?} {at}");
         assert!(!file.has_failed(), "{fault:?} {at}");
+        assert!(!faulty.exists("MANIFEST.new").unwrap(), "it takes space that is wanted elsewhere");
         step(&file, 2).unwrap();
         assert_eq!(Manifest::read(&*faulty).unwrap().unwrap().last_sequence, 2);
     }
