@@ -4,6 +4,8 @@ use super::layout::{ENTRY_LENGTH_MAX, HEADER_AREA, SIZE_UNIT, size_for};
 use crate::{Error, Result};
 
 const SEGMENT_SIZE_MAX: u64 = 1 << 30;
+/// Bytes of a segment on a disk that has no room for one of the sizes that are wanted.
+const SMALLEST_SEGMENT: u64 = 64 << 10;
 
 /// Bytes of the largest segment that a log can have, whatever its options: one for the longest entry.
 pub(super) fn segment_size_max() -> u64 {
@@ -29,6 +31,11 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
+    /// Bytes of the smallest file that the log makes for an entry of `length` bytes, on a disk that has no room for others.
+    pub fn smallest_size(&self, length: usize) -> u64 {
+        SMALLEST_SEGMENT.min(self.first_segment_size).min(self.segment_size).max(size_for(length))
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         for (name, size) in [("segment_size", self.segment_size), ("first_segment_size", self.first_segment_size)] {
             if !size.is_multiple_of(SIZE_UNIT) || !(HEADER_AREA + SIZE_UNIT..=SEGMENT_SIZE_MAX).contains(&size) {

@@ -17,8 +17,6 @@ use terrane_storage::sync::Mutex;
 /// Whether the log may grow by a file of so many bytes.
 pub type MayGrow<'a> = dyn FnMut(u64) -> bool + 'a;
 
-/// Bytes of a segment on a disk that has no room for one of the sizes that are wanted.
-const SMALLEST_SEGMENT: u64 = 64 << 10;
 const REWRITE_CHUNK_LENGTH: u64 = 1 << 20;
 
 /// The write-ahead log of one store, open for writing. Dropping it without [`Log::close`]
@@ -59,6 +57,32 @@ impl Log {
         from: LogPosition,
         on_entry: &mut OnEntry<'_>,
     ) -> Result<(Self, RecoveryReport)> {
+        Self::open_sized(storage, options, store_id, from, on_entry, options.first_segment_size)
+    }
+
+    /// As [`Log::open`] on a disk that is full: takes the smallest file that will do, and leaves the space of those that could be
+    /// used again to others.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn open_on_full_disk(
+        storage: Arc<dyn Storage>,
+        options: LogOptions,
+        store_id: [u8; 16],
+        from: LogPosition,
+        on_entry: &mut OnEntry<'_>,
+    ) -> Result<(Self, RecoveryReport)> {
+        Self::open_sized(storage, options, store_id, from, on_entry, options.smallest_size(0))
+    }
+
+    fn open_sized(
+        storage: Arc<dyn Storage>,
+        options: LogOptions,
+        store_id: [u8; 16],
+        from: LogPosition,
+        on_entry: &mut OnEntry<'_>,
+        first_size: u64,
+    ) -> Result<(Self, RecoveryReport)> {
         options.check()?;
         let directory = Directory::open(storage.as_ref(), store_id, from)?;
         let seal = GroupSeal::new(store_id);
@@ -87,10 +111,13 @@ impl Log {
         for spare in directory.spares {
             maintenance.retire(spare)?;
         }
-        let file = match maintenance.prepare(options.first_segment_size) {
+        if first_size < options.first_segment_size {
+            maintenance.give_up_spares()?;
+        }
+        let file = match maintenance.prepare(first_size) {
             // What makes room on a full disk begins here, too.
-            Err(Error::Full { .. }) if options.first_segment_size > SMALLEST_SEGMENT => {
-                maintenance.prepare(SMALLEST_SEGMENT)?
+            Err(Error::Full { .. }) if first_size > options.smallest_size(0) => {
+                maintenance.prepare(options.smallest_size(0))?
             }
             file => file?,
         };
@@ -263,7 +290,7 @@ impl Log {
         if matches!(file, Err(Error::Full { .. })) && size_min < size {
             file = maintenance.prepare_if(size_min, may_grow);
         }
-        let size_least = SMALLEST_SEGMENT.max(needed);
+        let size_least = self.options.smallest_size(length);
         if matches!(file, Err(Error::Full { .. })) && size_least < size_min {
             file = maintenance.prepare_if(size_least, may_grow);
         }
