@@ -19,6 +19,7 @@ mod damage;
 mod degenerate_geometries;
 mod delete_where;
 mod disk_reserve;
+mod disk_reserve_sessions;
 mod faults;
 mod feeds;
 mod foreign_files;

@@ -21,7 +21,11 @@ impl Engine {
     pub fn make_way(&self) -> bool {
         let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
         let merged = datasets.iter().map(|dataset| self.merge_fronts(dataset));
-        merged.fold(false, |any, merged| any | merged.inspect_err(|error| self.note_failure(error)).unwrap_or(false))
+        let any = merged
+            .fold(false, |any, merged| any | merged.inspect_err(|error| self.note_failure(error)).unwrap_or(false));
+        // Before those who waited for it take what was freed.
+        self.restore_reserve();
+        any
     }
 
     /// The same for the indexes of one dataset.

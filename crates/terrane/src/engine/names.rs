@@ -156,6 +156,11 @@ pub(super) fn strays(storage: &dyn Storage, manifest: &Manifest) -> Result<Vec<S
     Ok(unnamed.collect())
 }
 
+/// Whether there is a manifest that was never put in force.
+pub(super) fn has_new_manifest(storage: &dyn Storage) -> Result<bool> {
+    Ok(storage.exists(NEW_MANIFEST_NAME)?)
+}
+
 /// Removes strays, a manifest that was never put in force, and the sign of a restoration that has ended.
 pub(super) fn remove_strays(storage: &dyn Storage, strays: &[String]) -> Result<()> {
     for name in strays {

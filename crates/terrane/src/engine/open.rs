@@ -17,7 +17,8 @@ use terrane_storage::{File, LockKind, OpenMode, ReadOnlyStorage, RealStorage, Ro
 
 use super::commit::{Latch, closed};
 use super::names::{
-    LOCK_NAME, check_log_not_lost, check_not_foreign, check_not_lost, next_file_id, no_store, remove_strays, strays,
+    LOCK_NAME, check_log_not_lost, check_not_foreign, check_not_lost, has_new_manifest, next_file_id, no_store,
+    remove_strays, strays,
 };
 use super::spill::SpillDirectory;
 use super::{DatasetHandle, Datasets, Engine, Maintenance, Reserve, Visibility};
@@ -103,7 +104,7 @@ impl Engine {
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
         // On a full disk at once: each session would take more of what the reserve has left.
         if tail > SEGMENTS_KEPT || engine.reserve.is_spent() {
-            match engine.flush_all().and_then(|_| engine.give_up_log()) {
+            match engine.reserve.on_full(|| engine.flush_all().and_then(|_| engine.give_up_log())) {
                 // The log has it all and stays as long as it is: what makes room must still be possible.
                 Err(Error::Full { .. }) => {}
                 outcome => outcome?,
@@ -327,14 +328,15 @@ impl Recovery<'_> {
         let mut recovered = self.recover();
         // They may be what fills the disk. All components have been opened before anything needed room,
         // so that the log is all that has to be looked at.
-        if matches!(recovered, Err(Error::Full { .. })) && !strays.is_empty() && !self.options.lenient {
+        let has_strays = || Ok::<_, Error>(!strays.is_empty() || has_new_manifest(&**self.storage)?);
+        if matches!(recovered, Err(Error::Full { .. })) && !self.options.lenient && has_strays()? {
             let current = self.manifest.current();
             replay_read_only(&**self.storage, store_id(&current)?, current.low_water, &mut |_, _| Ok(()))?;
             remove_strays(&**self.storage, &strays)?;
             recovered = self.recover();
         }
         if matches!(recovered, Err(Error::Full { .. })) {
-            recovered = self.reserve.on_full(|| self.recover());
+            recovered = self.reserve.on_full(|| self.recover()).map_err(|error| self.explain(error));
         }
         // What a crash has kept from being given up.
         for file in recovered.iter().flat_map(|found| component_files(&found.datasets)) {
@@ -344,6 +346,17 @@ impl Recovery<'_> {
             remove_strays(&**self.storage, &strays)?;
         }
         recovered
+    }
+
+    /// What is to be said where there is no room to open the store: how much has to be free.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Full { what } => {
+                let free = self.options.log.smallest_size(0) + self.reserve.missing_last();
+                Error::Full { what: format!("{what}, until {free} bytes are free to open the store and go on") }
+            }
+            other => other,
+        }
     }
 
     fn recover(&self) -> Result<Recovered> {
@@ -366,10 +379,10 @@ impl Recovery<'_> {
             _ => {
                 check_log_not_lost(&**storage, &current)?;
                 let store_id = store_id(&current)?;
-                let (log, report) =
-                    Log::open(storage.clone(), options.log, store_id, current.low_water, &mut |lsn, entry| {
-                        replay.entry(lsn, entry)
-                    })?;
+                // What a file takes of the reserve's last bytes, and what it brings, the next session has no more.
+                let open = if self.reserve.is_spent() { Log::open_on_full_disk } else { Log::open };
+                let on_entry = &mut |lsn, entry: &[u8]| replay.entry(lsn, entry);
+                let (log, report) = open(storage.clone(), options.log, store_id, current.low_water, on_entry)?;
                 (Some(log), Some(report))
             }
         };

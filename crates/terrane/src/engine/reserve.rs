@@ -4,8 +4,9 @@
 //! and opening. The last of it is for opening and for merges by front parts alone, so that deletes cannot take the way back.
 //! What brings more is refused until the reserve is whole again, so that it does not eat what was kept for the others. Nor
 //! does the log get a file for more before the reserve has, beside that, space for the flush of what is in memory and of
-//! what the file can bring. A reserve that was given up is a file without content, or of just those last bytes, which the
-//! next process finds. Nothing of the file is ever synced: a power loss may bring back any of its lengths, and each is a
+//! what the file can bring; nor for deletes, before the disk has as much beside the last of the reserve. A reserve that was
+//! given up is a file of those last bytes, or of as many of them as there are, which the next process finds: a number of
+//! blocks less a little, a length that no other reserve has. Nothing of the file is ever synced: a power loss may bring back any of its lengths, and each is a
 //! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
 
 mod size;
@@ -19,7 +20,8 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, O
 use terrane_storage::{OpenMode, Storage};
 
 pub use size::DiskReserve;
-use size::{AUTOMATIC_MIN, LAST, Needs};
+pub(crate) use size::is_given_up;
+use size::{AUTOMATIC_MIN, LAST_BLOCKS, Needs, blocks_of, last_of, with_flush};
 
 use super::{DatasetHandle, Engine};
 use crate::{Error, Result};
@@ -59,11 +61,6 @@ pub(crate) fn reserve_bytes(storage: &dyn Storage) -> Result<Option<u64>> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Whether a reserve of so many bytes is one that was given up.
-pub(crate) fn is_given_up(bytes: u64) -> bool {
-    bytes == 0 || bytes == LAST
 }
 
 /// The reserve of an open store.
@@ -209,15 +206,53 @@ impl Reserve {
         }
     }
 
-    /// Whether the last bytes of a reserve that was given up are there, or could be had again.
+    /// Whether the last bytes of a reserve that was given up are there, or could be had again. If not, as many of them as
+    /// there are: the next session has no others, if somebody else takes what is free.
     fn keep_last(&self, length: &mut Option<u64>) -> bool {
         let last = self.wanted.last();
-        length.is_none_or(|length| length >= last) || self.try_resize(length, last)
+        let Some(before) = length.filter(|length| *length < last) else { return true };
+        if self.try_resize(length, last) {
+            return true;
+        }
+        let (mut kept, mut too_many) = (blocks_of(before), LAST_BLOCKS);
+        while kept + 1 < too_many {
+            let blocks = (kept + too_many) / 2;
+            if self.try_resize(length, last_of(blocks)) {
+                kept = blocks;
+            } else {
+                too_many = blocks;
+            }
+        }
+        false
     }
 
-    /// Whether opening the store and merging by front parts have what they need, whoever takes what else there is.
-    fn has_last(&self) -> bool {
-        self.keep_last(&mut self.wait_until_unused())
+    /// Whether opening the store and merging by front parts have what they need, and others so many bytes beside that.
+    fn has_last(&self, beside: u64) -> bool {
+        let mut length = self.wait_until_unused();
+        let last = self.wanted.last();
+        if !self.keep_last(&mut length) {
+            return false;
+        }
+        let Some(kept) = length.filter(|length| last > 0 && *length < last + beside) else { return true };
+        let has_room = self.try_resize(&mut length, last + beside);
+        has_room && self.try_resize(&mut length, kept)
+    }
+
+    /// Whether so much of what is kept for opening the store has been taken that it may be too little the next time.
+    fn is_short(&self) -> bool {
+        let least = self.wanted.last() / 2;
+        let is_less = |length: Option<u64>| length.is_some_and(|length| length < least);
+        if !self.is_spent() || !is_less(*self.length.lock()) {
+            return false;
+        }
+        let mut length = self.wait_until_unused();
+        self.keep_last(&mut length);
+        is_less(*length)
+    }
+
+    /// Bytes that the last of the reserve lacks.
+    pub fn missing_last(&self) -> u64 {
+        self.wanted.last().saturating_sub(self.length.lock().unwrap_or(0))
     }
 
     /// Brings the reserve to the size that a store with these needs has, if there is space for it. One that cannot be
@@ -271,7 +306,7 @@ impl Reserve {
             return length.is_some_and(|length| self.wanted.is_enough(length, needs, to_flush));
         }
         if length.unwrap_or(0) < to_flush {
-            self.try_resize(&mut length, to_flush);
+            self.try_resize(&mut length, to_flush + u64::from(is_given_up(to_flush)));
         }
         length.unwrap_or(0) >= to_flush
     }
@@ -363,6 +398,9 @@ impl Engine {
 
     /// As [`Self::restore_reserve`] for a store that takes no more writes until it is opened anew: nothing comes into its log.
     pub fn leave_reserve(&self) {
+        if self.reserve.is_spent() {
+            self.restore_reserve();
+        }
         self.reserve.shrink(Needs { logged: 0, ..self.disk_needs(0) });
     }
 
@@ -407,7 +445,7 @@ impl Engine {
     /// enough, what only deletes has the reserve. The log does not grow while that is in use, as flushes need it.
     pub fn reserve_log(&self, log: &Log, length: usize, brings: bool) -> Result<()> {
         if log.has_room(length)? {
-            return Ok(());
+            return if brings { Ok(()) } else { self.keep_way() };
         }
         let grow = || log.reserve_if(length, &mut |file| self.may_grow(file)).map_err(Error::from);
         if !self.reserve.is_spent() {
@@ -417,7 +455,7 @@ impl Engine {
             }
         }
         for attempt in 1.. {
-            self.make_room()?;
+            self.make_room().map_err(|error| self.explain_flush(error))?;
             match grow() {
                 Err(Error::Full { .. }) if !brings => break,
                 // Others may have had the reserve, or have flushed, in between.
@@ -428,25 +466,37 @@ impl Engine {
                 grown => return grown.map_err(|error| self.explain_growth(error, length)),
             }
         }
-        // A small file if possible, as what it brings has no place but what is kept.
-        let segment_size = self.options.log.segment_size;
-        let grow = || {
-            if !self.reserve.has_last() {
-                let what = "more deletes: what the disk has left is for opening the store and for merges".into();
-                return Err(Error::Full { what });
-            }
-            self.on_full(|| match log.reserve_if(length, &mut |file| file < segment_size) {
-                Err(terrane_lsm::Error::Full { .. }) => Ok(log.reserve(length)?),
-                grown => Ok(grown?),
-            })
-        };
-        match grow() {
-            Err(Error::Full { .. }) if !brings && self.make_way() => {
-                self.restore_reserve();
-                grow()
-            }
+        match self.grow_for_deletes(log, length) {
+            Err(Error::Full { .. }) if !brings && self.make_way() => self.grow_for_deletes(log, length),
             grown => grown,
         }
+    }
+
+    /// Gives the log a small file, for which, and for the flush of what it brings, there is space beside the last of the reserve.
+    fn grow_for_deletes(&self, log: &Log, length: usize) -> Result<()> {
+        let options = &self.options.log;
+        let smallest = options.smallest_size(length);
+        let mut sizes = [options.first_segment_size.max(smallest), smallest].into_iter();
+        let Some(size) = sizes.find(|&size| self.reserve.has_last(with_flush(size))) else {
+            return Err(self.refused_deletes(with_flush(smallest)));
+        };
+        self.on_full(|| Ok(log.reserve_if(length, &mut |file| file <= size)?))
+    }
+
+    /// Refuses deletes where opening the store had to take what it has left, so that there is something for the next time.
+    fn keep_way(&self) -> Result<()> {
+        if self.reserve.is_short() && (!self.make_way() || self.reserve.is_short()) {
+            return Err(self.refused_deletes(0));
+        }
+        Ok(())
+    }
+
+    fn refused_deletes(&self, beside: u64) -> Error {
+        let free = self.reserve.missing_last() + beside;
+        let what = format!(
+            "more deletes, until {free} bytes are free: what the disk has left is for opening the store and for merges"
+        );
+        Error::Full { what }
     }
 
     /// What is to be said where the log cannot grow for an entry: of a full disk, how much has to be free.
@@ -459,6 +509,20 @@ impl Engine {
                     "another file of the log and the flush of what it brings, until {free} bytes are free for them"
                 ),
             },
+            other => other,
+        }
+    }
+
+    /// What is to be said where what is in memory cannot be flushed.
+    fn explain_flush(&self, error: Error) -> Error {
+        match self.reserve.explain(error) {
+            Error::Full { what } => {
+                let next = with_flush(self.options.log.smallest_size(0));
+                let free = self.memory_noted() as u64 + self.reserve.missing_last() + next;
+                Error::Full {
+                    what: format!("{what}, until {free} bytes are free for what is in memory and comes next"),
+                }
+            }
             other => other,
         }
     }

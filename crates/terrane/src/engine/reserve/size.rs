@@ -7,8 +7,13 @@ pub(super) const AUTOMATIC_MIN: u64 = 2 << 20;
 /// Nor more.
 const AUTOMATIC_MAX: u64 = 256 << 20;
 /// The last bytes of a reserve of four times as many at least: a file of the log and some parts of a merge, with their
-/// manifests. No number that anybody asks for, as the file's length tells that it was given up.
-pub(super) const LAST: u64 = (512 << 10) - 512;
+/// manifests.
+pub(super) const LAST: u64 = last_of(LAST_BLOCKS);
+/// As many blocks as have them. Where the disk has fewer left, these are kept.
+pub(super) const LAST_BLOCKS: u64 = 128;
+const BLOCK_LENGTH: u64 = 4 << 10;
+/// What the length of a reserve that was given up lacks of whole blocks: it tells so, and nobody asks for such a one.
+const LACKING: u64 = 512;
 /// Bytes that components get for each of the log, at most: an operation is there once, and in each index a part of it.
 /// What is in memory is known better, and is counted as it is.
 const FLUSHED_PER_LOGGED: u64 = 2;
@@ -36,11 +41,31 @@ pub(super) struct Needs {
     pub(super) logged: u64,
 }
 
+/// Bytes of a file of the log, and of the flush of what it brings.
+pub(super) fn with_flush(file: u64) -> u64 {
+    file.saturating_mul(1 + FLUSHED_PER_LOGGED)
+}
+
 impl Needs {
     /// Bytes that components get at most before the log needs another file.
     pub(super) fn to_flush(self) -> u64 {
         self.in_memory + self.logged.saturating_mul(FLUSHED_PER_LOGGED)
     }
+}
+
+/// Bytes of a reserve that was given up but for so many blocks.
+pub(super) const fn last_of(blocks: u64) -> u64 {
+    if blocks == 0 { 0 } else { blocks * BLOCK_LENGTH - LACKING }
+}
+
+/// Blocks of a reserve that was given up.
+pub(super) fn blocks_of(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_LENGTH)
+}
+
+/// Whether a reserve of so many bytes is one that was given up.
+pub(crate) fn is_given_up(bytes: u64) -> bool {
+    bytes == last_of(blocks_of(bytes))
 }
 
 impl DiskReserve {
@@ -65,7 +90,10 @@ impl DiskReserve {
         match self {
             Self::Automatic if needs.stored == 0 && needs.in_memory == 0 => 0,
             Self::Bytes(0) => 0,
-            _ => self.kept(needs).saturating_add(needs.to_flush()),
+            _ => {
+                let bytes = self.kept(needs).saturating_add(needs.to_flush());
+                bytes + u64::from(is_given_up(bytes))
+            }
         }
     }
 

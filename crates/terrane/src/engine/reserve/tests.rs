@@ -10,7 +10,7 @@ use crate::record::Record;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 
 /// So many that there are last bytes.
-const BYTES: u64 = 4 * LAST;
+const BYTES: u64 = 4 * size::LAST;
 const NEEDS: Needs = Needs { stored: 1, in_memory: 0, logged: 0 };
 
 fn full() -> Error {
