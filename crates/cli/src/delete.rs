@@ -1,5 +1,7 @@
 //! `terrane delete`: records by key, or those that meet a condition.
 
+use std::collections::HashSet;
+
 use terrane::{Condition, Dataset, Key, counted};
 
 use crate::args::{Common, DeleteArguments};
@@ -30,11 +32,14 @@ fn delete_where(dataset: &Dataset, condition: &Condition) -> Result<String, Fail
 fn delete_keys(dataset: &Dataset, keys: &[String], messages: &Messages) -> Result<String, Failure> {
     let key_type = dataset.schema().key.key_type;
     // All keys are read before the first record is deleted.
-    let keys = keys
+    let mut keys = keys
         .iter()
         .map(|text| Key::parse(key_type, text))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Failure::usage(format!("--key: {error}")))?;
+    // A record that was deleted as it was asked for once is not missing the second time.
+    let mut asked = HashSet::new();
+    keys.retain(|key| asked.insert(key.clone()));
     let mut deleted = 0;
     for key in &keys {
         match dataset.delete(key).map_err(|error| error.after_deleting(deleted))? {

@@ -19,6 +19,15 @@ fn keys_are_deleted_and_missing_ones_reported() {
 }
 
 #[test]
+fn a_key_that_is_given_twice_counts_once() {
+    let sandbox = Sandbox::new();
+    insert(&sandbox.store(), "d", "{\"id\":5,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
+    let answer = terrane("delete", &sandbox.store(), &["d", "--key", "5", "5", "6", "--key", "6", "05"]).exits(0);
+    assert_eq!(answer.text(), "deleted 1 of 2\n");
+    answer.says("there is no record with the key 6");
+}
+
+#[test]
 fn texts_that_begin_with_a_hyphen_are_keys_too() {
     let sandbox = Sandbox::new();
     let input = "{\"key\":\"-a\",\"lon\":1,\"lat\":1}\n{\"key\":\"b c\",\"lon\":1,\"lat\":1}\n";
