@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use crate::support::{BOTH, FORMS, options, random};
+use crate::turns::in_turn;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
@@ -201,45 +202,32 @@ fn a_tree_that_cannot_be_created_leaves_nothing_under_its_name() {
     find_ways::<LoggedTree<2, Traced>>();
 }
 
+/// A tree in a small storage that insertions have filled, and what it holds.
+fn filled(rebalancing: Rebalancing) -> (MemoryStorage, Options, Tree, Vec<Entry>) {
+    let options = options(PersistenceDomain::PageCache, 4, rebalancing);
+    let storage = MemoryStorage::new();
+    storage.set_capacity(400 << 10);
+    let tree = Tree::create(&storage, "tree", &options).unwrap();
+    let mut random = random(1);
+    let points = (0..).map(|payload| (point(&mut random, 0.0..100.0), payload));
+    let entries = points.take_while(|(rect, payload)| tree.insert(rect, *payload).is_ok()).collect();
+    (storage, options, tree, entries)
+}
+
 /// Each thread keeps a few slots of intents that it has retired to itself. Those of eight are more than a pool has that was filled by
 /// insertions alone, and for further ones there is no room.
 #[test]
 fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
     for rebalancing in BOTH {
-        let options = options(PersistenceDomain::PageCache, 4, rebalancing);
-        let storage = MemoryStorage::new();
-        storage.set_capacity(400 << 10);
-        let mut tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", &options).unwrap();
-        let mut random = random(1);
-        let points = (0..).map(|payload| (point(&mut random, 0.0..100.0), payload));
-        let entries: Vec<Entry> = points.take_while(|(rect, payload)| tree.insert(rect, *payload).is_ok()).collect();
-        let (tree_of_all, entries) = (&tree, &entries);
-        let (after, inserted) = std::thread::scope(|scope| {
-            // One at a time, in turn; nobody has a guard in between.
-            let (reply, replies) = std::sync::mpsc::channel();
-            let threads: Vec<_> = (0..8)
-                .map(|_| {
-                    let (send, receive) = std::sync::mpsc::channel::<Entry>();
-                    let reply = reply.clone();
-                    scope.spawn(move || {
-                        for (rect, payload) in receive {
-                            reply.send(tree_of_all.delete(&rect, payload)).unwrap();
-                        }
-                    });
-                    send
-                })
-                .collect();
-            for (number, entry) in entries.iter().enumerate() {
-                threads[number % threads.len()].send(*entry).unwrap();
-                assert!(matches!(replies.recv(), Ok(Ok(true))), "{number}");
-            }
-            let mut after = 0;
-            tree_of_all.pool().visit_blocks(|_, _| after += 1).unwrap();
-            let rect = Rect::point([50.0, 50.0]).unwrap();
-            (after, (0..200).filter(|payload| tree_of_all.insert(&rect, *payload).is_ok()).count())
-        });
+        let (_storage, _, mut tree, entries) = filled(rebalancing);
+        // One at a time; nobody has a guard in between.
+        let deleted = in_turn(8, entries.len(), |number| tree.delete(&entries[number].0, entries[number].1).unwrap());
+        assert_eq!(deleted, vec![true; entries.len()]);
+        let mut after = 0;
+        tree.pool().visit_blocks(|_, _| after += 1).unwrap();
         assert!(after < 100, "{rebalancing:?}: {after} blocks of a tree with {} entries before", entries.len());
-        assert_eq!(inserted, 200, "{rebalancing:?}");
+        let rect = Rect::point([50.0, 50.0]).unwrap();
+        (0..200).for_each(|payload| tree.insert(&rect, payload).unwrap());
         tree.check().unwrap();
     }
 }
@@ -248,33 +236,22 @@ fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
 /// are there for who inserts.
 #[test]
 fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
-    for (rebalancing, is_opened_again) in
-        BOTH.into_iter().flat_map(|rebalancing| [false, true].map(|again| (rebalancing, again)))
-    {
-        let options = options(PersistenceDomain::PageCache, 4, rebalancing);
-        let storage = MemoryStorage::new();
-        storage.set_capacity(400 << 10);
-        let mut tree: FbrTree<2, Traced> = FbrTree::create(&storage, "tree", &options).unwrap();
-        let mut random = random(1);
-        let points = (0..).map(|payload| (point(&mut random, 0.0..100.0), payload));
-        let entries: Vec<Entry> = points.take_while(|(rect, payload)| tree.insert(rect, *payload).is_ok()).collect();
-        {
-            let _reader = tree.pool().pin();
-            entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+    for rebalancing in BOTH {
+        for is_opened_again in [false, true] {
+            let (storage, options, mut tree, entries) = filled(rebalancing);
+            {
+                let _reader = tree.pool().pin();
+                entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+            }
+            let census = tree.check().unwrap();
+            assert!(census.underfull > 100 && census.entries == 0, "{census:?}");
+            if is_opened_again {
+                tree.close().unwrap();
+                tree = Tree::open(&storage, "tree", &options).unwrap();
+            }
+            let inserted = entries.iter().filter(|(rect, payload)| tree.insert(rect, *payload).is_ok()).count();
+            assert_eq!(tree.check().unwrap().entries, inserted as u64);
+            assert!(inserted * 10 > entries.len() * 9, "{rebalancing:?}: {inserted} of {}", entries.len());
         }
-        let census = tree.check().unwrap();
-        assert!(census.underfull > 100 && census.entries == 0, "{census:?}");
-        if is_opened_again {
-            tree.close().unwrap();
-            tree = FbrTree::open(&storage, "tree", &options).unwrap();
-        }
-        let inserted = entries.iter().filter(|(rect, payload)| tree.insert(rect, *payload).is_ok()).count();
-        let census = tree.check().unwrap();
-        assert_eq!(census.entries, inserted as u64);
-        assert!(
-            inserted * 10 > entries.len() * 9,
-            "{rebalancing:?}, {is_opened_again}: {inserted} of {}",
-            entries.len()
-        );
     }
 }

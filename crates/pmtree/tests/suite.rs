@@ -19,4 +19,6 @@ mod model;
 mod relied_on;
 mod support;
 mod threads;
+#[path = "../../pmem/tests/support/turns.rs"]
+mod turns;
 mod unnoticed;
