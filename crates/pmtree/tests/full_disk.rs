@@ -255,3 +255,26 @@ fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
         }
     }
 }
+
+/// One of them mends, and the others wait for what comes of it; what is freed waits for a thread that was stopped in the middle of an
+/// insertion.
+#[test]
+fn threads_that_need_space_at_the_same_time_all_find_it() {
+    for rebalancing in BOTH {
+        let (_storage, _, mut tree, entries) = filled(rebalancing);
+        {
+            let _reader = tree.pool().pin();
+            entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+        }
+        let wanted = entries.len() / 2;
+        let insert = |(rect, payload): &Entry| (0..10_000).any(|_| tree.insert(rect, *payload).is_ok());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (insert, entries) = (&insert, &entries);
+                let mut own = entries[..wanted].iter().skip(thread).step_by(4);
+                scope.spawn(move || assert!(own.all(insert), "there is no space"));
+            }
+        });
+        assert_eq!(tree.check().unwrap().entries, wanted as u64);
+    }
+}

@@ -369,3 +369,26 @@ fn an_only_child_whose_block_is_free_does_not_become_the_root() {
         assert_eq!(times_refused > 0, options.rebalancing == BOTH[0], "{options:?}");
     }
 }
+
+/// An insertion without space looks for nodes to mend, below each of which the ways are too many to go.
+#[test]
+fn an_insertion_without_space_comes_to_an_end_where_each_node_is_linked_many_times() {
+    for options in forms() {
+        let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 60, &options);
+        file.chain(20, 4);
+        let storage = with(&file.bytes);
+        let tree: FbrTree<2, Interrupting> = FbrTree::open(&storage, "tree", &options).unwrap();
+        storage.set_capacity(tree.pool().length());
+        let mut intents = Vec::new();
+        loop {
+            let mut intent = tree.pool().intent();
+            match intent.acquire(320, ROOT + 8) {
+                Ok(_) => intents.push(intent),
+                Err(_) => break,
+            }
+        }
+        let point = Rect::point([1.0, 2.0]).unwrap();
+        let outcome = ends("insert", || tree.insert(&point, 1 << 40));
+        assert!(outcome.is_err(), "{options:?}");
+    }
+}

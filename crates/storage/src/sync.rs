@@ -45,7 +45,7 @@ pub mod thread {
     use std::thread as scoped;
 
     pub use scoped::{Scope, ScopedJoinHandle, scope};
-    pub use thread::{Builder, JoinHandle, Thread, current, park};
+    pub use thread::{Builder, JoinHandle, Thread, current, park, yield_now};
 
     /// Starts a thread that ends before the scope does.
     ///

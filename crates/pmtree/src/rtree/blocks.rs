@@ -27,13 +27,19 @@ pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
 /// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
 /// fails: nothing, unless it is damaged.
 pub(super) fn without_space(error: impl Into<Error>) -> Result<()> {
-    let error = error.into();
-    if is_without_space(&error) { Ok(()) } else { Err(error) }
+    match error.into() {
+        Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
+        error => Err(error),
+    }
 }
 
-/// Whether it is the pool that cannot give more, and not damaged.
-pub(super) fn is_without_space(error: &Error) -> bool {
-    matches!(error, Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }))
+/// Whether there is no more space for the pool: on the disk, or in the range of addresses.
+pub(super) fn is_full(error: &Error) -> bool {
+    match error {
+        Error::Pool(terrane_pmem::Error::Storage(error)) => error.is_storage_full(),
+        Error::Pool(error) => matches!(error, terrane_pmem::Error::AddressSpace { .. }),
+        _ => false,
+    }
 }
 
 /// Checks that a tree can be as high as its root says.

@@ -129,6 +129,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             blocks::check_own(&self.pool, child.offset, self.layout.node_length())?;
             let mut released = self.pool.intent();
             if let Err(error) = released.release(root.offset, self.root_word()) {
+                self.note_underfull();
                 return blocks::without_space(error);
             }
             self.store_root(child.offset, ROOT);

@@ -54,9 +54,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Where there is no space, nodes are mended that deletions have left with too few entries for lack of it.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         match self.insert_into_space(rect, payload) {
-            Err(error) if blocks::is_without_space(&error) => {
-                self.find_space_for(|| self.insert_into_space(rect, payload), error)
-            }
+            Err(error) if blocks::is_full(&error) => self.find_space_for(|| self.insert_into_space(rect, payload)),
             outcome => outcome,
         }
     }

@@ -46,7 +46,7 @@ use std::fmt::Debug;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Native, PersistenceDomain, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
-use terrane_storage::sync::{AtomicBool, AtomicU64, Ordering};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
@@ -167,6 +167,8 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     marks: AtomicU64,
     /// Whether nodes may have fewer entries than they should, which is not known of what an earlier use of the pool has left.
     may_be_underfull: AtomicBool,
+    /// Held by who mends these; taken before any node's lock.
+    mending: Mutex<()>,
 }
 
 /// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with [`SHORT_MARKS`]. The root word has the
@@ -252,6 +254,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             log: Log::new(),
             marks: AtomicU64::new(0),
             may_be_underfull: AtomicBool::new(true),
+            mending: Mutex::new(()),
         }
     }
 

@@ -43,7 +43,7 @@ use crate::{Rect, Result};
 const PREFETCHED: u64 = 8 * LINE_LENGTH;
 
 /// Times that a search reads a node, and what is below it, in vain before it takes locks.
-pub(super) const ROUNDS_MAX: u32 = 8;
+const ROUNDS_MAX: u32 = 8;
 
 const PERSIST: Site = Site::new("fbr.search.persist");
 
@@ -401,7 +401,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(Ok(()))
     }
 
-    fn are_too_many(&self, nodes: usize) -> bool {
+    pub(super) fn are_too_many(&self, nodes: usize) -> bool {
         blocks::are_too_many(&self.pool, nodes as u64, self.layout.node_length())
     }
 

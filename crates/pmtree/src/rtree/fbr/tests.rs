@@ -274,6 +274,8 @@ fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
         let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
         (0..40).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
         tree.take_log_entry().keep();
+        let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+        assert_has_failed(tree.window(&everything, SearchMode::SharedLock, |_, _| ()));
         for (rect, payload) in (0..40).map(entry) {
             assert!(tree.contains(&rect, payload).unwrap(), "{payload} is not found");
             assert_has_failed(tree.insert(&rect, 100));
@@ -359,48 +361,65 @@ fn an_insertion_takes_exactly_one_more_flush_for_each_box_that_grows() {
     }
 }
 
-/// Inserts an entry far from all others and deletes it, by which the root's number changes, again and again while a search is on its way:
-/// until that has taken locks.
-fn overtake(tree: Arc<Tree>, times: Arc<AtomicU64>) {
+/// Deletes an entry and inserts it again, by which numbers of its leaf and of nodes above it change, again and again while a search is on
+/// its way: until that has taken locks.
+fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     let root = tree.root().unwrap().offset;
     if tree.locks.root.try_write().is_none() || tree.locks.of(root).try_write().is_none() {
         return;
     }
     assert!(times.fetch_add(1, Ordering::Relaxed) < 10_000, "the search goes on for ever");
-    let (rect, payload) = (Rect::point([1e6; 2]).unwrap(), u64::MAX);
-    tree.insert(&rect, payload).unwrap();
     assert!(tree.delete(&rect, payload).unwrap());
-    go_on_to(At::Load, 7, move || overtake(tree, times));
+    tree.insert(&rect, payload).unwrap();
+    go_on_to(At::Load, 7, move || overtake(tree, (rect, payload), times));
 }
 
 /// Else it would end when the writer does, and all that is retired meanwhile would wait for it.
 #[test]
 fn a_search_that_writers_overtake_again_and_again_ends() {
-    for options in [Rebalancing::InPlace, Rebalancing::CopyOnWrite]
-        .into_iter()
-        .flat_map(|rebalancing| [LeafForm::Bitmap, LeafForm::SelfValidating].map(|leaves| options(rebalancing, leaves)))
-    {
-        let tree = Arc::new(Tree::create(&MemoryStorage::new(), "tree", &options).unwrap());
-        let entries: Vec<Entry> = (0..100).map(entry).collect();
-        entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
-        let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
-        let window = |tree: &Tree| {
-            let mut found = Vec::new();
-            tree.window(&everything, SearchMode::Validated, |_, payload| found.push(payload)).unwrap();
-            found
-        };
-        let nearest = |tree: &Tree| -> Vec<u64> {
-            let found = tree.nearest(&[50.0; 2], 101, SearchMode::Validated).unwrap();
-            found.into_iter().map(|(_, _, payload)| payload).collect()
-        };
-        for search in [&window as &dyn Fn(&Tree) -> Vec<u64>, &nearest] {
-            let times = Arc::new(AtomicU64::new(0));
-            let (overtaken, overtaking) = (tree.clone(), times.clone());
-            let (mut found, _) = interrupt(At::Load, 7, move || overtake(overtaken, overtaking), || search(&tree));
-            assert!(times.load(Ordering::Relaxed) >= u64::from(search::ROUNDS_MAX), "{options:?}");
-            found.retain(|payload| *payload != u64::MAX);
-            found.sort_unstable();
-            assert_eq!(found, (0..100).collect::<Vec<_>>(), "{options:?}");
+    const COUNT: u64 = 100;
+    const NEAREST: usize = 30;
+    let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+    let window = |tree: &Tree| {
+        let mut found = Vec::new();
+        tree.window(&everything, SearchMode::Validated, |_, payload| found.push(payload)).unwrap();
+        found
+    };
+    let nearest = |tree: &Tree| -> Vec<u64> {
+        let found = tree.nearest(&[50.0; 2], NEAREST, SearchMode::Validated).unwrap();
+        found.into_iter().map(|(_, _, payload)| payload).collect()
+    };
+    let distance = |payload: &u64| entry(*payload).0.distance_squared(&[50.0; 2]);
+    for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
+        for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+            let options = options(rebalancing, leaves);
+            let tree = Arc::new(Tree::create(&MemoryStorage::new(), "tree", &options).unwrap());
+            let far = (Rect::point([1e6; 2]).unwrap(), COUNT);
+            (0..COUNT).map(entry).chain([far]).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+            // One that changes the root, one among the others; from the beginning on, and when some are found already.
+            for (moved, from) in [(far, 7), (far, 900), (entry(50), 7), (entry(50), 300), (entry(50), 900)] {
+                let overtaken = |search: &dyn Fn(&Tree) -> Vec<u64>| {
+                    let times = Arc::new(AtomicU64::new(0));
+                    let (tree_of_writer, overtaking) = (tree.clone(), times.clone());
+                    let overtake = move || overtake(tree_of_writer, moved, overtaking);
+                    let mut found = interrupt(At::Load, from, overtake, || search(&tree)).0;
+                    found.sort_unstable();
+                    (found, times.load(Ordering::Relaxed))
+                };
+                let (mut found, times) = overtaken(&window);
+                assert!(times > 0, "{options:?}");
+                found.retain(|payload| *payload != moved.1);
+                let others = (0..=COUNT).filter(|payload| *payload != moved.1);
+                assert_eq!(found, Vec::from_iter(others), "{options:?}, {moved:?}, {from}");
+                let (mut found, _) = overtaken(&nearest);
+                found.sort_by(|left, right| distance(left).total_cmp(&distance(right)));
+                let mut all = Vec::from_iter(0..COUNT);
+                all.sort_by(|left, right| distance(left).total_cmp(&distance(right)));
+                // The one that is moved may be missing.
+                all.retain(|payload| *payload != moved.1 || found.contains(payload));
+                let distances = |payloads: &[u64]| payloads.iter().map(distance).collect::<Vec<_>>();
+                assert_eq!(distances(&found), distances(&all[..NEAREST]), "{options:?}, {moved:?}, {from}");
+            }
         }
     }
 }
