@@ -14,6 +14,8 @@ use crate::{Error, Result};
 /// # Errors
 /// A file; a link to what does not exist; a place below a file.
 pub fn check_place(place: &Path, what: &str) -> Result<()> {
+    // What stands behind a slash at the end would be looked for below it.
+    let place = place.components().as_path();
     let refuse = |reason: &str| Err(Error::usage(format!("{} {reason}", place.display())));
     let leads_nowhere = |path: &&Path| path.is_symlink() && !path.exists();
     match fs::metadata(place) {

@@ -399,6 +399,8 @@ fn what_stops_at_an_index_that_cannot_be_completed_keeps_no_other_from_it() {
         assert_eq!(building(&store), ["i", "j"]);
         has_begun.recv().unwrap();
         let dataset = store.dataset("d").unwrap();
+        // Waits until the build has ended.
+        dataset.create_index("primary", IndexKind::BTree, &["size"]).unwrap_err();
         match is_dropped {
             true => dataset.drop_index("i").unwrap(),
             false => create_other(&dataset).unwrap(),
@@ -408,6 +410,8 @@ fn what_stops_at_an_index_that_cannot_be_completed_keeps_no_other_from_it() {
         let told = store.close().unwrap_err();
         assert!(matches!(&told, Error::Unbuilt { index, .. } if index == left), "{told}");
         assert!(told.to_string().contains("a build that panics on purpose"), "{told}");
+        let of_other = "it was not begun, as the index \"i\" could not be completed before";
+        assert_eq!(told.to_string().contains(of_other), is_dropped, "{told}");
     }
 }
 

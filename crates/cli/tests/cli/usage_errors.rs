@@ -135,6 +135,8 @@ fn what_is_no_directory_and_cannot_become_one_is_no_place() {
     std::os::unix::fs::symlink(sandbox.path("missing"), &link).expect("a link");
     for (place, reason) in [
         (file.clone(), "is a file; a WHAT is a directory"),
+        (file.join(""), "is a file; a WHAT is a directory"),
+        (link.join(""), "link is a link to what does not exist"),
         (file.join("below"), "lies below a file"),
         (link.clone(), "link is a link to what does not exist"),
         (link.join("below"), "link is a link to what does not exist"),

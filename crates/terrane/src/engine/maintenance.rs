@@ -13,7 +13,7 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, 
 
 use super::commit::Abandoned;
 use super::{DatasetHandle, Engine};
-use crate::secondary::{first_unbuilt, unbuilt};
+use crate::secondary::{first_unbuilt, is_unbuilt, unbuilt};
 use crate::{Error, Result};
 
 mod admission;
@@ -178,7 +178,8 @@ impl Engine {
     /// those behind it.
     fn take_failed_building(&self) -> Option<Error> {
         let failed = self.maintenance.state.lock().building_failed.take()?;
-        let Error::Unbuilt { dataset, .. } = &failed else { return None };
+        let Error::Unbuilt { dataset, index, .. } = &failed else { return None };
+        let index = index.clone();
         let dataset = self.datasets.load().get(dataset.as_str()).cloned()?;
         let Some(_building) = dataset.building.try_lock() else {
             // Somebody is at work on one: it is told of later, if there is still reason to.
@@ -187,7 +188,13 @@ impl Engine {
         };
         let place = first_unbuilt(&dataset)?;
         match failed {
-            Error::Unbuilt { cause, .. } => Some(unbuilt(&dataset, place, *cause)),
+            Error::Unbuilt { cause, .. } if is_unbuilt(&dataset, &index) => Some(unbuilt(&dataset, place, *cause)),
+            Error::Unbuilt { cause, .. } => {
+                let cause = Error::Failed(format!(
+                    "it was not begun, as the index {index:?} could not be completed before: {cause}"
+                ));
+                Some(unbuilt(&dataset, place, cause))
+            }
             _ => None,
         }
     }

@@ -353,7 +353,11 @@ impl Recovery<'_> {
         match error {
             Error::Full { what } => {
                 let free = self.options.log.smallest_size(0) + self.reserve.missing_last();
-                Error::Full { what: format!("{what}, until {free} bytes are free to open the store and go on") }
+                Error::Full {
+                    what: format!(
+                        "{what}, until {free} bytes are free, and more if the log is long, to open the store and go on"
+                    ),
+                }
             }
             other => other,
         }

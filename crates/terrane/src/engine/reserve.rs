@@ -496,7 +496,7 @@ impl Engine {
         let what = format!(
             "more deletes, until {free} bytes are free: what the disk has left is for opening the store and for merges"
         );
-        Error::Full { what }
+        self.reserve.explain(Error::Full { what })
     }
 
     /// What is to be said where the log cannot grow for an entry: of a full disk, how much has to be free.

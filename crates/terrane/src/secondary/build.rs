@@ -372,6 +372,11 @@ pub(crate) fn unbuilt(dataset: &DatasetHandle, place: usize, cause: Error) -> Er
     }
 }
 
+/// Whether a dataset has an index of this name that is not complete.
+pub(crate) fn is_unbuilt(dataset: &DatasetHandle, name: &str) -> bool {
+    dataset.indexes.load().find(name).is_some_and(|(place, _)| is_building(dataset, place))
+}
+
 /// Whether what was there before the index is missing yet.
 fn is_building(dataset: &DatasetHandle, place: usize) -> bool {
     let version = dataset.partitions.version(0);

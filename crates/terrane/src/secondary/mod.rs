@@ -21,7 +21,7 @@ pub(crate) use attributes::{
     decode as decode_attribute, encode as encode_attribute, is_told_apart as is_word_told_apart,
     shortened as shortened_word, split as split_attributes,
 };
-pub(crate) use build::{first_unbuilt, unbuilt};
+pub(crate) use build::{first_unbuilt, is_unbuilt, unbuilt};
 pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
 pub(crate) use entries::{Content, Side, add_operations, box_entry, copies_bytes};

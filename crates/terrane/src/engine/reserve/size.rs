@@ -65,7 +65,7 @@ pub(super) fn blocks_of(bytes: u64) -> u64 {
 
 /// Whether a reserve of so many bytes is one that was given up.
 pub(crate) fn is_given_up(bytes: u64) -> bool {
-    bytes == last_of(blocks_of(bytes))
+    bytes == 0 || bytes % BLOCK_LENGTH == BLOCK_LENGTH - LACKING
 }
 
 impl DiskReserve {

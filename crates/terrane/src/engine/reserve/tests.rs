@@ -121,3 +121,16 @@ fn an_insert_waits_for_who_has_the_reserve() {
     });
     assert_eq!(dataset.snapshot().count(&crate::Query::new()).unwrap(), 2);
 }
+
+/// No reserve that somebody asks for has such a length, however large.
+#[test]
+fn a_length_tells_whether_a_reserve_was_given_up() {
+    assert!((0..=200).all(|blocks| is_given_up(size::last_of(blocks))));
+    for bytes in [1, 3583, 3585, 4096, 2 << 20, u64::MAX - 4096, u64::MAX] {
+        assert!(!is_given_up(bytes), "{bytes}");
+    }
+    for bytes in [1, size::LAST, size::last_of(3), u64::MAX - 511, u64::MAX] {
+        let wanted = DiskReserve::Bytes(bytes).bytes(NEEDS);
+        assert!(wanted >= bytes && !is_given_up(wanted), "{bytes}: {wanted}");
+    }
+}
