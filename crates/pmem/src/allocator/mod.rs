@@ -48,7 +48,7 @@ pub(crate) struct Allocator {
     slots: Mutex<Vec<u64>>,
     /// Descriptors that nobody has.
     descriptors: Mutex<Vec<u64>>,
-    /// Held while slots or descriptors are added. Who holds it may wait for the next two.
+    /// Held while slots or descriptors are added. Who holds it may wait for the next one, and for what is free.
     page_growth: Mutex<()>,
     /// Held while what has expired is settled. Who holds it may wait for what is free, and for nothing else.
     settling: Mutex<()>,

@@ -21,7 +21,7 @@
 //!   that leaves the other side would take away: the nodes of both hold the same, and a search may go by either.
 //!
 //! Writers hold the locks of a node and its parent while they link, unlink or move entries, taken from the
-//! root downwards (crabbing). Readers take no lock; see [`search`].
+//! root downwards (crabbing). Readers take none but where writers overtake them again and again; see [`search`].
 
 mod check;
 mod delete;
@@ -165,7 +165,8 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     locks: Locks,
     log: Log,
     marks: AtomicU64,
-    /// Whether nodes may have fewer entries than they should, which is not known of what an earlier use of the pool has left.
+    /// Whether deletions may have left nodes with fewer entries than they should have for lack of space: it is not known of those of an
+    /// earlier use of the pool.
     may_be_underfull: AtomicBool,
     /// Held by who mends these; taken before any node's lock.
     mending: Mutex<()>,

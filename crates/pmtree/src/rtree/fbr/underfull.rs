@@ -33,7 +33,7 @@ struct Underfull {
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Notes that a node was left with too few entries, or a root with one child.
     pub(super) fn note_underfull(&self) {
-        self.may_be_underfull.store(true, Ordering::Relaxed);
+        self.may_be_underfull.store(true, Ordering::Release);
     }
 
     /// Tries something that has failed for lack of space again, after a few nodes that have too few entries were mended, and again after
@@ -48,14 +48,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 Err(error) if blocks::is_full(&error) => error,
                 outcome => return outcome,
             };
-            if !is_walked && self.may_be_underfull.swap(false, Ordering::Relaxed) {
+            let mut is_left = false;
+            if !is_walked && self.may_be_underfull.swap(false, Ordering::AcqRel) {
                 let found = self.mend_some(&mut underfull)?;
-                let is_without_space = self.may_be_underfull.load(Ordering::Relaxed);
+                // For lack of space, or as others changed what was met.
+                is_left = self.may_be_underfull.load(Ordering::Acquire);
                 has_found |= found > 0;
                 if has_found {
                     self.note_underfull();
                 }
-                if is_without_space {
+                if is_left {
                     underfull.tried.clear();
                 } else {
                     is_walked = found < MENDED_AT_ONCE;
@@ -64,7 +66,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 }
             }
             // What was mended, or would be, may wait for operations of others, which are short.
-            if !has_found || waits_left == 0 {
+            if waits_left == 0 || !(has_found || is_left) {
                 return Err(failed);
             }
             waits_left -= 1;
@@ -95,6 +97,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let reading = self.read(node)?;
         let children: Vec<u64> = reading.metadata.slots().map(|slot| node.target(slot)).collect();
         if !self.is_current(&reading) {
+            self.note_underfull();
             return Ok(());
         }
         for child in children {
