@@ -18,6 +18,9 @@ use crate::disk::ComponentMeta;
 use crate::manifest::{IndexState, Loaded, Manifest};
 use crate::{Error, Result};
 
+/// How often writers are kept out for an index that goes on, and let in again as a merge has begun; the last time they wait for it.
+const EXCLUSIONS_MAX: u32 = 16;
+
 impl Partitions {
     /// Adds an index that takes all changes after `cut`, the last sequence number given out, and tells its place. The
     /// caller lets no writer in, and has sealed everything at the cut; `change` is what else the manifest's step does.
@@ -65,19 +68,31 @@ impl Partitions {
 
     /// Goes on with an index that was not complete when the partitions were opened. Of a partition of which nothing is loaded, what
     /// the index has goes, and it takes all changes from now on; of the others, nothing is lost. `exclude` keeps writers out,
-    /// flushes everything, and returns what lets them in again, which is dropped behind the step and `begun`. It is called when no
-    /// merge is under way, so that writers do not wait for one. Nothing happens if the index was dropped or completed before.
+    /// flushes everything, and returns what lets them in again, which is dropped behind the step and `begun`. No merge lock is held then, as
+    /// flushes may merge to make room. So that writers do not wait for a merge, it is called anew if one has begun meanwhile, up to
+    /// [`EXCLUSIONS_MAX`] times. Nothing happens if the index was dropped or completed before.
     ///
     /// What a crash leaves: what it had, or nothing of partitions of which nothing is loaded.
     pub fn resume_index<G, E: From<Error>>(
         &self,
         workshop: &Workshop,
         place: usize,
-        exclude: impl FnOnce() -> std::result::Result<G, E>,
+        mut exclude: impl FnMut() -> std::result::Result<G, E>,
         begun: impl FnOnce(),
     ) -> std::result::Result<(), E> {
-        let _merging: Vec<_> = self.merging.iter().map(|merging| merging.lock()).collect();
-        let _excluded = exclude()?;
+        let mut left = EXCLUSIONS_MAX;
+        let (_excluded, _merging) = loop {
+            left -= 1;
+            self.merging.iter().for_each(|merging| drop(merging.lock()));
+            let excluded = exclude()?;
+            let free: Option<Vec<_>> = self.merging.iter().map(|merging| merging.try_lock()).collect();
+            if let Some(merging) = free {
+                break (excluded, merging);
+            }
+            if left == 0 {
+                break (excluded, self.merging.iter().map(|merging| merging.lock()).collect());
+            }
+        };
         if !self.version(0).indexes[place].is_building() {
             return Ok(());
         }

@@ -2,8 +2,7 @@
 //!
 //! Order in which locks are taken, outermost first: the building of a dataset's indexes · catalog changes · import gate of a dataset ·
 //! key locks · the turn to wait for memory · the flush and merge locks of a partition · manifest · commit latch · the rest
-//! inside `terrane-lsm`. (Who completes an index takes the merge lock before the gate, so that writers do not wait for a merge;
-//! only repairs take them the other way round, and both hold the lock of the building. A flush asks for the low-water mark inside its manifest step, so
+//! inside `terrane-lsm`. (Who completes an index waits for merges before it takes the gate, so that writers seldom wait for one. A flush asks for the low-water mark inside its manifest step, so
 //! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
 //! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
 //! key lock. The same holds for a merge, for which a writer waits that finds the disk's reserve in use, and a flush or a

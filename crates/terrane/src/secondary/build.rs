@@ -108,6 +108,8 @@ impl Engine {
         };
         let (place, snapshot) = match begun {
             Ok(begun) => begun,
+            // It may have been completed since the store was opened.
+            Err(place) if !is_building(dataset, place) => return Ok(()),
             Err(place) => return self.resume_index(dataset, place).map_err(|error| unbuilt(dataset, place, error)),
         };
         let built = self.load_index(dataset, place, &snapshot);
