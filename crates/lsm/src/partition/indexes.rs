@@ -70,7 +70,7 @@ impl Partitions {
     /// the index has goes, and it takes all changes from now on; of the others, nothing is lost. `exclude` keeps writers out,
     /// flushes everything, and returns what lets them in again, which is dropped behind the step and `begun`. No merge lock is held then, as
     /// flushes may merge to make room. So that writers do not wait for a merge, it is called anew if one has begun meanwhile, up to
-    /// [`EXCLUSIONS_MAX`] times. Nothing happens if the index was dropped or completed before.
+    /// 16 times. Nothing happens if the index was dropped or completed before.
     ///
     /// What a crash leaves: what it had, or nothing of partitions of which nothing is loaded.
     pub fn resume_index<G, E: From<Error>>(
