@@ -1,6 +1,6 @@
 //! A back-end that lets something else happen in the middle of an operation: at a chosen access, on the same thread.
 //!
-//! Readers take no locks, so a whole operation of a writer fits between any two loads of a reader, and a whole
+//! Readers take no locks at first, so a whole operation of a writer fits between any two loads of a reader, and a whole
 //! search between any two steps of a writer. Trying each place in turn tries every such interleaving.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
