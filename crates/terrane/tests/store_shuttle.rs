@@ -7,6 +7,7 @@
 //! synced; other accesses to the storage and the exchange of a version happen at once with what comes before them.
 #![cfg(shuttle)]
 
+mod full_disk_shuttle;
 mod locks_shuttle;
 #[path = "../../pmem/tests/support/orders.rs"]
 mod orders;

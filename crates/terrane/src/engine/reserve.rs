@@ -258,10 +258,12 @@ impl Reserve {
     /// Brings the reserve to the size that a store with these needs has, if there is space for it. One that cannot be
     /// made is none, or the smaller one that there was; false then.
     fn restore(&self, needs: Needs) -> bool {
-        let mut length = self.length.lock();
-        if self.is_used() {
-            return false;
-        }
+        let length = self.length.lock();
+        !self.is_used() && self.restore_unused(length, needs)
+    }
+
+    /// The same where nobody has it, with the length held.
+    fn restore_unused(&self, mut length: MutexGuard<'_, Option<u64>>, needs: Needs) -> bool {
         if self.wanted.is_off(*length, needs)
             && !self.try_resize(&mut length, self.wanted.bytes(needs))
             && length.is_some_and(is_given_up)
@@ -393,6 +395,16 @@ impl Engine {
     pub fn restore_reserve(&self) {
         if self.writable && !self.reserve.restore(self.disk_needs(0)) && self.give_up_spares() {
             self.reserve.restore(self.disk_needs(0));
+        }
+    }
+
+    /// As [`Self::restore_reserve`] when those have ended who have it, of whom there may be others behind them.
+    fn restore_unused_reserve(&self) {
+        drop(self.reserve.wait_until_unused());
+        let needs = self.disk_needs(0);
+        let restore = || self.reserve.restore_unused(self.reserve.wait_until_unused(), needs);
+        if !restore() && self.give_up_spares() {
+            restore();
         }
     }
 
@@ -568,14 +580,10 @@ impl Engine {
     /// Refuses what brings more into the store while its disk reserve is in use.
     pub fn check_disk(&self) -> Result<()> {
         let is_spent = || {
-            self.restore_reserve();
+            self.restore_unused_reserve();
             self.reserve.is_spent()
         };
-        if !self.reserve.is_spent() {
-            return Ok(());
-        }
-        drop(self.reserve.wait_until_unused());
-        if !is_spent() {
+        if !self.reserve.is_spent() || !is_spent() {
             return Ok(());
         }
         // A flush that has the reserve gives it back, and with less in memory it is whole with less.
