@@ -103,6 +103,7 @@ fn what_is_left_of_the_last_bytes_is_kept_for_the_next_session() {
 /// Deletes that end, or are killed, one session after the other, until all is deleted or they are told what they lack.
 #[test]
 fn sessions_whose_deletes_end_on_a_full_disk_leave_the_next_one_a_way_back() {
+    let mut are_refused = 0;
     for is_killed in [false, true] {
         let mut disk = stored(COUNT);
         fill(&disk, LAST, 0);
@@ -131,6 +132,7 @@ fn sessions_whose_deletes_end_on_a_full_disk_leave_the_next_one_a_way_back() {
         };
         assert!(sessions > 1, "there was room");
         if let Some(refused) = refused {
+            are_refused += 1;
             assert!(is_full(&refused), "{refused}");
             let kept = reserve_len(&disk);
             for _ in 0..10 {
@@ -146,6 +148,7 @@ fn sessions_whose_deletes_end_on_a_full_disk_leave_the_next_one_a_way_back() {
             assert!(dataset.delete(&Key::Int(COUNT - 1)).unwrap());
         }
     }
+    assert!(are_refused > 0, "what is said of refusals was not shown");
 }
 
 /// Nobody reads it, so that its space is the first to be had.
