@@ -166,41 +166,46 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     emit(table)
 }
 
-/// Inserts all objects into datasets of 1 to 4 partitions.
+/// Inserts all objects into datasets of 1 to 4 partitions, with an index of each kind.
 pub fn partitions(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let count = setup.count(100_000, 900_000);
     let objects = Objects::load(Source::Points, count, setup.options.seed)?;
     let mut table = Table::new("lsm/partitions", format!("Ingestion of {count} points into 1 to 4 partitions"));
     table.note(format!(
-        "as many clients as partitions; with an rtree beside; batches, durability none, memory limit {} MiB; median of \
-         {} alternating rounds; centres: {}",
+        "as many clients as partitions; with an index of the kind beside; batches, durability none, memory limit {} MiB; \
+         median of {} alternating rounds; centres: {}",
         MEMORY_LIMIT >> 20,
         setup.rounds,
         objects.origin
     ));
-    let mut subjects: Vec<(usize, Option<Ingestion>)> = (1..=4).map(|partitions| (partitions, None)).collect();
-    let mut cpus = vec![Vec::new(); subjects.len()];
-    let walls = medians(measure::alternate(setup.rounds, &mut subjects, |(partitions, last)| {
-        progress(&format!("ingestion into {}", counted(*partitions as u64, "partition", "partitions")));
-        let ingestion = ingest(setup, &objects, Some(IndexKind::RTree), *partitions, Memory::within(MEMORY_LIMIT))?;
-        let wall = ingestion.wall_s;
-        cpus[*partitions - 1].push(ingestion.cpu_ns);
-        *last = Some(ingestion);
-        Ok(wall)
-    })?)?;
-    let cpus = medians(cpus)?;
-    let params = json!({"count": count, "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
-    for (number, (partitions, ingestion)) in subjects.iter().enumerate() {
-        let counters = ingestion.as_ref().map(|ingestion| ingestion.counters).unwrap_or_default();
-        let mut add = |metric, value, unit| {
-            table.figure(&partitions.to_string(), &params, metric, value, unit);
-        };
-        add("inserts a second", count as f64 / walls[number], "1/s");
-        add("cpu a record", cpus[number] / count as f64, "ns");
-        add("flushes", counters.flushes as f64, "");
-        add("merges", counters.merges as f64, "");
-        add("write amplification", write_amplification(&counters), "x");
-        add("of one partition", walls[0] / walls[number], "x");
+    for kind in POINT_KINDS {
+        let mut subjects: Vec<(usize, Option<Ingestion>)> = (1..=4).map(|partitions| (partitions, None)).collect();
+        let mut cpus = vec![Vec::new(); subjects.len()];
+        let walls = medians(measure::alternate(setup.rounds, &mut subjects, |(partitions, last)| {
+            let into = counted(*partitions as u64, "partition", "partitions");
+            progress(&format!("ingestion with {} into {into}", kind.name()));
+            let ingestion = ingest(setup, &objects, Some(kind), *partitions, Memory::within(MEMORY_LIMIT))?;
+            let wall = ingestion.wall_s;
+            cpus[*partitions - 1].push(ingestion.cpu_ns);
+            *last = Some(ingestion);
+            Ok(wall)
+        })?)?;
+        let cpus = medians(cpus)?;
+        for (number, (partitions, ingestion)) in subjects.iter().enumerate() {
+            let row = format!("{}, {partitions}", kind.name());
+            let (memory_limit, seed) = (MEMORY_LIMIT, setup.options.seed);
+            let params = json!({"count": count, "memory_limit": memory_limit, "seed": seed, "partitions": partitions});
+            let counters = ingestion.as_ref().map(|ingestion| ingestion.counters).unwrap_or_default();
+            let mut add = |metric, value, unit| {
+                table.figure_in_row(&row, kind.name(), &params, metric, value, unit);
+            };
+            add("inserts a second", count as f64 / walls[number], "1/s");
+            add("cpu a record", cpus[number] / count as f64, "ns");
+            add("flushes", counters.flushes as f64, "");
+            add("merges", counters.merges as f64, "");
+            add("write amplification", write_amplification(&counters), "x");
+            add("of one partition", walls[0] / walls[number], "x");
+        }
     }
     emit(table)
 }

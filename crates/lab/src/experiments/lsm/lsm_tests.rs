@@ -63,6 +63,8 @@ fn rectangles_are_squares_of_the_sizes_that_are_drawn() {
     for name in ["lsm/houses", "lsm/lakes"] {
         let tables = tables(name);
         assert!(value(&tables, "shb", "entries an object") >= 1.0);
+        let papers = tables.iter().flat_map(|table| &table.figures).filter(|figure| figure.paper.is_some());
+        assert_eq!(papers.count(), 6, "{name}: size, its share and creation of both kinds");
     }
 }
 
@@ -88,8 +90,11 @@ fn ingestion_is_measured_alone_and_beside_queries() {
 #[test]
 fn partitions_and_records_like_tweets_are_ingested() {
     let partitions = tables("lsm/partitions");
-    for number in 1..=4 {
-        assert!(value(&partitions, &number.to_string(), "inserts a second") > 0.0);
+    for kind in POINT_KINDS {
+        (1..=4).for_each(|number| {
+            let row = format!("{}, {number}", kind.name());
+            assert!(value(&partitions, &row, "inserts a second") > 0.0, "{row}");
+        });
     }
     let tweets = tables("lsm/tweets");
     assert!(value(&tweets, "tweets", "bytes written a record") > 1024.0, "they are in the log, at least");

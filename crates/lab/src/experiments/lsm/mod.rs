@@ -47,7 +47,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "lsm/partitions",
-        description: "dynamic workload 1 with 1 to 4 partitions and as many clients",
+        description: "dynamic workload 1 of each kind with 1 to 4 partitions and as many clients",
         takes: &["count", "full"],
         run: ingest::partitions,
     },

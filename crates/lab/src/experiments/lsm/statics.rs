@@ -91,6 +91,14 @@ const PAPER: [Paper; 5] = [
     },
 ];
 
+/// The same of rectangles: bytes of an entry, size and creation as percentages of the R-tree's (Tables 5.1 and 5.3).
+const PAPER_RECTANGLES: [(Source, IndexKind, [f64; 3]); 4] = [
+    (Source::Houses, IndexKind::RTree, [46.6, 100.0, 100.0]),
+    (Source::Houses, IndexKind::Shb, [57.1, 122.6, 95.9]),
+    (Source::Lakes, IndexKind::RTree, [46.6, 100.0, 100.0]),
+    (Source::Lakes, IndexKind::Shb, [60.1, 128.8, 88.6]),
+];
+
 /// Names of the columns by radius.
 const BY_RADIUS: [&str; 5] = ["0.00001", "0.0001", "0.001", "0.01", "0.1"];
 
@@ -156,7 +164,7 @@ impl Loaded {
     fn create_indexes(&self, source: Source) -> Result<Table> {
         let count = self.objects.len() as f64;
         let mut table = self.table(format!("Indexes of {} {}", self.objects.len(), source.name()));
-        table.note(format!("centres: {}; paper: 1.6 billion, sizes of Tables 4.3 and 5.1", self.objects.origin));
+        table.note(format!("centres: {}; paper: 1.6 billion, Tables 4.3, 5.1 and 5.3", self.objects.origin));
         table.note("creation from the records there are, CPU of all threads; size and creation % are of rtree");
         let dataset = self.store.dataset(OBJECTS)?;
         let mut base = None;
@@ -169,31 +177,25 @@ impl Loaded {
             let (bytes, entries) = (bytes as f64, entries as f64);
             let (base_bytes, base_creation) = *base.get_or_insert((bytes, creation));
             let name = kind.name();
-            let paper = PAPER.iter().find(|paper| paper.kind == kind).filter(|_| source == Source::Points);
-            // Rectangles: 74.59 and 91.43 GB of 1.6 billion houses.
-            let entry_paper = match (paper, kind) {
-                (Some(paper), _) => Some(paper.entry_bytes),
-                (None, IndexKind::RTree) if source == Source::Houses => Some(46.6),
-                (None, IndexKind::Shb) if source == Source::Houses => Some(57.1),
-                _ => None,
+            let of_points = PAPER.iter().find(|paper| paper.kind == kind && source == Source::Points);
+            let paper = match of_points {
+                Some(paper) => Some([paper.entry_bytes, paper.size, paper.creation]),
+                None => PAPER_RECTANGLES.iter().find(|paper| (paper.0, paper.1) == (source, kind)).map(|paper| paper.2),
             };
-            table.figure(name, &self.params, "bytes", bytes, "bytes");
-            let figure = table.figure(name, &self.params, "an object", bytes / count, "bytes/point");
-            if let Some(bytes) = entry_paper {
-                figure.paper(bytes);
-            }
-            let figure = table.figure(name, &self.params, "entries an object", entries / count, "");
-            if source == Source::Points {
-                figure.paper(if kind == IndexKind::Sif { 6.0 } else { 1.0 });
-            }
-            let figure = table.figure(name, &self.params, "size %", 100.0 * bytes / base_bytes, "%");
-            if let Some(paper) = paper {
-                figure.paper(paper.size);
-            }
-            table.figure(name, &self.params, "creation", creation, "ns");
-            let figure = table.figure(name, &self.params, "creation %", 100.0 * creation / base_creation, "%");
-            if let Some(paper) = paper {
-                figure.paper(paper.creation);
+            let mut add = |metric, value, unit, paper: Option<f64>| {
+                let figure = table.figure(name, &self.params, metric, value, unit);
+                if let Some(paper) = paper {
+                    figure.paper(paper);
+                }
+            };
+            let entries_paper = of_points.map(|_| if kind == IndexKind::Sif { 6.0 } else { 1.0 });
+            add("bytes", bytes, "bytes", None);
+            add("an object", bytes / count, "bytes/point", paper.map(|[bytes, ..]| bytes));
+            add("entries an object", entries / count, "", entries_paper);
+            add("size %", 100.0 * bytes / base_bytes, "%", paper.map(|[_, size, _]| size));
+            add("creation", creation, "ns", None);
+            add("creation %", 100.0 * creation / base_creation, "%", paper.map(|[.., creation]| creation));
+            if let Some(paper) = of_points {
                 table.target(name, "an object", Bound::AtMost(paper.entry_bytes_max), "bytes/point");
             }
         }
