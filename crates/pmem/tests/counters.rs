@@ -199,5 +199,5 @@ fn retiring_costs_a_flush_a_line_and_a_fence_and_its_later_end_is_shared() {
     let ended = pool.backend().take();
     assert_eq!((ended.fences, ended.stores), (2, 8), "four intents");
     assert!(ended.flushes <= 8, "{ended:?}");
-    assert_eq!(pool.reclaim().map(|()| pool.backend().take()).unwrap(), Counters::default());
+    assert_eq!(pool.reclaim().map(|_| pool.backend().take()).unwrap(), Counters::default());
 }

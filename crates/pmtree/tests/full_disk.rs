@@ -214,6 +214,13 @@ fn filled(rebalancing: Rebalancing) -> (MemoryStorage, Options, Tree, Vec<Entry>
     (storage, options, tree, entries)
 }
 
+fn is_inserted(tree: &Tree, (rect, payload): &Entry) -> bool {
+    match tree.insert(rect, *payload) {
+        Err(Error::Pool(terrane_pmem::Error::Storage(error))) if error.is_storage_full() => false,
+        outcome => outcome.map(|()| true).unwrap(),
+    }
+}
+
 /// Each thread keeps a few slots of intents that it has retired to itself. Those of eight are more than a pool has that was filled by
 /// insertions alone, and for further ones there is no room.
 #[test]
@@ -267,11 +274,7 @@ fn threads_that_need_space_at_the_same_time_all_find_it() {
             entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
         }
         let wanted = entries.len() / 2;
-        let is_inserted = |(rect, payload): &Entry| match tree.insert(rect, *payload) {
-            Err(Error::Pool(terrane_pmem::Error::Storage(error))) if error.is_storage_full() => false,
-            outcome => outcome.map(|()| true).unwrap(),
-        };
-        let insert = |entry: &Entry| (0..10_000).any(|_| is_inserted(entry));
+        let insert = |entry: &Entry| (0..10_000).any(|_| is_inserted(&tree, entry));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (insert, entries) = (&insert, &entries);
@@ -280,5 +283,84 @@ fn threads_that_need_space_at_the_same_time_all_find_it() {
             }
         });
         assert_eq!(tree.check().unwrap().entries, wanted as u64);
+    }
+}
+
+/// Some threads have made room one after the other, and each keeps to itself what it has retired last, until it retires more.
+#[test]
+fn who_finds_no_space_takes_what_threads_have_retired_last() {
+    for (threads, rebalancing) in [1, 8].into_iter().flat_map(|threads| BOTH.map(|rebalancing| (threads, rebalancing)))
+    {
+        let (_storage, _, mut tree, entries) = filled(rebalancing);
+        let is_refused = in_turn(threads, 2 * entries.len(), |number| {
+            let entry = &entries[number % entries.len()];
+            if number < entries.len() {
+                return !tree.delete(&entry.0, entry.1).unwrap();
+            }
+            let is_refused = !is_inserted(&tree, entry);
+            if is_refused {
+                tree.pool().reclaim().unwrap();
+                assert!(!is_inserted(&tree, entry), "{threads}, {rebalancing:?}: there was room");
+            }
+            is_refused
+        });
+        let refused = is_refused.iter().filter(|is_refused| **is_refused).count();
+        assert_eq!(tree.check().unwrap().entries, (entries.len() - refused) as u64);
+    }
+}
+
+/// A tree that is filled, and emptied under readers that come and go. Nobody else is there when it is full, so that whoever is refused
+/// once is refused again, and no nodes are left that could have been mended.
+fn fill_until_refused(seed: u64) {
+    let mut random = random(seed);
+    let (fan_out, rebalancing) = ([4, 5, 8][random.random_range(0..3)], BOTH[random.random_range(0..2)]);
+    let mut options = options(PersistenceDomain::PageCache, fan_out, rebalancing);
+    options.leaves = FORMS[random.random_range(0..2)];
+    options.pool.chunk_length = [4 << 10, 8 << 10, 32 << 10][random.random_range(0..3)];
+    let storage = MemoryStorage::new();
+    storage.set_capacity(random.random_range(160..420) << 10);
+    let tree = &mut Tree::create(&storage, "tree", &options).unwrap();
+    let (mut entries, mut payload): (Vec<Entry>, u64) = (Vec::new(), 0);
+    let mut next = |random: &mut SmallRng| {
+        payload += 1;
+        (point(random, 0.0..100.0), payload)
+    };
+    for _ in 0..4 {
+        let refused = loop {
+            let entry = next(&mut random);
+            match is_inserted(tree, &entry) {
+                true => entries.push(entry),
+                false => break entry,
+            }
+        };
+        tree.pool().reclaim().unwrap();
+        assert!(!is_inserted(tree, &refused), "seed {seed}: there was room");
+        let census = tree.check().unwrap();
+        assert_eq!((census.underfull, census.entries), (0, entries.len() as u64), "seed {seed}");
+        let left = random.random_range(0..=entries.len() / 2);
+        let _reader = random.random_bool(0.8).then(|| tree.pool().pin());
+        while entries.len() > left {
+            let (rect, payload) = entries.swap_remove(random.random_range(0..entries.len()));
+            assert!(tree.delete(&rect, payload).unwrap());
+            if random.random_ratio(1, 20) {
+                let entry = next(&mut random);
+                entries.extend(is_inserted(tree, &entry).then_some(entry));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_is_refused_with_the_pool_to_itself_is_refused_again() {
+    let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..4000,
+        None => 0..40,
+    };
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| fill_until_refused(seed)) {
+            eprintln!("replay with TERRANE_TEST_SEED={seed} cargo test -p terrane-pmtree who_is_refused");
+            std::panic::resume_unwind(panic);
+        }
     }
 }

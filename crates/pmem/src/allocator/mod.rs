@@ -83,19 +83,24 @@ impl<B: Backend> Pool<B> {
         self.epochs.enter()
     }
 
-    /// Ends every intent that has been retired, by whichever thread, and that no guard keeps. It waits for a thread that ends
-    /// some at the same time.
+    /// Ends every intent that has been retired, by whichever thread, and that no guard keeps; how many these were, with what else
+    /// has waited for guards. It waits for a thread that ends some at the same time.
     ///
     /// For those who want to see now what becomes free: a thread looks for guards only after a few retirements, or where slots
     /// run short. Where more than a few threads have guards, some of it may be left to later calls.
-    pub fn reclaim(&self) -> Result<()> {
+    pub fn reclaim(&self) -> Result<usize> {
         self.pin().hurry();
         self.settle_all_expired()
     }
 
-    pub(crate) fn settle_all_expired(&self) -> Result<()> {
-        while self.settle_expired(RECLAIMED_AT_ONCE)? > 0 {}
-        Ok(())
+    pub(crate) fn settle_all_expired(&self) -> Result<usize> {
+        let mut all = 0;
+        loop {
+            match self.settle_expired(RECLAIMED_AT_ONCE)? {
+                0 => return Ok(all),
+                settled => all += settled,
+            }
+        }
     }
 
     /// The longest block that can be acquired.

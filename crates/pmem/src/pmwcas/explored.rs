@@ -336,7 +336,7 @@ impl Subject for Explored {
     fn apply(&self, pool: &Table, model: &mut Model, step: &Step) -> Checked<()> {
         run(pool, step.operation)?;
         model.take(step.operation);
-        if step.reclaims { pool.reclaim().map_err(text) } else { Ok(()) }
+        if step.reclaims { pool.reclaim().map(drop).map_err(text) } else { Ok(()) }
     }
 
     fn observe(&self, pool: &mut Table) -> Checked<Model> {

@@ -280,7 +280,7 @@ impl<B: Backend> Pool<B> {
     /// Ends every intent that was retired: with the pool to itself, the caller knows that there are no guards.
     pub fn reclaim_all(&mut self) -> Result<()> {
         self.epochs.expire_all();
-        self.settle_all_expired()
+        self.settle_all_expired().map(drop)
     }
 
     /// Refuses to go on after a failed sync: a later one that succeeds proves nothing.

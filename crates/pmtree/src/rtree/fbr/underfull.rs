@@ -11,23 +11,36 @@ use terrane_storage::sync::{Ordering, thread};
 use super::FbrTree;
 use super::delete::Path;
 use super::node::Node;
-use crate::Result;
 use crate::rtree::blocks;
+use crate::{Error, Result};
 
 /// Nodes that are mended under one guard, which keeps their blocks and slots.
 const MENDED_AT_ONCE: usize = 8;
 
+/// How often an insertion is tried with what others, or it itself, have left: more than trees have levels.
+const ATTEMPTS: usize = 16;
+
 /// How often is waited for what others hold.
 const WAITS: usize = 64;
+/// As often before nodes are looked for again that there was no space to mend.
+const WAITS_BEFORE_WALK: usize = 8;
 
 /// Nodes with too few entries.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Underfull {
     /// Those that were tried before.
     tried: HashSet<u64>,
     /// Others, each with the nodes above it from the root down.
     paths: Vec<Path>,
     visited: usize,
+    /// How many were mended in all.
+    mended: usize,
+}
+
+/// What came of some of them.
+struct Round {
+    found: usize,
+    mended: usize,
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
@@ -36,32 +49,32 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.may_be_underfull.store(true, Ordering::Release);
     }
 
-    /// Tries something that has failed for lack of space again, after a few nodes that have too few entries were mended, and again after
-    /// more of them, until it succeeds, or there is none left or no space to mend any. One thread is at it at a time; others wait for
-    /// what comes of it.
+    /// Tries something that has failed for lack of space again: when what is retired and kept by nobody is free, after a few nodes that
+    /// have too few entries were mended, and after more of them, until it succeeds, or there is none left that can be mended or no
+    /// space to mend any. One thread is at it at a time; others wait for what comes of it.
     pub(super) fn find_space_for(&self, attempt: impl Fn() -> Result<()>) -> Result<()> {
         let _mending = self.mending.lock();
         let mut underfull = Underfull::default();
         let (mut has_found, mut is_walked, mut waits_left) = (false, false, WAITS);
         loop {
-            let failed = match attempt() {
-                Err(error) if blocks::is_full(&error) => error,
-                outcome => return outcome,
-            };
+            let failed = self.attempt_with_what_is_free(&attempt)?;
+            let Some(failed) = failed else { return Ok(()) };
             let mut is_left = false;
             if !is_walked && self.may_be_underfull.swap(false, Ordering::AcqRel) {
-                let found = self.mend_some(&mut underfull)?;
+                let round = self.mend_some(&mut underfull).inspect_err(|_| self.note_underfull())?;
                 // For lack of space, or as others changed what was met.
                 is_left = self.may_be_underfull.load(Ordering::Acquire);
-                has_found |= found > 0;
+                has_found |= round.found > 0;
                 if has_found {
                     self.note_underfull();
                 }
-                if is_left {
+                if round.mended > 0 || is_left {
+                    // Those that were tried before may be such as can be mended now.
                     underfull.tried.clear();
                 } else {
-                    is_walked = found < MENDED_AT_ONCE;
-                    self.pool.reclaim()?;
+                    is_walked = round.found < MENDED_AT_ONCE;
+                }
+                if round.mended > 0 || !is_left {
                     continue;
                 }
             }
@@ -69,23 +82,57 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if waits_left == 0 || !(has_found || is_left) {
                 return Err(failed);
             }
-            waits_left -= 1;
-            thread::yield_now();
-            self.pool.reclaim()?;
+            // To look for nodes takes longer than to look for what has become free.
+            let waits = if is_left { WAITS_BEFORE_WALK } else { 1 };
+            for _ in 0..waits.min(waits_left) {
+                waits_left -= 1;
+                thread::yield_now();
+                self.pool.reclaim()?;
+            }
         }
     }
 
-    /// Tries to mend some nodes that were not tried before; how many there were.
-    fn mend_some(&self, underfull: &mut Underfull) -> Result<usize> {
+    /// Tries it when all is free that is kept by nobody; how it has failed for lack of space. What it has split before it failed may have
+    /// left blocks, on each level.
+    fn attempt_with_what_is_free(&self, attempt: &impl Fn() -> Result<()>) -> Result<Option<Error>> {
+        self.pool.reclaim()?;
+        let mut attempts_left = ATTEMPTS;
+        loop {
+            let failed = match attempt() {
+                Err(error) if blocks::is_full(&error) => error,
+                outcome => return outcome.map(|()| None),
+            };
+            attempts_left -= 1;
+            if attempts_left == 0 || self.pool.reclaim()? == 0 {
+                return Ok(Some(failed));
+            }
+        }
+    }
+
+    /// Tries to mend some nodes that were not tried before. One may have too few entries yet, as it was joined with one that had few
+    /// itself, or as the node above it was gone.
+    fn mend_some(&self, underfull: &mut Underfull) -> Result<Round> {
         let _pinned = self.pool.pin();
         self.lower_root()?;
         let root = self.root()?;
         underfull.visited = 0;
         self.visit_underfull(&root, &mut Path::from_slice(&[root.offset]), underfull)?;
         let paths = std::mem::take(&mut underfull.paths);
-        paths.iter().try_for_each(|path| self.tidy_above(path))?;
-        underfull.tried.extend(paths.iter().filter_map(|path| path.last()));
-        Ok(paths.len())
+        let mut round = Round { found: paths.len(), mended: 0 };
+        for path in &paths {
+            self.tidy_above(path)?;
+            let Some(&last) = path.last() else { continue };
+            let node = self.node(last)?;
+            let is_mended = self.is_unlinked(&node) || self.metadata(&node).count() >= self.layout.fill_min();
+            round.mended += usize::from(is_mended);
+            underfull.tried.insert(last);
+        }
+        underfull.mended += round.mended;
+        if self.are_too_many(underfull.mended) {
+            // The tree is damaged.
+            round.mended = 0;
+        }
+        Ok(round)
     }
 
     /// What has changed when it is met is left to the next time; so is what is linked so often that the tree is damaged.
