@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use terrane_lsm::disk::ComponentFile;
 use terrane_storage::Storage;
 
 use crate::Result;
@@ -104,6 +105,11 @@ impl Store {
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {
         (self.engine.storage.clone(), &self.engine.options)
+    }
+
+    /// The files of all components as they are. Merges by front parts give up nothing of them while they are kept.
+    pub(crate) fn component_files(&self) -> Vec<Arc<ComponentFile>> {
+        self.engine.component_files()
     }
 
     /// How the store makes writes durable.

@@ -88,6 +88,9 @@ impl Store {
         if self.has_memory_alone() {
             self.flush()?;
         }
+        // What a merge by front parts wants to give up of these meanwhile it gives up when they are let go of, after all that the backup
+        // has opened.
+        let _kept = self.component_files();
         take::take(&source, &target, options, keep)
     }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use terrane_lsm::index::Cancellation;
+
+use terrane_lsm::index::{Cancellation, DiskPart};
 use terrane_lsm::manifest;
 use terrane_space::CoordinateSystem;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 use super::take::take;
 use crate::schema::KeyType;
@@ -119,6 +120,51 @@ fn who_has_read_the_manifest_of_before_a_merge_by_front_parts_reads_it_again() {
         assert!(read(hooked.clone()) == (0..COUNT).step_by(4).collect::<Vec<_>>());
         assert!(dataset.handle.partitions.version(0).components(0).len() > 2, "nothing was merged meanwhile");
         hooked.unhook();
+        drop(dataset);
+        store.close().unwrap();
+    }
+}
+
+/// How many components have zeros in the place of what is gone of them.
+fn count_given_up(dataset: &Dataset) -> usize {
+    let version = dataset.handle.partitions.version(0);
+    let parts = (0..version.indexes.len()).flat_map(|place| version.components(place).to_vec());
+    let is_given_up = |part: &Arc<dyn DiskPart>| {
+        let file = dataset.engine.storage.open(&part.file().name(), OpenMode::Read).unwrap();
+        let mut page = [1; 64];
+        file.read_exact_at(&mut page, 0).unwrap();
+        page == [0; 64]
+    };
+    parts.filter(|part| part.file().meta().gone.is_some()).filter(is_given_up).count()
+}
+
+#[test]
+fn what_merges_by_front_parts_take_while_a_backup_is_taken_stays_for_it() {
+    for is_other_process in [false, true] {
+        let (store, dataset) = mostly_deleted();
+        let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let hooked = Arc::new(HookedStorage::new(backup.clone()));
+        let (dataset, is_first) = (Arc::new(dataset), AtomicBool::new(true));
+        hooked.on_create({
+            let dataset = dataset.clone();
+            move |name| {
+                if name.starts_with("components/") && is_first.swap(false, Ordering::Relaxed) {
+                    assert!(merge_fronts_once(&dataset) > 0);
+                    assert_eq!(count_given_up(&dataset), 0);
+                }
+            }
+        });
+        let report = match is_other_process {
+            false => store.backup_to(hooked.clone(), None).unwrap(),
+            true => {
+                let target: Arc<dyn Storage> = hooked.clone();
+                take(&dataset.engine.storage, &target, &Options::default(), None).unwrap()
+            }
+        };
+        hooked.unhook();
+        assert!(restored_keys(&backup, &report.point) == (0..COUNT).step_by(4).collect::<Vec<_>>());
+        // Of a backup in another process, the writer does not hear when it has ended.
+        assert_eq!(count_given_up(&dataset) == 0, is_other_process);
         drop(dataset);
         store.close().unwrap();
     }

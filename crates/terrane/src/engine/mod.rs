@@ -1,13 +1,13 @@
 //! The engine under a store: one log, one order of commits, the datasets, the background work.
 //!
 //! Order in which locks are taken, outermost first: the building of a dataset's indexes · catalog changes · import gate of a dataset ·
-//! key locks · the turn to wait for memory · the flush and merge locks of a partition · manifest · commit latch · the rest
+//! key locks · the turn to wait for memory · the flush lock of a dataset · the merge locks of partitions · manifest · commit latch · the rest
 //! inside `terrane-lsm`. (Who completes an index waits for merges before it takes the gate, so that writers seldom wait for one. A flush asks for the low-water mark inside its manifest step, so
 //! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
 //! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
 //! key lock. The same holds for a merge, for which a writer waits that finds the disk's reserve in use, and a flush or a
 //! manifest step that finds the disk full, with whatever locks of the engine: while it is counted as running, it takes none of them.
-//! The reserve's lock comes inside that of the log's files, as the log asks it before it grows, and nothing is taken inside of it.
+//! The reserve's lock comes inside that of the log's files, as the log asks it before it grows, and inside of it only that of what stood in its way.
 
 mod catalog;
 mod commit;

@@ -248,6 +248,11 @@ impl Engine {
         }
     }
 
+    /// The files of all components as they are, which stay so while they are kept.
+    pub fn component_files(&self) -> Vec<Arc<ComponentFile>> {
+        component_files(&self.datasets.load())
+    }
+
     /// Takes no more writes, ends the background work and closes the log. Without a log, flushes
     /// everything; if that fails, flushes can be tried again as long as the engine lives.
     pub fn close(&self) -> Result<()> {
@@ -283,9 +288,9 @@ fn component_files(datasets: &Datasets) -> Vec<Arc<ComponentFile>> {
     indexes.flat_map(|index| index.components).map(|part| part.file().clone()).collect()
 }
 
-/// Keeps a writer in another process from giving up parts of components that are read here, and waits until it has, if it is
-/// at it.
-fn hold_components(datasets: &Datasets) -> Result<()> {
+/// Keeps a writer from giving up parts of components that are opened here beside it, in this process or another one, and waits until it
+/// has, if it is at it.
+pub(super) fn hold_components(datasets: &Datasets) -> Result<()> {
     for file in component_files(datasets) {
         let mut attempts = 0;
         while !file.hold() {
