@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::damage::{bytes, is_damage, with};
 use crate::interrupting::{At, Interrupting, interrupt};
 use crate::support::{BOTH, FORMS, options, random, rect};
-use terrane_pmem::{Backend, PersistenceDomain, ROOT, Traced};
+use terrane_pmem::{Backend, Intent, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
 use terrane_storage::MemoryStorage;
 
@@ -370,6 +370,31 @@ fn an_only_child_whose_block_is_free_does_not_become_the_root() {
     }
 }
 
+/// Intents that have all that a pool has, but a slot if there is to be one for merges.
+fn take_all<'t>(
+    storage: &MemoryStorage,
+    tree: &'t FbrTree<2, Interrupting>,
+    leaves_slot: bool,
+) -> Vec<Intent<'t, Interrupting>> {
+    storage.set_capacity(tree.pool().length());
+    let mut intents = Vec::new();
+    loop {
+        let mut intent = tree.pool().intent();
+        match intent.acquire(320, ROOT + 8) {
+            Ok(_) => intents.push(intent),
+            Err(_) => break,
+        }
+    }
+    while !leaves_slot {
+        let mut intent = tree.pool().intent();
+        match intent.reserve() {
+            Ok(()) => intents.push(intent),
+            Err(_) => break,
+        }
+    }
+    intents
+}
+
 /// An insertion without space looks for nodes to mend, below each of which the ways are too many to go.
 #[test]
 fn an_insertion_without_space_comes_to_an_end_where_each_node_is_linked_many_times() {
@@ -377,18 +402,31 @@ fn an_insertion_without_space_comes_to_an_end_where_each_node_is_linked_many_tim
         let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 60, &options);
         file.chain(20, 4);
         let storage = with(&file.bytes);
-        let tree: FbrTree<2, Interrupting> = FbrTree::open(&storage, "tree", &options).unwrap();
-        storage.set_capacity(tree.pool().length());
-        let mut intents = Vec::new();
-        loop {
-            let mut intent = tree.pool().intent();
-            match intent.acquire(320, ROOT + 8) {
-                Ok(_) => intents.push(intent),
-                Err(_) => break,
-            }
-        }
+        let tree = FbrTree::open(&storage, "tree", &options).unwrap();
+        let _intents = take_all(&storage, &tree, true);
         let point = Rect::point([1.0, 2.0]).unwrap();
         let outcome = ends("insert", || tree.insert(&point, 1 << 40));
         assert!(outcome.is_err(), "{options:?}");
+    }
+}
+
+/// Those below one node have no entries, and say so; there is no space to merge them.
+#[test]
+fn an_insertion_without_space_comes_to_an_end_where_nodes_are_linked_that_say_they_are_not() {
+    for options in forms() {
+        let mut file = File::new::<FbrTree<2, Traced>>(&OF_FBR, 2000, &options);
+        let parents = file.nodes().remove(&1).unwrap();
+        let parent = parents[parents.len() / 2];
+        for slot in file.slots(file.word(parent)).collect::<Vec<_>>() {
+            let leaf = file.word(target(parent, slot)) as usize;
+            file.set(leaf + LOG_WORD, log_word(NEXT, UNLINKED));
+            file.set(leaf, 1 << 63);
+        }
+        let storage = with(&file.bytes);
+        let tree = FbrTree::open(&storage, "tree", &options).unwrap();
+        let _intents = take_all(&storage, &tree, false);
+        // Of a few, one needs a split.
+        let mut outcomes = entries(100).into_iter().map(|(rect, _)| ends("insert", || tree.insert(&rect, 1 << 40)));
+        assert!(outcomes.any(|outcome| outcome.is_err()), "{options:?}");
     }
 }

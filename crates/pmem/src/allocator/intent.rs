@@ -73,8 +73,10 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// a multiple of 64. The block holds anything. It is acquired durably after this thread's next fence.
     ///
     /// What is free is given out by its length. A chunk of which all blocks have become free serves another length when the pool is
-    /// opened the next time; until then the pool may grow, or the disk be full, although there is one. So it is with blocks that were
-    /// released last: who is told of a full disk finds them after [`Pool::reclaim`], without a guard of its own.
+    /// opened the next time; until then the pool may grow, or the disk be full, although there is one.
+    ///
+    /// Nor does it look for blocks that were released last: who is told of a full disk finds them after [`Pool::reclaim`], without a
+    /// guard of its own.
     ///
     /// After the first persist a crash frees the block, whether its bit is set or not; so it stays until the link
     /// is stored.

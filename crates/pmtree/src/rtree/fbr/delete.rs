@@ -78,7 +78,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Whether a locked node is part of the tree and links a child.
-    fn links(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
+    pub(super) fn links(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
         self.check_settled(parent)?;
         let is_parent = parent.level() > 0 && !self.is_unlinked(parent);
         Ok(is_parent && parent.slot_of(&self.locked_metadata(parent)?, child).is_some())

@@ -51,7 +51,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// two fences. Where entries validate themselves, the entry counts with its last word: one flush and one
     /// fence, and, where boxes grow, one flush for each of them and one fence for all.
     ///
-    /// Where there is no space, nodes are mended that deletions have left with too few entries for lack of it.
+    /// Where there is no space, what is retired is waited for if only short operations keep it, and nodes are mended that deletions have
+    /// left with too few entries for lack of it.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         match self.insert_into_space(rect, payload) {
             Err(error) if blocks::is_full(&error) => self.find_space_for(|| self.insert_into_space(rect, payload)),

@@ -1,4 +1,4 @@
-//! What deletions had no space to mend is mended by who needs the space.
+//! Who finds no space takes what is retired and kept by nobody, and mends what deletions had no space to mend.
 //!
 //! A merge takes a slot of the pool, and on a full disk there may be none while readers keep them all. The deletion is durable without
 //! it; but the block of a leaf that is empty then is no other's, also after the pool was opened again.
@@ -14,16 +14,19 @@ use super::node::Node;
 use crate::rtree::blocks;
 use crate::{Error, Result};
 
-/// Nodes that are mended under one guard, which keeps their blocks and slots.
+/// Nodes that are mended under one guard, which keeps their blocks and slots: a round.
 const MENDED_AT_ONCE: usize = 8;
 
-/// How often an insertion is tried with what others, or it itself, have left: more than trees have levels.
-const ATTEMPTS: usize = 16;
+/// Rounds at most, and those in a row of which nothing comes free, as readers keep it. Each goes over the tree.
+const ROUNDS: usize = 64;
+const BARREN_ROUNDS: usize = 8;
 
-/// How often is waited for what others hold.
+/// How often is tried what has failed, with what others, or it itself, have left.
+const ATTEMPTS: usize = 8;
+
+/// How often is waited for what others hold, and how often before the next round.
 const WAITS: usize = 64;
-/// As often before nodes are looked for again that there was no space to mend.
-const WAITS_BEFORE_WALK: usize = 8;
+const WAITS_OF_ROUND: usize = 8;
 
 /// Nodes with too few entries.
 #[derive(Debug, Default)]
@@ -33,8 +36,6 @@ struct Underfull {
     /// Others, each with the nodes above it from the root down.
     paths: Vec<Path>,
     visited: usize,
-    /// How many were mended in all.
-    mended: usize,
 }
 
 /// What came of some of them.
@@ -50,17 +51,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Tries something that has failed for lack of space again: when what is retired and kept by nobody is free, after a few nodes that
-    /// have too few entries were mended, and after more of them, until it succeeds, or there is none left that can be mended or no
-    /// space to mend any. One thread is at it at a time; others wait for what comes of it.
+    /// have too few entries were mended, and after more of them, until it succeeds, or there are none left that can be mended, or
+    /// readers keep what comes of it. One thread is at it at a time; others wait for what comes of it.
     pub(super) fn find_space_for(&self, attempt: impl Fn() -> Result<()>) -> Result<()> {
         let _mending = self.mending.lock();
         let mut underfull = Underfull::default();
-        let (mut has_found, mut is_walked, mut waits_left) = (false, false, WAITS);
+        let (mut rounds_left, mut barren_left, mut waits_left) = (ROUNDS, BARREN_ROUNDS, WAITS);
+        let mut has_found = false;
         loop {
-            let failed = self.attempt_with_what_is_free(&attempt)?;
-            let Some(failed) = failed else { return Ok(()) };
+            let Some((failed, has_reclaimed)) = self.attempt_with_what_is_free(&attempt)? else { return Ok(()) };
+            if has_reclaimed {
+                barren_left = BARREN_ROUNDS;
+            }
             let mut is_left = false;
-            if !is_walked && self.may_be_underfull.swap(false, Ordering::AcqRel) {
+            if rounds_left > 0 && barren_left > 0 && self.may_be_underfull.swap(false, Ordering::AcqRel) {
+                rounds_left -= 1;
+                barren_left -= 1;
                 let round = self.mend_some(&mut underfull).inspect_err(|_| self.note_underfull())?;
                 // For lack of space, or as others changed what was met.
                 is_left = self.may_be_underfull.load(Ordering::Acquire);
@@ -71,19 +77,19 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 if round.mended > 0 || is_left {
                     // Those that were tried before may be such as can be mended now.
                     underfull.tried.clear();
-                } else {
-                    is_walked = round.found < MENDED_AT_ONCE;
                 }
-                if round.mended > 0 || !is_left {
+                if round.mended > 0 || (round.found == MENDED_AT_ONCE && !is_left) {
                     continue;
+                }
+                if !is_left {
+                    rounds_left = 0;
                 }
             }
             // What was mended, or would be, may wait for operations of others, which are short.
             if waits_left == 0 || !(has_found || is_left) {
                 return Err(failed);
             }
-            // To look for nodes takes longer than to look for what has become free.
-            let waits = if is_left { WAITS_BEFORE_WALK } else { 1 };
+            let waits = if is_left { WAITS_OF_ROUND } else { 1 };
             for _ in 0..waits.min(waits_left) {
                 waits_left -= 1;
                 thread::yield_now();
@@ -92,10 +98,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Tries it when all is free that is kept by nobody; how it has failed for lack of space. What it has split before it failed may have
-    /// left blocks, on each level.
-    fn attempt_with_what_is_free(&self, attempt: &impl Fn() -> Result<()>) -> Result<Option<Error>> {
-        self.pool.reclaim()?;
+    /// Tries it when all is free that is kept by nobody; how it has failed for lack of space, and whether something was free by then. What
+    /// it has split before it failed may have left blocks.
+    fn attempt_with_what_is_free(&self, attempt: &impl Fn() -> Result<()>) -> Result<Option<(Error, bool)>> {
+        let mut has_reclaimed = self.pool.reclaim()? > 0;
         let mut attempts_left = ATTEMPTS;
         loop {
             let failed = match attempt() {
@@ -104,8 +110,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             };
             attempts_left -= 1;
             if attempts_left == 0 || self.pool.reclaim()? == 0 {
-                return Ok(Some(failed));
+                return Ok(Some((failed, has_reclaimed)));
             }
+            has_reclaimed = true;
         }
     }
 
@@ -121,18 +128,19 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut round = Round { found: paths.len(), mended: 0 };
         for path in &paths {
             self.tidy_above(path)?;
-            let Some(&last) = path.last() else { continue };
-            let node = self.node(last)?;
-            let is_mended = self.is_unlinked(&node) || self.metadata(&node).count() >= self.layout.fill_min();
-            round.mended += usize::from(is_mended);
-            underfull.tried.insert(last);
-        }
-        underfull.mended += round.mended;
-        if self.are_too_many(underfull.mended) {
-            // The tree is damaged.
-            round.mended = 0;
+            if let &[.., parent, node] = path.as_slice() {
+                round.mended += usize::from(!self.links_underfull(parent, node)?);
+                underfull.tried.insert(node);
+            }
         }
         Ok(round)
+    }
+
+    /// Whether a node is part of the tree below this parent and has too few entries.
+    fn links_underfull(&self, parent: u64, node: u64) -> Result<bool> {
+        let (parent, node) = (self.node(parent)?, self.node(node)?);
+        let _lock = self.lock(&parent)?;
+        Ok(self.links(&parent, node.offset)? && self.metadata(&node).count() < self.layout.fill_min())
     }
 
     /// What has changed when it is met is left to the next time; so is what is linked so often that the tree is damaged.
