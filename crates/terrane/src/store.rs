@@ -112,6 +112,11 @@ impl Store {
         self.engine.component_files()
     }
 
+    /// Gives up what was kept of components by somebody who is gone by now.
+    pub(crate) fn give_up_kept(&self) {
+        self.engine.give_up_kept();
+    }
+
     /// How the store makes writes durable.
     pub fn durability(&self) -> Durability {
         self.engine.durability

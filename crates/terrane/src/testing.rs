@@ -12,7 +12,7 @@ use std::sync::Arc;
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::index::Cancellation;
 use terrane_space::{CoordinateSystem, Rect};
-use terrane_storage::MemoryStorage;
+use terrane_storage::{MemoryStorage, Storage};
 
 use crate::load::SpatialLoader;
 use crate::query::holds_points;
@@ -28,13 +28,27 @@ pub(crate) fn points(system: CoordinateSystem, key_type: KeyType) -> (Store, Dat
 
 /// As [`points`], with another memory limit.
 pub(crate) fn points_within(memory_limit: usize, system: CoordinateSystem, key_type: KeyType) -> (Store, Dataset) {
-    let options = Options {
-        memory_limit,
+    points_on(Arc::new(MemoryStorage::new()), Options { memory_limit, ..unmerged() }, system, key_type)
+}
+
+/// The options of [`points`].
+pub(crate) fn unmerged() -> Options {
+    Options {
+        memory_limit: MEMORY_LIMIT_MIN,
         background: false,
         merge_policy: MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX },
         ..Options::default()
-    };
-    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+    }
+}
+
+/// As [`points`], in a place that is given, with options.
+pub(crate) fn points_on(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    system: CoordinateSystem,
+    key_type: KeyType,
+) -> (Store, Dataset) {
+    let store = Store::open_on(storage, options).unwrap();
     let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
     let key = KeyColumn { name: "id".into(), key_type, generated: false };
     let dataset = store.create_dataset("d", Schema::new(key, geometry, system, Vec::new()).unwrap()).unwrap();

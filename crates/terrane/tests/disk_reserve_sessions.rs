@@ -172,3 +172,16 @@ fn a_store_that_cannot_be_opened_says_how_much_has_to_be_free() {
     let (_store, dataset) = open(&disk).unwrap();
     assert!(dataset.delete(&Key::Int(0)).unwrap());
 }
+
+/// It has nothing in its log that needs a place.
+#[test]
+fn a_store_that_is_closed_leaves_the_reserve_that_the_disk_has_room_for() {
+    let disk = stored(400);
+    let whole = reserve_len(&disk);
+    fill(&disk, LAST, 0);
+    let (store, dataset) = open(&disk).unwrap();
+    disk.set_capacity(disk.used_bytes() + whole - reserve_len(&disk) + BLOCK);
+    drop(dataset);
+    store.close().unwrap();
+    assert_eq!(reserve_len(&disk), whole);
+}

@@ -236,6 +236,12 @@ impl ComponentFile {
         }
     }
 
+    /// Gives up what is gone of the file and was kept, as others read it when all here had let go of it; whether there was such a
+    /// thing, and the others have gone.
+    pub fn give_up_kept(&self) -> bool {
+        self.holders.give_up_kept(&*self.storage, &self.name())
+    }
+
     /// Keeps other processes from giving up parts of the file for as long as it is open; false if one is at it.
     ///
     /// Where files cannot be locked, nobody gives up parts of them.

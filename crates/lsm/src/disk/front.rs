@@ -55,6 +55,8 @@ pub(super) struct Holders {
     /// Where what each of them can read begins.
     fronts: Mutex<Vec<u64>>,
     is_obsolete: AtomicBool,
+    /// Whether something stays that nobody here can read, as others had the file open when it was to be given up.
+    is_kept: AtomicBool,
 }
 
 impl Holders {
@@ -77,17 +79,39 @@ impl Holders {
         match (self.is_obsolete.load(Ordering::Acquire), fronts.iter().min()) {
             // A file that stays behind is a stray, which the next open removes.
             (true, None) => _ = storage.remove(name),
-            (false, Some(&needed)) if front < needed => give_up(&**storage, name, 0..needed),
+            (false, Some(&needed)) if front < needed => self.try_give_up(&**storage, name, needed),
             _ => {}
         }
     }
+
+    /// Gives up what others have kept when it was to be given up; whether they have let go of it.
+    pub(super) fn give_up_kept(&self, storage: &dyn Storage, name: &str) -> bool {
+        let fronts = self.fronts.lock();
+        match fronts.iter().min() {
+            Some(&needed) if self.is_kept.load(Ordering::Acquire) => {
+                self.try_give_up(storage, name, needed);
+                !self.is_kept.load(Ordering::Acquire)
+            }
+            _ => false,
+        }
+    }
+
+    /// To be called with the fronts held.
+    fn try_give_up(&self, storage: &dyn Storage, name: &str, needed: u64) {
+        self.is_kept.store(!give_up(storage, name, 0..needed), Ordering::Release);
+    }
 }
 
-/// Gives up the space of a part of a file, unless another process may read it. What stays for any reason is given up when the
-/// store is opened the next time.
-pub(super) fn give_up(storage: &dyn Storage, name: &str, range: Range<u64>) {
-    let Ok(file) = storage.open(name, OpenMode::Write) else { return };
-    if let Ok(true) = file.try_lock(LockKind::Exclusive) {
-        let _ = file.punch(range);
+/// Gives up the space of a part of a file, unless somebody else has the file open for reading; false then. What stays for any other reason
+/// is given up when the store is opened the next time.
+pub(super) fn give_up(storage: &dyn Storage, name: &str, range: Range<u64>) -> bool {
+    let Ok(file) = storage.open(name, OpenMode::Write) else { return true };
+    match file.try_lock(LockKind::Exclusive) {
+        Ok(true) => {
+            let _ = file.punch(range);
+            true
+        }
+        Ok(false) => false,
+        Err(_) => true,
     }
 }

@@ -88,10 +88,12 @@ impl Store {
         if self.has_memory_alone() {
             self.flush()?;
         }
-        // What a merge by front parts wants to give up of these meanwhile it gives up when they are let go of, after all that the backup
-        // has opened.
-        let _kept = self.component_files();
-        take::take(&source, &target, options, keep)
+        // What merges by front parts take of these meanwhile is given up when they are let go of, after all that the backup has opened.
+        let kept = self.component_files();
+        let report = take::take(&source, &target, options, keep);
+        drop(kept);
+        self.give_up_kept();
+        report
     }
 
     /// Makes a store of a point of a backup, or of the newest, in a place that is empty. Every page and every entry of
@@ -188,6 +190,11 @@ fn check_apart(place: &Path, (what, directory): (&str, &Path), advice: &str) -> 
         ))),
         _ => Ok(()),
     }
+}
+
+/// Whether a place has points of a backup.
+pub(crate) fn is_backup(place: &dyn Storage) -> Result<bool> {
+    Ok(!points(place)?.is_empty())
 }
 
 /// The points, oldest first.

@@ -14,8 +14,8 @@ use terrane_storage::{MemoryStorage, OpenMode, Storage};
 use super::take::take;
 use crate::schema::KeyType;
 use crate::testing::hook::HookedStorage;
-use crate::testing::{delete, points, put};
-use crate::{Dataset, Key, Options, Query, Store};
+use crate::testing::{delete, points_on, put, unmerged};
+use crate::{Dataset, DiskReserve, Error, Key, Options, Query, Store};
 
 /// Bytes that a merge takes of each component, more or less.
 const PART: u64 = 16 << 10;
@@ -61,7 +61,11 @@ const COUNT: i64 = 12_000;
 
 /// A store with components of which three quarters are deleted.
 fn mostly_deleted() -> (Store, Dataset) {
-    let (store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
+    mostly_deleted_on(Arc::new(MemoryStorage::new()), unmerged())
+}
+
+fn mostly_deleted_on(storage: Arc<dyn Storage>, options: Options) -> (Store, Dataset) {
+    let (store, dataset) = points_on(storage, options, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..COUNT).map(|number| (Key::Int(number), (number % 100) as f64, (number / 100) as f64)));
     dataset.flush().unwrap();
     delete(&dataset, (0..COUNT).filter(|number| number % 4 > 0).map(Key::Int));
@@ -163,9 +167,57 @@ fn what_merges_by_front_parts_take_while_a_backup_is_taken_stays_for_it() {
         };
         hooked.unhook();
         assert!(restored_keys(&backup, &report.point) == (0..COUNT).step_by(4).collect::<Vec<_>>());
-        // Of a backup in another process, the writer does not hear when it has ended.
-        assert_eq!(count_given_up(&dataset) == 0, is_other_process);
+        if is_other_process {
+            // The writer does not hear when it has ended, and looks when it needs room.
+            assert_eq!(count_given_up(&dataset), 0);
+            assert!(dataset.engine.component_files().iter().any(|file| file.give_up_kept()));
+        }
+        assert!(count_given_up(&dataset) > 0);
         drop(dataset);
         store.close().unwrap();
     }
+}
+
+#[test]
+fn what_a_query_has_kept_that_ends_while_a_backup_is_taken_is_given_up_then() {
+    let (store, dataset) = mostly_deleted();
+    let hooked = Arc::new(HookedStorage::new(Arc::new(MemoryStorage::new())));
+    let mut snapshot = Some(dataset.snapshot());
+    assert!(merge_fronts_once(&dataset) > 0);
+    hooked.on_create(move |name| {
+        if name.starts_with("components/") {
+            drop(snapshot.take());
+        }
+    });
+    store.backup_to(hooked.clone(), None).unwrap();
+    assert!(count_given_up(&dataset) > 0);
+    drop(dataset);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_backup_is_not_taken_for_a_store_that_has_lost_its_manifest() {
+    let (store, _) = mostly_deleted();
+    let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    store.backup_to(backup.clone(), None).unwrap();
+    let told = Store::open_read_only_on(backup, Options::default()).unwrap_err();
+    assert!(matches!(told, Error::Usage { .. }) && told.to_string().contains("is a backup"), "{told}");
+}
+
+/// Others have taken all that was free by then.
+#[test]
+fn what_a_reader_has_kept_is_given_up_by_who_opens_the_store() {
+    let (disk, options) = (MemoryStorage::new(), Options { disk_reserve: DiskReserve::Bytes(0), ..unmerged() });
+    let (store, dataset) = mostly_deleted_on(Arc::new(disk.clone()), options.clone());
+    let reader = Store::open_read_only_on(Arc::new(disk.clone()), Options::default()).unwrap();
+    assert!(merge_fronts_once(&dataset) > 0);
+    assert_eq!(count_given_up(&dataset), 0);
+    drop(dataset);
+    store.close().unwrap();
+    drop(reader);
+    disk.set_capacity(disk.used_bytes());
+    let store = Store::open_on(Arc::new(disk), options).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    assert!(keys_of(&dataset) == (0..COUNT).step_by(4).collect::<Vec<_>>());
+    assert!(count_given_up(&dataset) > 0);
 }

@@ -60,7 +60,12 @@ impl Engine {
         let mut is_wanted = is_worthwhile(&before);
         let part_min = PART_MIN.max(before.iter().map(ComponentMeta::bytes).sum::<u64>() / PARTS_MAX);
         let mut part = PART.max(part_min);
-        let mut any = false;
+        // What earlier merges have taken may have been kept by readers.
+        let mut any = partitions
+            .version(partition)
+            .components(place)
+            .iter()
+            .fold(false, |any, component| any | component.file().give_up_kept());
         while is_wanted {
             let merge = || partitions.merge_front(workshop, (partition, place), part, cancellation);
             match self.on_full_at_once(|| merge().map_err(Error::from)) {

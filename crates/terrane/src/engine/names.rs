@@ -8,7 +8,7 @@ use terrane_lsm::manifest::{self, Manifest};
 use terrane_storage::Storage;
 
 use super::reserve::RESERVE_NAME;
-use crate::{Error, Result};
+use crate::{Error, Result, backup};
 
 pub(super) const LOCK_NAME: &str = "LOCK";
 const NEW_MANIFEST_NAME: &str = "MANIFEST.new";
@@ -111,6 +111,12 @@ pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
     if storage.exists(RESTORING_NAME)? {
         return Err(Error::usage(format!(
             "{} is what a restoration left that did not end; remove it and restore again",
+            storage.describe()
+        )));
+    }
+    if backup::is_backup(storage)? {
+        return Err(Error::usage(format!(
+            "{} is a backup and no store; make a store of it with `terrane restore` or `Store::restore`",
             storage.describe()
         )));
     }

@@ -253,6 +253,11 @@ impl Engine {
         component_files(&self.datasets.load())
     }
 
+    /// Gives up what merges by front parts have taken of components and others have kept who are gone by now.
+    pub fn give_up_kept(&self) {
+        self.component_files().iter().for_each(|file| _ = file.give_up_kept());
+    }
+
     /// Takes no more writes, ends the background work and closes the log. Without a log, flushes
     /// everything; if that fails, flushes can be tried again as long as the engine lives.
     pub fn close(&self) -> Result<()> {
@@ -288,6 +293,11 @@ fn component_files(datasets: &Datasets) -> Vec<Arc<ComponentFile>> {
     indexes.flat_map(|index| index.components).map(|part| part.file().clone()).collect()
 }
 
+/// Gives up what merges by front parts have taken of components and a crash, or somebody who had them open, has kept.
+fn give_up_fronts(datasets: &Datasets) {
+    component_files(datasets).iter().for_each(|file| file.give_up_front());
+}
+
 /// Keeps a writer from giving up parts of components that are opened here beside it, in this process or another one, and waits until it
 /// has, if it is at it.
 pub(super) fn hold_components(datasets: &Datasets) -> Result<()> {
@@ -296,7 +306,8 @@ pub(super) fn hold_components(datasets: &Datasets) -> Result<()> {
         while !file.hold() {
             attempts += 1;
             if attempts == HOLD_ATTEMPTS {
-                return Err(Error::Failed(format!("another process has locked {}", file.name())));
+                let name = file.name();
+                return Err(Error::Failed(format!("another process has locked {name}; try again when it has ended")));
             }
             std::thread::sleep(HOLD_PAUSE);
         }
@@ -331,22 +342,21 @@ impl Recovery<'_> {
     fn run(&self) -> Result<Recovered> {
         let strays = strays(&**self.storage, &self.manifest.current())?;
         let mut recovered = self.recover();
-        // They may be what fills the disk. All components have been opened before anything needed room,
-        // so that the log is all that has to be looked at.
-        let has_strays = || Ok::<_, Error>(!strays.is_empty() || has_new_manifest(&**self.storage)?);
-        if matches!(recovered, Err(Error::Full { .. })) && !self.options.lenient && has_strays()? {
-            let current = self.manifest.current();
+        // They may be what fills the disk, or what a crash has kept from being given up. All components have been opened before anything
+        // needed room, so that the log is all that has to be looked at.
+        let current = self.manifest.current();
+        let has_fronts = || current.components().any(|meta| meta.gone.is_some());
+        let has_some = || Ok::<_, Error>(!strays.is_empty() || has_fronts() || has_new_manifest(&**self.storage)?);
+        if matches!(recovered, Err(Error::Full { .. })) && !self.options.lenient && has_some()? {
             replay_read_only(&**self.storage, store_id(&current)?, current.low_water, &mut |_, _| Ok(()))?;
             remove_strays(&**self.storage, &strays)?;
+            give_up_fronts(&open_datasets(self.storage, &PageCache::new(self.shares.cache), &current, false)?);
             recovered = self.recover();
         }
         if matches!(recovered, Err(Error::Full { .. })) {
             recovered = self.reserve.on_full(|| self.recover()).map_err(|error| self.explain(error));
         }
-        // What a crash has kept from being given up.
-        for file in recovered.iter().flat_map(|found| component_files(&found.datasets)) {
-            file.give_up_front();
-        }
+        recovered.iter().for_each(|found| give_up_fronts(&found.datasets));
         if recovered.as_ref().is_ok_and(|found| found.datasets.values().all(|dataset| dataset.damage.is_empty())) {
             remove_strays(&**self.storage, &strays)?;
         }

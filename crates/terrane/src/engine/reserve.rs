@@ -393,8 +393,14 @@ impl Engine {
 
     /// Brings the disk reserve to its size, if there is space.
     pub fn restore_reserve(&self) {
-        if self.writable && !self.reserve.restore(self.disk_needs(0)) && self.give_up_spares() {
-            self.reserve.restore(self.disk_needs(0));
+        if self.writable {
+            self.restore_reserve_for(|| self.disk_needs(0));
+        }
+    }
+
+    fn restore_reserve_for(&self, needs: impl Fn() -> Needs) {
+        if !self.reserve.restore(needs()) && self.give_up_spares() {
+            self.reserve.restore(needs());
         }
     }
 
@@ -410,10 +416,11 @@ impl Engine {
 
     /// As [`Self::restore_reserve`] for a store that takes no more writes until it is opened anew: nothing comes into its log.
     pub fn leave_reserve(&self) {
+        let needs = || Needs { logged: 0, ..self.disk_needs(0) };
         if self.reserve.is_spent() {
-            self.restore_reserve();
+            self.restore_reserve_for(needs);
         }
-        self.reserve.shrink(Needs { logged: 0, ..self.disk_needs(0) });
+        self.reserve.shrink(needs());
     }
 
     /// Has the log remove its spare files; whether there were any.
