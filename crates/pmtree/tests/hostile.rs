@@ -385,11 +385,10 @@ fn take_all<'t>(
             Err(_) => break,
         }
     }
-    while !leaves_slot {
+    if !leaves_slot {
         let mut intent = tree.pool().intent();
-        match intent.reserve() {
-            Ok(()) => intents.push(intent),
-            Err(_) => break,
+        while intent.reserve().is_ok() {
+            intents.push(std::mem::replace(&mut intent, tree.pool().intent()));
         }
     }
     intents
