@@ -82,8 +82,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut acquired = self.pool.intent();
         let mut nodes = [parent.offset, node.offset, 0, 0, 0];
         let roles = [Role::NewFirst, Role::NewSecond];
-        for ((role, half), slot) in roles.into_iter().zip(&halves).zip([first, second]) {
-            let copy = self.node(acquired.acquire(self.layout.node_length(), entry.link(role))?)?;
+        let mut released = self.pool.intent();
+        released.reserve()?;
+        let length = self.layout.node_length();
+        let copies = [acquired.acquire(length, entry.link(roles[0]))?, acquired.acquire(length, entry.link(roles[1]))?];
+        for (((role, half), slot), copy) in roles.into_iter().zip(&halves).zip([first, second]).zip(copies) {
+            let copy = self.node(copy)?;
             let bounds = self.fill(&copy, node.level(), &[(node, half)], COPY);
             self.write_entry(parent, slot, &bounds, copy.offset, 0);
             self.flush_entry(parent, slot, COPY_ENTRY);
@@ -93,8 +97,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         bitmap.set(old, false);
         bitmap.set_dirty(false);
         let change = Change { kind: Kind::CopySplit, nodes, bitmaps: [bitmap; 2] };
-        let mut released = self.pool.intent();
-        released.reserve()?;
         self.make(entry, &change, acquired, released, COPY)?;
         Ok([change.node(Role::NewFirst), change.node(Role::NewSecond)])
     }

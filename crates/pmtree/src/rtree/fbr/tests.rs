@@ -324,6 +324,47 @@ fn boxes_of_children<const D: usize, B: Backend>(tree: &FbrTree<D, B>) -> BTreeM
     boxes
 }
 
+/// What the free slots of nodes above leaves name.
+fn targets_of_free_slots(tree: &Tree) -> BTreeMap<(u64, usize), u64> {
+    let mut targets = BTreeMap::new();
+    let mut nodes = vec![tree.root().unwrap()];
+    while let Some(node) = nodes.pop() {
+        if node.level() == 0 {
+            continue;
+        }
+        targets.extend(node.bitmap().free(tree.layout.fan_out).map(|slot| ((node.offset, slot), node.target(slot))));
+        nodes.extend(node.bitmap().slots().map(|slot| tree.child(node.level(), node.target(slot)).unwrap()));
+    }
+    targets
+}
+
+/// A search that has read the node before, when one of these was no free slot, would go where its block serves another purpose by then:
+/// nobody has retired it.
+#[test]
+fn a_split_that_has_no_space_leaves_no_trace_in_the_node_above() {
+    let mut refused = 0;
+    for number in 0..20 {
+        let options =
+            Options { fan_out: 4 + number as usize % 2, ..options(Rebalancing::CopyOnWrite, LeafForm::Bitmap) };
+        let storage = MemoryStorage::new();
+        storage.set_capacity(256 << 10);
+        let tree = Tree::create(&storage, "tree", &options).unwrap();
+        let mut entries = (number * 10_000..).map(entry);
+        while entries.next().is_some_and(|(rect, payload)| tree.insert(&rect, payload).is_ok()) {}
+        for (rect, payload) in entries.take(50) {
+            let before = targets_of_free_slots(&tree);
+            if tree.insert(&rect, payload).is_err() {
+                // Another one, above it, may have had space.
+                for (place, target) in targets_of_free_slots(&tree) {
+                    assert_eq!(before.get(&place).copied().unwrap_or(target), target, "{number}, {payload}: {place:?}");
+                }
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 100, "{refused} were refused");
+}
+
 /// Of insertions that split nothing: each of them takes a flush for each box that grows and `least` more, and so many fences.
 fn insertion_costs<const D: usize>(leaves: LeafForm, rebalancing: Rebalancing) {
     let options = Options { fan_out: 8, ..options(rebalancing, leaves) };
