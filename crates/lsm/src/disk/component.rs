@@ -8,7 +8,7 @@ use terrane_space::Rect;
 use terrane_storage::{File, LockKind, OpenMode, Storage};
 
 use super::cache::{PageCache, SlotTable};
-use super::front::{Gone, Holders, give_up, nothing};
+use super::front::{Gone, Holders, nothing};
 use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
 use super::slot::{Lent, ReadGuard};
 use crate::log::copy_file;
@@ -229,10 +229,10 @@ impl ComponentFile {
         Self::with(self.meta.without(gone), file, storage, cache, self.holders.clone())
     }
 
-    /// Gives up what is gone of the file, where a crash came before that. For who opens a store for writing.
+    /// Gives up what is gone of the file, where a crash, or somebody who had it open, came before that. For who opens a store for writing.
     pub fn give_up_front(&self) {
         if self.meta.front() > 0 {
-            give_up(&*self.storage, &self.name(), 0..self.meta.front());
+            self.holders.give_up_front(&*self.storage, &self.name(), self.meta.front());
         }
     }
 

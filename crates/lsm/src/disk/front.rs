@@ -84,6 +84,12 @@ impl Holders {
         }
     }
 
+    /// Gives up what lies before a front, of a file that was opened just now.
+    pub(super) fn give_up_front(&self, storage: &dyn Storage, name: &str, front: u64) {
+        let _fronts = self.fronts.lock();
+        self.try_give_up(storage, name, front);
+    }
+
     /// Gives up what others have kept when it was to be given up; whether they have let go of it.
     pub(super) fn give_up_kept(&self, storage: &dyn Storage, name: &str) -> bool {
         let fronts = self.fronts.lock();
@@ -104,7 +110,7 @@ impl Holders {
 
 /// Gives up the space of a part of a file, unless somebody else has the file open for reading; false then. What stays for any other reason
 /// is given up when the store is opened the next time.
-pub(super) fn give_up(storage: &dyn Storage, name: &str, range: Range<u64>) -> bool {
+fn give_up(storage: &dyn Storage, name: &str, range: Range<u64>) -> bool {
     let Ok(file) = storage.open(name, OpenMode::Write) else { return true };
     match file.try_lock(LockKind::Exclusive) {
         Ok(true) => {

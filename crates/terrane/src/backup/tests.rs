@@ -221,3 +221,20 @@ fn what_a_reader_has_kept_is_given_up_by_who_opens_the_store() {
     assert!(keys_of(&dataset) == (0..COUNT).step_by(4).collect::<Vec<_>>());
     assert!(count_given_up(&dataset) > 0);
 }
+
+/// It opens the store while the reader is still there, and hears nothing when that has gone.
+#[test]
+fn what_a_reader_keeps_beside_an_opening_is_given_up_when_room_is_needed() {
+    let disk = MemoryStorage::new();
+    let (store, dataset) = mostly_deleted_on(Arc::new(disk.clone()), unmerged());
+    let reader = Store::open_read_only_on(Arc::new(disk.clone()), Options::default()).unwrap();
+    assert!(merge_fronts_once(&dataset) > 0);
+    drop(dataset);
+    store.close().unwrap();
+    let store = Store::open_on(Arc::new(disk.clone()), unmerged()).unwrap();
+    let dataset = store.dataset("d").unwrap();
+    assert_eq!(count_given_up(&dataset), 0);
+    drop(reader);
+    dataset.engine.give_up_kept();
+    assert!(count_given_up(&dataset) > 0);
+}

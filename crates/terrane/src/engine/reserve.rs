@@ -604,6 +604,10 @@ impl Engine {
                 return Ok(());
             }
         }
+        self.give_up_kept();
+        if !is_spent() {
+            return Ok(());
+        }
         // A merge takes what is free until it ends, or fails and gives back what it has taken.
         while self.workshop.merges.wait_for_one() {
             if !is_spent() {
