@@ -194,7 +194,7 @@ fn check_apart(place: &Path, (what, directory): (&str, &Path), advice: &str) -> 
 
 /// Whether a place has points of a backup.
 pub(crate) fn is_backup(place: &dyn Storage) -> Result<bool> {
-    Ok(place.list_directories("")?.iter().any(|name| name == POINTS) && !points(place)?.is_empty())
+    Ok(!points(place)?.is_empty())
 }
 
 /// The points, oldest first.
