@@ -608,8 +608,10 @@ impl Engine {
         if !is_spent() {
             return Ok(());
         }
-        // A merge takes what is free until it ends, or fails and gives back what it has taken.
-        while self.workshop.merges.wait_for_one() {
+        // A merge takes what is free until it ends, or fails and gives back what it has taken. One may just have.
+        let mut may_come = true;
+        while may_come {
+            may_come = self.workshop.merges.wait_for_one();
             if !is_spent() {
                 return Ok(());
             }
