@@ -134,7 +134,7 @@ impl Store {
     pub fn backup_remnants(backup: impl AsRef<Path>) -> Result<Vec<String>> {
         let storage = backup_at(backup.as_ref())?;
         let known: Vec<String> = points(&*storage)?.iter().map(BackupPoint::log_name).collect();
-        let names = if storage.exists(POINTS)? { storage.list(POINTS)? } else { Vec::new() };
+        let names = if has_directory_of_points(&*storage)? { storage.list(POINTS)? } else { Vec::new() };
         let logs = names.into_iter().filter(|name| name.ends_with(".log")).map(|name| format!("{POINTS}/{name}"));
         Ok(logs.filter(|name| !known.contains(name)).collect())
     }
@@ -197,9 +197,19 @@ pub(crate) fn is_backup(place: &dyn Storage) -> Result<bool> {
     Ok(!points(place)?.is_empty())
 }
 
+/// Whether a place is what a first backup has begun and not ended.
+pub(crate) fn is_begun_backup(place: &dyn Storage) -> Result<bool> {
+    Ok(has_directory_of_points(place)? && place.exists(COMPONENTS)? && !is_backup(place)?)
+}
+
+/// A file of this name is somebody else's.
+fn has_directory_of_points(place: &dyn Storage) -> Result<bool> {
+    Ok(place.exists(POINTS)? && place.list_directories("")?.iter().any(|name| name == POINTS))
+}
+
 /// The points, oldest first.
 fn points(backup: &dyn Storage) -> Result<Vec<BackupPoint>> {
-    if !backup.exists(POINTS)? {
+    if !has_directory_of_points(backup)? {
         return Ok(Vec::new());
     }
     let names = backup.list(POINTS)?;

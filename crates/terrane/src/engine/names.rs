@@ -120,6 +120,12 @@ pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
             storage.describe()
         )));
     }
+    if backup::is_begun_backup(storage)? {
+        return Err(Error::usage(format!(
+            "{} is a backup that has not been completed, and has no point yet; take it again",
+            storage.describe()
+        )));
+    }
     for directory in ["components", "log"] {
         let is_own = if directory == "log" { is_log_file } else { is_component };
         if !storage.exists(directory)? {
