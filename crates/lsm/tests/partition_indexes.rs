@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use terrane_lsm::disk::btree::BTreeBuilder;
-use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
+use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, Gone, PageCache, component_name};
 use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged};
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
@@ -436,6 +436,38 @@ fn merge_fronts(bench: &Bench) -> Result<u64> {
         }
     }
     Ok(steps)
+}
+
+/// By what the manifest said before a merge by front parts: also where it said that exactly the leaves before one are gone.
+#[test]
+fn a_component_is_not_opened_by_a_description_that_has_more_of_it_than_is_left() {
+    let bench = with_deletions(Arc::new(MemoryStorage::new()), 6_000);
+    let (place, cancellation) = ((0, FIRST as usize), Cancellation::default());
+    let metas = || -> Vec<_> {
+        let version = bench.partitions.version(0);
+        version.components(place.1).iter().map(|part| part.file().meta().clone()).collect()
+    };
+    let (mut described, mut refused) = (metas(), 0);
+    let mut is_begun = true;
+    while is_begun {
+        bench.partitions.merge_front(&bench.workshop, place, 4 << 10, &cancellation).unwrap().unwrap();
+        let now = metas();
+        is_begun = now.iter().any(|meta| meta.gone.is_some());
+        let front = |meta: &ComponentMeta| meta.gone.map_or(0, |gone| gone.leaf.offset);
+        for before in &described {
+            let left = now.iter().find(|meta| meta.file_id == before.file_id);
+            let is_refused = ComponentFile::open(&bench.storage, &bench.workshop.cache, before).is_err_and(|error| {
+                let reason = left.map_or("missing", |_| "older than a merge that has given up this part");
+                matches!(&error, Error::Damaged { .. } if error.to_string().contains(reason))
+            });
+            assert_eq!(is_refused, left.is_none_or(|left| front(before) < front(left)), "{before:?}, {left:?}");
+            refused += u64::from(is_refused && left.is_some());
+        }
+        let on_edges = now.iter().filter_map(|meta| meta.gone.map(|gone| meta.without(Gone { in_leaf: 0, ..gone })));
+        described.extend(on_edges.collect::<Vec<_>>());
+        described.extend(now);
+    }
+    assert!(refused > 10, "{refused} refused");
 }
 
 /// Opens what a partition has left as a new process does.

@@ -208,6 +208,7 @@ impl ComponentFile {
         if meta != expected.whole() {
             return Err(Error::damaged(&name, 0, "the file is not the component that the manifest describes"));
         }
+        check_not_given_up(&*file, &name, expected)?;
         Ok(Self::with(expected.clone(), file, storage.clone(), cache.clone(), Arc::default()))
     }
 
@@ -377,6 +378,27 @@ impl Drop for ComponentFile {
         self.cache.remove(&self.slots);
         self.holders.remove(&self.storage, &self.name(), self.meta.front());
     }
+}
+
+/// Checks that what should be left of a component was not given up: by a manifest that is newer than the one that describes it, more
+/// may be gone. What is given up is zeros from the file's beginning on, which no page begins with.
+fn check_not_given_up(file: &dyn File, name: &str, expected: &ComponentMeta) -> Result<()> {
+    if expected.pages == 0 {
+        return Ok(());
+    }
+    let front = expected.front();
+    let mut header = [0; HEADER_LEN];
+    let damaged = |reason| Error::damaged(name, front, reason);
+    file.read_exact_at(&mut header, front).map_err(|error| match error.is_unexpected_end() {
+        true => damaged("the manifest says that more of the file is gone than it has"),
+        false => error.into(),
+    })?;
+    if header == [0; HEADER_LEN] {
+        return Err(damaged(
+            "there are zeros where the first page should be: the manifest is older than a merge that has given up this part of the file, or the file is damaged",
+        ));
+    }
+    Ok(())
 }
 
 fn relabel(error: Error, name: &str) -> Error {

@@ -201,7 +201,29 @@ fn a_backup_is_not_taken_for_a_store_that_has_lost_its_manifest() {
     let backup: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     store.backup_to(backup.clone(), None).unwrap();
     let told = Store::open_read_only_on(backup, Options::default()).unwrap_err();
-    assert!(matches!(told, Error::Usage { .. }) && told.to_string().contains("is a backup"), "{told}");
+    assert!(matches!(told, Error::Usage { .. }) && told.to_string().contains("is a backup and no store"), "{told}");
+}
+
+/// One that was killed before it had its point, and a file that has the name of what backups have.
+#[test]
+fn what_a_first_backup_has_begun_is_not_taken_for_a_store_either() {
+    let (store, _) = mostly_deleted();
+    let disk = MemoryStorage::new();
+    store.backup_to(Arc::new(disk.clone()), None).unwrap();
+    for name in disk.list(super::POINTS).unwrap() {
+        disk.remove(&format!("{}/{name}", super::POINTS)).unwrap();
+    }
+    for create in [false, true] {
+        let told = Store::open_on(Arc::new(disk.clone()), Options { create, ..Options::default() }).unwrap_err();
+        let expected = if create { "is no store, and it is not empty" } else { "has not been completed" };
+        assert!(matches!(told, Error::Usage { .. }) && told.to_string().contains(expected), "{told}");
+    }
+    store.backup_to(Arc::new(disk), None).unwrap();
+
+    let other = MemoryStorage::new();
+    other.open(super::POINTS, OpenMode::CreateNew).unwrap();
+    let told = Store::open_read_only_on(Arc::new(other.clone()), Options::default()).unwrap_err();
+    assert!(matches!(told, Error::Usage { .. }) && told.to_string().contains("there is no store"), "{told}");
 }
 
 /// Others have taken all that was free by then.
@@ -237,4 +259,68 @@ fn what_a_reader_keeps_beside_an_opening_is_given_up_when_room_is_needed() {
     drop(reader);
     dataset.engine.give_up_kept();
     assert!(count_given_up(&dataset) > 0);
+}
+
+/// Which then have room with what it gives back alone.
+#[test]
+fn what_a_reader_has_kept_is_given_up_before_merges_by_front_parts_go_on() {
+    let disk = MemoryStorage::new();
+    let options = Options { disk_reserve: DiskReserve::Bytes(0), ..unmerged() };
+    let (_store, dataset) = mostly_deleted_on(Arc::new(disk.clone()), options);
+    let reader = Store::open_read_only_on(Arc::new(disk.clone()), Options::default()).unwrap();
+    assert!(merge_fronts_once(&dataset) > 0);
+    disk.set_capacity(disk.used_bytes());
+    let merge = || dataset.engine.merge_fronts(&dataset.handle).unwrap();
+    assert!(!merge(), "the reader is there");
+    drop(reader);
+    assert!(merge());
+    assert!(dataset.engine.component_files().iter().all(|file| file.meta().gone.is_none()), "all is merged");
+    assert!(keys_of(&dataset) == (0..COUNT).step_by(4).collect::<Vec<_>>());
+}
+
+/// As somebody put it back, from a backup that was none. What takes the place of the parts that are gone stays where it is, for the
+/// right manifest.
+#[test]
+fn a_manifest_of_before_a_merge_by_front_parts_is_refused_and_nothing_removed() {
+    let (disk, options) = (MemoryStorage::new(), Options { disk_reserve: DiskReserve::Bytes(0), ..unmerged() });
+    let read = || {
+        let file = disk.open(manifest::NAME, OpenMode::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let put_back = |bytes: &[u8]| {
+        disk.remove(manifest::NAME).unwrap();
+        disk.open(manifest::NAME, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+    };
+    let (store, dataset) = mostly_deleted_on(Arc::new(disk.clone()), options.clone());
+    let mut older = vec![read()];
+    for _ in 0..3 {
+        assert!(merge_fronts_once(&dataset) > 0);
+        older.push(read());
+    }
+    drop(dataset);
+    store.close().unwrap();
+    let newest = older.pop().unwrap();
+    let components = || (disk.list("components").unwrap(), disk.used_bytes());
+    let before = components();
+    for (bytes, lenient, is_full) in older.iter().flat_map(|b| [(b, false, false), (b, false, true), (b, true, false)])
+    {
+        put_back(bytes);
+        let capacity = if is_full { disk.used_bytes() } else { u64::MAX };
+        disk.set_capacity(capacity);
+        let opened = Store::open_on(Arc::new(disk.clone()), Options { lenient, ..options.clone() });
+        disk.set_capacity(u64::MAX);
+        let told = match opened {
+            Ok(store) if lenient => store.check(false).unwrap().to_string(),
+            opened => opened.unwrap_err().to_string(),
+        };
+        assert!(told.contains("older than a merge"), "{told}");
+        put_back(&newest);
+        assert_eq!(components().0, before.0);
+        assert!(components().1 >= before.1);
+    }
+    let store = Store::open_on(Arc::new(disk.clone()), options).unwrap();
+    assert!(store.check(false).unwrap().is_clean());
+    assert!(keys_of(&store.dataset("d").unwrap()) == (0..COUNT).step_by(4).collect::<Vec<_>>());
 }

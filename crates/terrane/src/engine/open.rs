@@ -336,9 +336,9 @@ struct Recovered {
 }
 
 impl Recovery<'_> {
-    /// Opens the components, replays the log, and only then removes strays: with a manifest that is not the
-    /// store's newest, such as one from a backup, they are what the right manifest names. Nor are any
-    /// removed where damage is left for a check.
+    /// Opens the components, replays the log, and only then removes strays and gives up what is gone: with a manifest that is not the
+    /// store's newest, such as one from a backup, strays are what the right manifest names. Nor does anything
+    /// go where damage is left for a check.
     fn run(&self) -> Result<Recovered> {
         let strays = strays(&**self.storage, &self.manifest.current())?;
         let mut recovered = self.recover();
@@ -356,8 +356,10 @@ impl Recovery<'_> {
         if matches!(recovered, Err(Error::Full { .. })) {
             recovered = self.reserve.on_full(|| self.recover()).map_err(|error| self.explain(error));
         }
-        recovered.iter().for_each(|found| give_up_fronts(&found.datasets));
-        if recovered.as_ref().is_ok_and(|found| found.datasets.values().all(|dataset| dataset.damage.is_empty())) {
+        if let Ok(found) = &recovered
+            && found.datasets.values().all(|dataset| dataset.damage.is_empty())
+        {
+            give_up_fronts(&found.datasets);
             remove_strays(&**self.storage, &strays)?;
         }
         recovered
