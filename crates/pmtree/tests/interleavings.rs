@@ -66,6 +66,14 @@ fn scenarios() -> Vec<Scenario> {
         }
         wrap.push(Operation::Insert(point(3.0, 29.0), 8001));
         scenarios.push(scenario("a place used 256 times", all[..3].to_vec(), wrap));
+        // Of a leaf below a root, which stays as it is: two leaves, and what goes and comes lies within the box of one.
+        let half = fan_out as u64 * 3 / 4;
+        let at = |place: f64, number: u64| (point(place + (number * 7 % half) as f64, number as f64), number);
+        let below = (0..half).map(|number| at(0.0, number)).chain((half..2 * half).map(|number| at(99.0, number)));
+        let below: Vec<_> = below.collect();
+        let inside = half as usize / 2;
+        let reuse = vec![Operation::Delete(below[inside].0, inside as u64), Operation::Insert(point(0.75, 1.25), 7777)];
+        scenarios.push(scenario("a place used again in a leaf below a root", below, reuse));
     }
     scenarios
 }

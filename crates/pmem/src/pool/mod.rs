@@ -22,7 +22,7 @@ use header::{CHUNK_LENGTH_MAX, Header, PAGE_LENGTH, State, is_chunk_length};
 
 use crate::allocator::Allocator;
 use crate::epoch::Epochs;
-use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Rehearsed, Result};
+use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Rehearsed, Result, WORD_LENGTH};
 
 /// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
 /// has its line to itself.
@@ -374,7 +374,8 @@ impl<B: Backend> Pool<B> {
             return Ok(());
         }
         let reason = format!(
-            "{length} bytes are said to be there, by a word of the pool or by the program, outside of the pool's {}",
+            "{length} bytes are said to be there, by a word of the pool or by the program, outside of the pool's {} or \
+             at no multiple of {WORD_LENGTH}",
             self.backend.length()
         );
         Err(Error::Damaged { pool: self.name.clone(), offset, reason })
