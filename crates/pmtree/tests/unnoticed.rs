@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use crate::interrupting::{At, Interrupting, go_on_to, interrupt};
+use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -116,6 +117,59 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
                 }
             }
         }
+    }
+}
+
+/// Long enough for a search that nothing keeps waiting, at most times.
+const A_MOMENT: Duration = Duration::from_millis(3);
+
+/// A writer stops at each of its changes, where it may hold the locks of leaves alone; the search has to wait for it, or to see what
+/// was there before or will be.
+#[test]
+fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
+    const ENTRIES: u64 = 9;
+    for options in all_options() {
+        let mut random = random(3);
+        let entries: Vec<(Rect<2>, u64)> = (0..ENTRIES + 4).map(|number| (rect(&mut random, 30), number)).collect();
+        // The others come one after the other, and go, and then some more go.
+        let (early, late) = entries.split_at(ENTRIES as usize);
+        let coming = late.iter().map(|entry| (true, *entry));
+        let operations: Vec<_> = coming.chain(entries.iter().rev().take(7).map(|entry| (false, *entry))).collect();
+        let operate = |tree: &Tree, (is_coming, entry): (bool, (Rect<2>, u64))| match is_coming {
+            true => insert(tree, &[entry]),
+            false => delete(tree, &[entry]),
+        };
+        let mut waits = 0;
+        for done in 0..operations.len() {
+            for change in 0.. {
+                let tree = tree(&options, early);
+                operations[..done].iter().for_each(|&operation| operate(&tree, operation));
+                let before = search(&tree, false);
+                let (writer, operation) = (tree.clone(), operations[done]);
+                let writer = Stopped::start(At::Change, change, move || operate(&writer, operation));
+                let reader = tree.clone();
+                let (tell, told) = mpsc::channel::<()>();
+                let reader = std::thread::spawn(move || {
+                    let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+                    let mut found = Vec::new();
+                    let mut note = |_: &Rect<2>, payload| found.push(payload);
+                    reader.window(&everywhere, SearchMode::SharedLock, &mut note).unwrap();
+                    drop(tell);
+                    found.sort_unstable();
+                    found
+                });
+                waits += u64::from(told.recv_timeout(A_MOMENT) == Err(mpsc::RecvTimeoutError::Timeout));
+                let has_stopped = Stopped::end([writer])[0];
+                let found = reader.join().unwrap();
+                let after = search(&tree, false);
+                let what = format!("{options:?}, operation {done}, change {change}: {found:?}");
+                assert!(found == before || found == after, "{what}, {before:?} before, {after:?} after");
+                if !has_stopped {
+                    break;
+                }
+            }
+        }
+        assert!(waits > 10, "{waits} searches have waited");
     }
 }
 
