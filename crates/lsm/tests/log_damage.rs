@@ -105,6 +105,22 @@ fn after_a_clean_close_every_flip_and_truncation_is_damage() {
     assert!(open(&storage, LogPosition::START).unwrap().report.clean_close);
 }
 
+/// A file of another kind, as after a copy that went wrong: it has no group that proves anything.
+#[test]
+fn a_last_file_that_does_not_begin_as_one_of_a_log_is_damage() {
+    let (storage, log, _) = fill();
+    log.close().unwrap();
+    let base = contents(storage.as_ref());
+    let (name, bytes) = &base[2];
+    for first in [b"TERRANEc", b"TERRLOH\n", b"\0\0\0\0\0\0\0\x01"] {
+        expect_damage(&base, name, &format!("begins with {first:?}"), |storage| {
+            let file = storage.open(name, OpenMode::Write).unwrap();
+            file.write_all_at(&vec![0; bytes.len()], 0).unwrap();
+            file.write_all_at(first, 0).unwrap();
+        });
+    }
+}
+
 #[test]
 fn the_only_proof_is_found_wherever_it_lies() {
     // The search reads pieces of 1 MiB: the proving header lies before, across and after a border.

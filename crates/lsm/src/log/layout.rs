@@ -83,6 +83,8 @@ pub(super) enum HeaderState {
     UnknownVersion(u32),
     /// The header of another store's log.
     OtherStore,
+    /// Not how a segment begins, nor how a file does that was only prepared.
+    NoSegment,
     /// Anything else.
     Broken,
 }
@@ -146,6 +148,9 @@ impl SegmentHeader {
             return HeaderState::Zero;
         }
         let header: Self = pod_read_unaligned(bytes);
+        if !matches!(header.magic, 0 | SEGMENT_MAGIC) {
+            return HeaderState::NoSegment;
+        }
         if header.magic != SEGMENT_MAGIC || header.crc32c != header.checksum() {
             return HeaderState::Broken;
         }

@@ -123,6 +123,8 @@ pub(super) fn classify(number: u64, file: &Arc<dyn File>, store_id: [u8; 16], is
         }
         HeaderState::Zero => is_written(file.as_ref(), search_end)?
             .then_some("the segment's header is zeros, but what lies behind it is not"),
+        // No crash leaves that: the first word is zeros or a segment's at all times.
+        HeaderState::NoSegment => Some("the file does not begin as a segment of a log does"),
         HeaderState::Valid(_) | HeaderState::Broken => holds_group_of(file.as_ref(), search_end, seal, number)?
             .then_some("the segment holds groups, but its header does not fit"),
     };
