@@ -14,8 +14,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, KeyType};
 use terrane::{
-    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, Filter, IndexKind, Isolation, Key, Options, Query,
-    Record, Snapshot, Store, Value,
+    Condition, CoordinateSystem, Dataset, DatasetOptions, Error, Filter, IndexKind, Isolation, Key, MergePolicy,
+    Options, Query, Record, Snapshot, Store, Value,
 };
 use terrane_storage::{MemoryStorage, Storage};
 
@@ -324,6 +324,13 @@ fn reopen(store: &mut Option<Store>, storage: &Arc<dyn Storage>, options: &Optio
     })
 }
 
+/// The store's own, which mostly merges all components, and those that merge new ones beside a larger old one.
+const POLICIES: [Option<MergePolicy>; 3] = [
+    None,
+    Some(MergePolicy::Prefix { mergeable_bytes_max: 4 << 10, components_max: 2 }),
+    Some(MergePolicy::SizeTiered { components_min: 2, size_ratio: 2, bytes_min: 1 << 10 }),
+];
+
 /// Carries out random steps on the datasets of one store and compares on the way.
 fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, seed: u64) {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -332,6 +339,7 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
         let schema = schema(kind.key_type, kind.shape.is_coordinates(), kind.system);
         let options = DatasetOptions { partitions: kind.partitions };
         let dataset = store.as_ref().unwrap().create_dataset_with(name, schema, &options).unwrap();
+        dataset.set_merge_policy(POLICIES[rng.random_range(0..POLICIES.len())]).unwrap();
         let (indexes, on_attributes) = (BTreeSet::new(), BTreeSet::new());
         Side { name, kind, dataset, model: Model::new(), indexes, on_attributes, held: Vec::new() }
     });
