@@ -60,6 +60,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
     let Insertion { inserted, refused, repeated, discarded, .. } = insertion;
     let feed = insertion.source.as_ref().map(|source| (source.name().to_owned(), source.position()));
+    let is_missing = insertion.dataset.is_none();
     drop((insertion.dataset, insertion.source));
     if let Err(failure) = outcome {
         match store.durability() {
@@ -75,6 +76,9 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     }
     place.close(store, messages)?;
     messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
+    if is_missing {
+        messages.warn(format_args!("there is no dataset {} yet: no record has shown what it holds", arguments.dataset));
+    }
     if let Some((name, position)) = feed {
         messages.info(format_args!("feed {name:?} goes on from position {position}"));
     }

@@ -156,7 +156,7 @@ fn a_dataset_appears_with_its_first_valid_record() {
     terrane("query", &store, &["d"]).exits(2).says("there is no store");
     insert(&store, "d", "{\"id\":\"x\",\"name\":1,\"x\":1e6,\"y\":2}\n", &["--planar"]).exits(0);
     assert_eq!(rows(&store, "d", "id"), [json!({"id": "x", "x": 1e6, "y": 2.0, "name": 1})]);
-    insert(&store, "e", "", &[]).exits(0).says("inserted 0 records");
+    insert(&store, "e", "", &[]).exits(0).says("inserted 0 records").says("there is no dataset e yet");
     insert(&store, "e", "{\"id\":1,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     insert(&store, "e", "", &["--planar"]).exits(2).says("--planar");
 }
