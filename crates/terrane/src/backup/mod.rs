@@ -197,9 +197,9 @@ pub(crate) fn is_backup(place: &dyn Storage) -> Result<bool> {
     Ok(!points(place)?.is_empty())
 }
 
-/// Whether a place is what a first backup has begun and not ended.
+/// Whether a place is what a first backup has begun and not ended. A store that has lost its manifest has a log as well.
 pub(crate) fn is_begun_backup(place: &dyn Storage) -> Result<bool> {
-    Ok(has_directory_of_points(place)? && place.exists(COMPONENTS)? && !is_backup(place)?)
+    Ok(has_directory_of_points(place)? && place.exists(COMPONENTS)? && !place.exists("log")? && !is_backup(place)?)
 }
 
 /// A file of this name is somebody else's.

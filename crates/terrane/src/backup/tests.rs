@@ -220,6 +220,12 @@ fn what_a_first_backup_has_begun_is_not_taken_for_a_store_either() {
     }
     store.backup_to(Arc::new(disk), None).unwrap();
 
+    let lost = MemoryStorage::new();
+    ["components", "log", super::POINTS].iter().for_each(|name| lost.create_directory(name).unwrap());
+    lost.open("components/000000000001.tc", OpenMode::CreateNew).unwrap();
+    let told = Store::open_read_only_on(Arc::new(lost), Options::default()).unwrap_err();
+    assert!(told.is_damage(), "{told}");
+
     let other = MemoryStorage::new();
     other.open(super::POINTS, OpenMode::CreateNew).unwrap();
     let told = Store::open_read_only_on(Arc::new(other.clone()), Options::default()).unwrap_err();
