@@ -4,6 +4,9 @@
 //! survives a power loss; on an ordinary one it survives the process, also SIGKILL, and a power loss makes the
 //! next opening refuse the file, unless it was closed.
 //!
+//! To copy a tree, close it before. A copy of an open one looks like what a killed process has left, is opened as that until the machine
+//! restarts, and lacks some of what was written while it was taken.
+//!
 //! Opening finds damage of the header, the tree's shape, the log, and what recovery meets, and refuses the file as it was. Nodes have no checksums, which each
 //! insertion would have to change: what else has changed in them shows when an operation meets what cannot be, and in
 //! [`FbrTree::check`] as far as it breaks the structure.

@@ -63,7 +63,10 @@ impl Structure for fbr::Explored {
         let found = fbr::small_trees(self, part, recoveries)?;
         let (histories, tried, trees) = (found.histories, found.trees_tried, found.trees);
         let cut = if in_recoveries { ", cut in every recovery as well" } else { "" };
-        let what = format!("all {histories} histories of two operations on {tried} of {trees} trees{cut}");
+        let what = format!(
+            "all {histories} histories of two operations on {tried} of {trees} trees{cut}; those that look something up first or \
+             last are not cut, as it changes nothing"
+        );
         Ok((found.tally, what))
     }
 }
