@@ -395,7 +395,8 @@ fn check_not_given_up(file: &dyn File, name: &str, expected: &ComponentMeta) -> 
     })?;
     if header == [0; HEADER_LEN] {
         return Err(damaged(
-            "there are zeros where the first page should be: the manifest is older than a merge that has given up this part of the file, or the file is damaged",
+            "there are zeros where the first page should be: the manifest is older than a merge that has given up this \
+             part of the file, or the file is damaged",
         ));
     }
     Ok(())
