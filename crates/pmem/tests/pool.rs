@@ -70,6 +70,23 @@ fn an_open_pool_is_opened_by_nobody_else_and_a_name_is_taken_once() {
     open(&storage).unwrap();
 }
 
+/// The pool would take the link's place, and what the link was made for would stay without it.
+#[test]
+fn a_name_that_leads_nowhere_is_taken() {
+    let directory = crate::support::directory();
+    let storage = RealStorage::new(directory.path());
+    std::os::unix::fs::symlink("elsewhere", directory.path().join("pool")).unwrap();
+    let taken = Pool::<Native>::create(&storage, "pool", &options()).unwrap_err();
+    assert!(matches!(&taken, Error::Storage(error) if error.is_already_exists()), "{taken}");
+    let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["pool"]);
+    assert!(directory.path().join("pool").is_symlink());
+    // Nor is the name in which pools are made said to be in use.
+    std::os::unix::fs::symlink("elsewhere", directory.path().join("other.new")).unwrap();
+    let taken = Pool::<Native>::create(&storage, "other", &options()).unwrap_err();
+    assert!(matches!(&taken, Error::Storage(error) if error.is_already_exists()), "{taken}");
+}
+
 #[test]
 fn a_pool_is_given_up_with_its_name_and_with_nothing_beside_it() {
     let killed = MemoryStorage::new();

@@ -62,7 +62,8 @@ pub trait Storage: Send + Sync + Debug {
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
     /// Whether a file or directory of this name exists.
     fn exists(&self, name: &str) -> Result<bool>;
-    /// Atomically gives `from` the name `to`, replacing what had it.
+    /// Atomically gives `from` the name `to`, replacing what had it. A link that leads nowhere is not replaced: somebody means
+    /// another place by it, which may be back later.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Removes a file's name; open handles stay readable.
     fn remove(&self, name: &str) -> Result<()>;

@@ -166,6 +166,15 @@ impl Storage for RealStorage {
         if is_directory(from_metadata) || fs::symlink_metadata(&to_path).is_ok_and(is_directory) {
             return Err(Errno::ISDIR).context_below(&self.root, Operation::Rename, &both(), None);
         }
+        if to_path.is_symlink() && !self.exists(to)? {
+            let reason = format!("{to} is a link that leads nowhere; remove it, or make what it leads to");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason)).context_below(
+                &self.root,
+                Operation::Rename,
+                &both(),
+                None,
+            );
+        }
         fs::rename(from_path, to_path).context_below(&self.root, Operation::Rename, &both(), None)
     }
 

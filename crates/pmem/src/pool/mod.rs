@@ -430,7 +430,8 @@ fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
         Err(error) => return Err(error.into()),
     }
     let file = match storage.open(draft, OpenMode::CreateNew) {
-        Err(error) if error.is_already_exists() => return Err(locked()),
+        // Another creation has made it meanwhile, or a link leads nowhere.
+        Err(error) if error.is_already_exists() && storage.exists(draft)? => return Err(locked()),
         opened => opened?,
     };
     if file.try_lock(LockKind::Exclusive)? && file.has_name()? { Ok(file) } else { Err(locked()) }
