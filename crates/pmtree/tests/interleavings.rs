@@ -229,9 +229,8 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
 #[test]
 fn a_leaf_is_read_as_of_one_instant() {
     for (leaves, count) in FORMS.into_iter().flat_map(|leaves| [(leaves, 3), (leaves, 54)]) {
-        let operations: Vec<Operation> = inserts(4);
         let options = Options { leaves, ..options(PersistenceDomain::Adr, 60, Rebalancing::InPlace) };
-        let scenario = Scenario { name: "a leaf", options, entries: entries(count), operations };
+        let scenario = Scenario { name: "a leaf", options, entries: entries(count), operations: inserts(4) };
         let image = scenario.after(0);
         for number in 0.. {
             let tree = scenario.open(&*image.storage());
@@ -325,12 +324,11 @@ fn is_soak() -> bool {
 
 #[test]
 fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
-    let stride = if is_soak() { 1 } else { 7 };
+    let (loads, stride) = if is_soak() { (1, 1) } else { (2, 7) };
     for scenario in scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4) {
         let chosen = scenario.chosen().filter(|(done, _)| done % 3 == 0);
         for (number, (done, _)) in chosen.enumerate() {
             let search = &SEARCHES[number % SEARCHES.len()];
-            let loads = if is_soak() { 1 } else { 2 };
             interleave(&scenario, &scenario.after(done), done, search, loads, Stops::every(stride));
         }
     }
