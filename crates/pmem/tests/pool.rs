@@ -87,6 +87,65 @@ fn a_name_that_leads_nowhere_is_taken() {
     assert!(matches!(&taken, Error::Storage(error) if error.is_already_exists()), "{taken}");
 }
 
+/// A page that somebody has put back, or that a copy has of before the pool grew.
+#[test]
+fn a_header_of_before_the_pool_grew_is_refused() {
+    for chunks in [0, 1] {
+        let storage = MemoryStorage::new();
+        let pool = create(&storage);
+        let mut intent = pool.intent();
+        for _ in 0..chunks {
+            intent.acquire(3968, ROOT).unwrap();
+        }
+        let before = contents(&storage);
+        intent.acquire(3968, ROOT).unwrap();
+        drop(intent);
+        drop(pool);
+        let mut damaged = contents(&storage);
+        damaged[..4096].copy_from_slice(&before[..4096]);
+        let storage = MemoryStorage::new();
+        put(&storage, "pool", &damaged);
+        let error = open(&storage).unwrap_err();
+        let is_found = matches!(error, Error::Damaged { offset, .. } if offset == 8192 + chunks * 4096);
+        assert!(is_found && contents(&storage) == damaged, "{chunks}: {error}");
+        // As where a crash came while it grew.
+        damaged[8192 + chunks as usize * 4096..].fill(0);
+        let storage = MemoryStorage::new();
+        put(&storage, "pool", &damaged);
+        open(&storage).unwrap();
+    }
+}
+
+/// Blocks without a root word: none but what a crash has left of an acquisition is there without one.
+#[test]
+fn a_pool_that_has_blocks_is_not_vacant() {
+    let is_vacant = |storage: &dyn Storage| {
+        let before = contents(storage);
+        let vacant = Pool::<Traced>::find(storage, "pool", &options()).unwrap().check_vacant();
+        assert!(contents(storage) == before, "{vacant:?}");
+        vacant
+    };
+    let storage = MemoryStorage::new();
+    drop(create(&storage));
+    is_vacant(&storage).unwrap();
+    let pool = open(&storage).unwrap();
+    let mut intent = pool.intent();
+    let block = intent.acquire(64, ROOT).unwrap();
+    let begun = MemoryStorage::new();
+    put(&begun, "pool", &contents(&storage));
+    is_vacant(&begun).unwrap();
+    pool.backend().store(ROOT, block);
+    intent.finish();
+    pool.backend().store(ROOT, 0);
+    drop(pool);
+    let error = is_vacant(&storage).unwrap_err();
+    assert!(matches!(error, Error::Damaged { offset: ROOT, .. }) && error.to_string().contains("blocks"), "{error}");
+    // Whether there are any is not known of a chunk whose blocks have no length that can be.
+    storage.open("pool", OpenMode::Write).unwrap().write_all_at(&7_u64.to_le_bytes(), 8192).unwrap();
+    let error = is_vacant(&storage).unwrap_err();
+    assert!(matches!(error, Error::Damaged { offset: 8192, .. }), "{error}");
+}
+
 #[test]
 fn a_pool_is_given_up_with_its_name_and_with_nothing_beside_it() {
     let killed = MemoryStorage::new();

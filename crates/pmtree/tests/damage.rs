@@ -238,6 +238,40 @@ fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is
     check::<LoggedTree<2, Traced>>(&with_images, |root| vec![(LOG + 40, root), (LOG, 1 << 8 | 1)]);
 }
 
+/// It would be an empty tree else, as after a crash before there was one, and what was in it could be overwritten.
+#[test]
+fn a_tree_that_no_word_names_is_refused_and_its_file_left_as_it_is() {
+    fn check<T: PersistentRTree<2>>(count: u64) {
+        let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+        for is_closed in [false, true] {
+            let storage = MemoryStorage::new();
+            let tree = T::create(&storage, "tree", &options).unwrap();
+            let mut random = random(1);
+            (0..count).for_each(|payload| tree.insert(&rect(&mut random, 30), payload).unwrap());
+            if is_closed {
+                Box::new(tree).close().unwrap();
+            } else {
+                drop(tree);
+            }
+            let sound = bytes(&storage);
+            T::open(&with(&sound), "tree", &options).unwrap();
+            // The word, and a sector of the disk.
+            for length in [8, 512] {
+                let mut damaged = sound.clone();
+                damaged[ROOT as usize..][..length].fill(0);
+                let storage = with(&damaged);
+                let error = T::open(&storage, "tree", &options).err();
+                assert!(error.as_ref().is_some_and(is_damage), "{count}, {is_closed}, {length}: {error:?}");
+                assert!(bytes(&storage) == damaged, "{count}, {is_closed}, {length}: the file was changed");
+            }
+        }
+    }
+    for count in [0, 1, 60] {
+        check::<FbrTree<2, Traced>>(count);
+        check::<LoggedTree<2, Traced>>(count);
+    }
+}
+
 pub fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Damaged { .. } | Error::Pool(terrane_pmem::Error::Damaged { .. }))
 }

@@ -169,6 +169,21 @@ impl Header {
         }
     }
 
+    /// Checks that no chunk begins behind the pool's end: a crash while it grows leaves space there, which holds zeros until the
+    /// header has it. Else the header is one of an earlier time.
+    pub(super) fn check_end(&self, file: &dyn File, pool: &str) -> Result<()> {
+        let mut word = [0; WORD_LENGTH as usize];
+        if file.len()? < self.length + WORD_LENGTH {
+            return Ok(());
+        }
+        file.read_exact_at(&mut word, self.length)?;
+        if word == [0; WORD_LENGTH as usize] {
+            return Ok(());
+        }
+        let reason = "the header says that the pool ends before, and a chunk begins there".to_owned();
+        Err(Error::Damaged { pool: pool.to_owned(), offset: self.length, reason })
+    }
+
     /// Makes durable what was read: a killed user may have stored it without flushing it, and the other
     /// copy is written next.
     pub(super) fn settle<B: Backend>(&self, backend: &B) {

@@ -107,6 +107,17 @@ impl<B: Backend> Found<B> {
         Ok(pool)
     }
 
+    /// Checks that no block is acquired once what a crash has left is settled, in a time that grows with the pool. For a structure
+    /// that finds the root word to be 0: a crash before it was made leaves no block, so where there is one the root word is damaged.
+    pub fn check_vacant(&self) -> Result<()> {
+        let mut acquired = None;
+        self.rehearse()?.visit_blocks(|block, _| acquired = acquired.or(Some(block)))?;
+        acquired.map_or(Ok(()), |block| {
+            let reason = format!("the root word names nothing, and blocks are acquired, such as the one at {block}");
+            Err(Error::Damaged { pool: self.pool.name.clone(), offset: ROOT, reason })
+        })
+    }
+
     /// Says in the file that the pool is in use, and settles what a crash has left of acquisitions and releases.
     pub fn take(self) -> Result<Pool<B>> {
         let Self { pool, boot_id } = self;
@@ -205,6 +216,13 @@ impl<B: Backend> Pool<B> {
     /// The first half of opening a pool, which changes nothing that is in it: a structure looks whether what it finds there is
     /// its own and sound, and takes the pool or refuses it. Until then a pool that was closed stays so. Where the file has holes
     /// they get space.
+    ///
+    /// Not found is, since that would take a reading of the whole pool:
+    /// - that a chunk's head has lost blocks: their bits have become 0, or its length. They are given out again, and what is in them is
+    ///   overwritten. So a structure can be checked as a whole ([`Pool::visit_blocks`]) before anything is acquired.
+    /// - that one of the two words of the metadata that lead to further intents and descriptors has become 0. What only
+    ///   these name stays acquired then, as they do themselves, and a word that a descriptor is in the middle of changing is damage.
+    /// - that a part of the file is as it was at an earlier time.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
@@ -219,6 +237,7 @@ impl<B: Backend> Pool<B> {
         if let Some(reason) = distrust(&header, boot_id) {
             return Err(Error::Untrusted { pool, reason });
         }
+        header.check_end(&*file, &pool)?;
         // Copying may have made holes of zeros, where a store on a full disk would end in a signal.
         file.allocate(header.length)?;
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;

@@ -1,6 +1,6 @@
 //! Making a tree's file.
 
-use terrane_pmem::{Backend, Pool};
+use terrane_pmem::{Backend, Found, Pool};
 use terrane_storage::Storage;
 
 use crate::Result;
@@ -24,4 +24,16 @@ pub(super) fn create<B: Backend, T>(
             Err(error)
         }
     }
+}
+
+/// Takes a pool in which a crash has left no tree yet, and puts into it what `plant` does; gives both. Where the pool has blocks, it
+/// has lost a tree: that is an error, and its file is left as it is.
+pub(super) fn complete<B: Backend, T>(
+    found: Found<B>,
+    plant: impl FnOnce(&Pool<B>) -> Result<T>,
+) -> Result<(Pool<B>, T)> {
+    found.check_vacant()?;
+    let pool = found.take()?;
+    let planted = plant(&pool)?;
+    Ok((pool, planted))
 }

@@ -194,15 +194,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ///
     /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is: where the
     /// tree's block, the nodes from the root to one leaf and those that the log names are no blocks of the length that the shape
-    /// says, where that leaf is of another form, the root of a level that no tree reaches, and where the log cannot be completed or undone. So that this holds for
-    /// damage that only recovery meets, in a node that a crash has left half changed, recovery is rehearsed before.
+    /// says, where that leaf is of another form, the root of a level that no tree reaches, where no tree's block is named although the pool
+    /// has blocks, and where the log cannot be completed or undone. So that this holds for damage that only recovery meets, in a node that a
+    /// crash has left half changed, recovery is rehearsed before.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let found = Pool::find(storage, name, &options.for_pool())?;
         let Some(Look { block, layout, has_short_marks, is_changing }) = look::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            let pool = found.take()?;
-            let block = Self::plant(&pool, &layout)?;
+            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
             return Ok(Self::new(pool, layout, options, block));
         };
         if is_changing {

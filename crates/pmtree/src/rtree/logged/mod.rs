@@ -74,16 +74,16 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
 
     /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
     /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
-    /// has another use in the log, and a root of a level that no tree reaches. Other damage of nodes is found by who meets them. Not
-    /// found is that a block for images is said to be where another node is, of the same length.
+    /// has another use in the log, a root of a level that no tree reaches, and a pool with blocks that names no tree. Other damage
+    /// of nodes is found by who meets them. Not found is that a block for images is said to be where another node is, of the same
+    /// length.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::check_options(options)?;
         let found = Pool::find(storage, name, &pool_options(options))?;
         let Some((block, layout)) = Self::look(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            let pool = found.take()?;
-            let block = Self::plant(&pool, &layout)?;
+            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
             return Ok(Self { pool, layout, split: options.split, block, lock: RwLock::new(()) });
         };
         let tree = Self { pool: found.take()?, layout, split: options.split, block, lock: RwLock::new(()) };
