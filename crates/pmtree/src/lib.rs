@@ -5,13 +5,13 @@
 //! next opening refuse the file, unless it was closed.
 //!
 //! To copy a tree, close it before. A copy of an open one looks like what a killed process has left, is opened as that until the machine
-//! restarts, and lacks some of what was written while it was taken.
+//! restarts, and lacks some of what was written while it was taken; or it is refused.
 //!
 //! Opening finds damage of the header, the word that leads to the tree, its shape, the log, and what recovery meets, and refuses the file
 //! as it was. Nodes have no checksums, which each insertion would have to change: what else has changed in them shows when an operation
 //! meets what cannot be, and in [`FbrTree::check`] as far as it breaks the structure. The same goes for the allocator's words: where
-//! bits of acquired blocks or a chunk's length have become 0, insertions overwrite nodes. So where a file may have been damaged, check it before
-//! the first insertion. A part of a file that is as it was at an earlier time is not told from what should be there.
+//! bits of acquired blocks or a chunk's length have become 0, changes overwrite nodes. So where a file may have been damaged, check it
+//! before the first change. A part of a file that is as it was at an earlier time is seldom told from what should be there.
 //!
 //! ```
 //! use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};

@@ -217,12 +217,12 @@ impl<B: Backend> Pool<B> {
     /// its own and sound, and takes the pool or refuses it. Until then a pool that was closed stays so. Where the file has holes
     /// they get space.
     ///
-    /// Not found is, since that would take a reading of the whole pool:
+    /// Not found is, since it would take a reading of the whole pool or checksums of all that is in it:
     /// - that a chunk's head has lost blocks: their bits have become 0, or its length. They are given out again, and what is in them is
     ///   overwritten. So a structure can be checked as a whole ([`Pool::visit_blocks`]) before anything is acquired.
     /// - that one of the two words of the metadata that lead to further intents and descriptors has become 0. What only
     ///   these name stays acquired then, as they do themselves, and a word that a descriptor is in the middle of changing is damage.
-    /// - that a part of the file is as it was at an earlier time.
+    /// - that a part of the file is as it was at an earlier time, but for a header of before the pool grew.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
