@@ -400,6 +400,35 @@ fn after_a_failed_sync_a_pool_is_not_trusted() {
     }
 }
 
+/// Nothing tells then whether the machine has gone down since, unless the pool was closed or its stores were durable by themselves.
+#[test]
+fn where_a_boot_is_not_known_an_open_pool_on_the_page_cache_is_not_trusted() {
+    for domain in [PersistenceDomain::PageCache, PersistenceDomain::Adr, PersistenceDomain::Eadr] {
+        let options = Options { domain, ..options() };
+        for [hidden_before, hidden_after] in [[false, false], [false, true], [true, false], [true, true]] {
+            let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()));
+            let open = || Pool::<Traced>::open(&storage, "pool", &options);
+            storage.hide_boot(hidden_before);
+            drop(Pool::<Traced>::create(&storage, "pool", &options).unwrap());
+            let before = contents(&storage);
+            storage.hide_boot(hidden_after);
+            match open() {
+                Ok(pool) => {
+                    assert!(domain != PersistenceDomain::PageCache || !hidden_before && !hidden_after, "{domain:?}");
+                    pool.close().unwrap();
+                    open().unwrap();
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Untrusted { .. }), "{error}");
+                    assert!(domain == PersistenceDomain::PageCache && (hidden_before || hidden_after), "{error}");
+                    assert!(error.to_string().contains("cannot be told"), "{error}");
+                    assert_eq!(contents(&storage), before);
+                }
+            }
+        }
+    }
+}
+
 /// A pool whose growth has met a sync that failed, in a storage in which every later one succeeds. On these media growing alone
 /// syncs, and closing does not.
 fn with_failed_growth(storage: &FaultyStorage, options: &Options) -> Pool<Traced> {

@@ -104,6 +104,7 @@ struct State {
     log: Option<Vec<Call>>,
     armed: Option<Armed>,
     faults: u64,
+    hides_boot: bool,
 }
 
 #[derive(Debug)]
@@ -140,6 +141,11 @@ impl FaultyStorage {
     /// Lets every call succeed again.
     pub fn disarm(&self) {
         self.state.lock().armed = None;
+    }
+
+    /// Says of no boot from now on which one it is, as a system without such a number, or tells it again.
+    pub fn hide_boot(&self, hides: bool) {
+        self.state.lock().hides_boot = hides;
     }
 
     /// Number of calls of one kind so far, failed ones included.
@@ -252,7 +258,7 @@ impl Storage for FaultyStorage {
     }
 
     fn boot_id(&self) -> Option<u128> {
-        self.inner.boot_id()
+        if self.state.lock().hides_boot { None } else { self.inner.boot_id() }
     }
 
     fn lock_root(&self) -> Result<Option<RootLock>> {
