@@ -120,45 +120,72 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
     }
 }
 
-/// Long enough for a search that nothing keeps waiting, at most times.
+/// Long enough for whom nothing keeps waiting, at most times.
 const A_MOMENT: Duration = Duration::from_millis(3);
+
+/// Whether somebody waits, or only takes its time; it drops the other end when it is done.
+fn waits(done: &mpsc::Receiver<()>) -> bool {
+    done.recv_timeout(A_MOMENT) == Err(mpsc::RecvTimeoutError::Timeout)
+}
+
+/// Everything, found with shared locks.
+fn search_with_locks(tree: &Tree) -> Vec<u64> {
+    let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
+    let mut found = Vec::new();
+    tree.window(&everywhere, SearchMode::SharedLock, |_, payload| found.push(payload)).unwrap();
+    found.sort_unstable();
+    found
+}
+
+/// An entry that comes or goes.
+type Operation = (bool, (Rect<2>, u64));
+
+/// Some entries, and then operations: others come one after the other, and go, and then some more go.
+fn coming_and_going(early: usize, coming: usize, going: usize) -> (Vec<(Rect<2>, u64)>, Vec<Operation>) {
+    let mut random = random(3);
+    let entries: Vec<(Rect<2>, u64)> =
+        (0..(early + coming) as u64).map(|number| (rect(&mut random, 30), number)).collect();
+    let comes = entries[early..].iter().map(|entry| (true, *entry));
+    let operations = comes.chain(entries.iter().rev().take(going).map(|entry| (false, *entry))).collect();
+    (entries[..early].to_vec(), operations)
+}
+
+fn operate(tree: &Tree, (is_coming, entry): Operation) {
+    match is_coming {
+        true => insert(tree, &[entry]),
+        false => delete(tree, &[entry]),
+    }
+}
+
+/// A tree before its last operation, which is given.
+fn before_the_last(options: &Options, early: &[(Rect<2>, u64)], operations: &[Operation]) -> (Arc<Tree>, Operation) {
+    let tree = tree(options, early);
+    let (last, earlier) = operations.split_last().unwrap();
+    earlier.iter().for_each(|&operation| operate(&tree, operation));
+    (tree, *last)
+}
 
 /// A writer stops at each of its changes, where it may hold the locks of leaves alone; the search has to wait for it, or to see what
 /// was there before or will be.
 #[test]
 fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
-    const ENTRIES: u64 = 9;
+    let (early, operations) = coming_and_going(9, 4, 7);
     for options in all_options() {
-        let mut random = random(3);
-        let entries: Vec<(Rect<2>, u64)> = (0..ENTRIES + 4).map(|number| (rect(&mut random, 30), number)).collect();
-        // The others come one after the other, and go, and then some more go.
-        let (early, late) = entries.split_at(ENTRIES as usize);
-        let coming = late.iter().map(|entry| (true, *entry));
-        let operations: Vec<_> = coming.chain(entries.iter().rev().take(7).map(|entry| (false, *entry))).collect();
-        let operate = |tree: &Tree, (is_coming, entry): (bool, (Rect<2>, u64))| match is_coming {
-            true => insert(tree, &[entry]),
-            false => delete(tree, &[entry]),
-        };
-        let mut waits = 0;
-        for done in 0..operations.len() {
+        let mut waiting = 0;
+        for done in 1..=operations.len() {
             for change in 0.. {
-                let tree = tree(&options, early);
-                operations[..done].iter().for_each(|&operation| operate(&tree, operation));
+                let (tree, operation) = before_the_last(&options, &early, &operations[..done]);
                 let before = search(&tree, false);
-                let (writer, operation) = (tree.clone(), operations[done]);
+                let writer = tree.clone();
                 let writer = Stopped::start(At::Change, change, move || operate(&writer, operation));
                 let reader = tree.clone();
                 let (tell, told) = mpsc::channel::<()>();
                 let reader = std::thread::spawn(move || {
-                    let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
-                    let mut found = Vec::new();
-                    let mut note = |_: &Rect<2>, payload| found.push(payload);
-                    reader.window(&everywhere, SearchMode::SharedLock, &mut note).unwrap();
+                    let found = search_with_locks(&reader);
                     drop(tell);
-                    found.sort_unstable();
                     found
                 });
-                waits += u64::from(told.recv_timeout(A_MOMENT) == Err(mpsc::RecvTimeoutError::Timeout));
+                waiting += u64::from(waits(&told));
                 let has_stopped = Stopped::end([writer])[0];
                 let found = reader.join().unwrap();
                 let after = search(&tree, false);
@@ -169,7 +196,41 @@ fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
                 }
             }
         }
-        assert!(waits > 10, "{waits} searches have waited");
+        assert!(waiting > 10, "{waiting} searches have waited");
+    }
+}
+
+/// A search stops at each of its loads; who would change what it has not yet reached, root and all, has to wait for it, or to leave
+/// what the search finds.
+#[test]
+fn a_search_with_shared_locks_keeps_waiting_who_would_change_what_it_is_going_to_read() {
+    let (early, operations) = coming_and_going(3, 4, 5);
+    for options in all_options() {
+        let mut waiting = 0;
+        for done in 1..=operations.len() {
+            for load in 0.. {
+                let (tree, operation) = before_the_last(&options, &early, &operations[..done]);
+                let before = search(&tree, false);
+                let (reader, (find, found)) = (tree.clone(), mpsc::channel());
+                let reader = Stopped::start(At::Load, load, move || find.send(search_with_locks(&reader)).unwrap());
+                let writer = tree.clone();
+                let (tell, told) = mpsc::channel::<()>();
+                let writer = std::thread::spawn(move || {
+                    operate(&writer, operation);
+                    drop(tell);
+                });
+                waiting += u64::from(waits(&told));
+                let has_stopped = Stopped::end([reader])[0];
+                writer.join().unwrap();
+                let (found, after) = (found.recv().unwrap(), search(&tree, false));
+                let what = format!("{options:?}, operation {done}, load {load}: {found:?}");
+                assert!(found == before || found == after, "{what}, {before:?} before, {after:?} after");
+                if !has_stopped {
+                    break;
+                }
+            }
+        }
+        assert!(waiting > 10, "{waiting} writers have waited");
     }
 }
 
