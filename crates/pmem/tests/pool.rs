@@ -215,9 +215,13 @@ fn truncated_files_are_refused_wherever_they_end() {
     }
 }
 
-/// Makes a copy of the header one of version 9; whole, with the checksum that covers the copy's place.
-fn set_version(file: &dyn terrane_storage::File, copy: u64, is_whole: bool) {
-    file.write_all_at(&9u64.to_le_bytes(), copy + 8).unwrap();
+/// Where in a copy of the header its version and its number in the sequence are.
+const VERSION: u64 = 8;
+const SEQUENCE: u64 = 40;
+
+/// Makes a copy of the header say something else; whole, with the checksum that covers the copy's place.
+fn set(file: &dyn terrane_storage::File, copy: u64, (byte, value): (u64, u64), is_whole: bool) {
+    file.write_all_at(&value.to_le_bytes(), copy + byte).unwrap();
     if is_whole {
         let mut covered = [0; 120];
         file.read_exact_at(&mut covered, copy).unwrap();
@@ -228,11 +232,12 @@ fn set_version(file: &dyn terrane_storage::File, copy: u64, is_whole: bool) {
 
 #[test]
 fn a_newer_version_is_refused_whatever_else_it_holds() {
+    let newer = |file: &dyn terrane_storage::File, copy, is_whole| set(file, copy, (VERSION, 9), is_whole);
     let whole = |copies: &'static [u64]| {
-        move |file: &dyn terrane_storage::File| copies.iter().for_each(|&copy| set_version(file, copy, true))
+        move |file: &dyn terrane_storage::File| copies.iter().for_each(|&copy| newer(file, copy, true))
     };
     let with_other_checksums =
-        |file: &dyn terrane_storage::File| [0, 512].into_iter().for_each(|copy| set_version(file, copy, false));
+        |file: &dyn terrane_storage::File| [0, 512].into_iter().for_each(|copy| newer(file, copy, false));
     let errors = [
         open_changed(whole(&[0, 512])),
         open_changed(whole(&[0])),
@@ -242,6 +247,14 @@ fn a_newer_version_is_refused_whatever_else_it_holds() {
     for error in errors {
         assert!(matches!(error, Error::Newer { found: 9, known: 1, .. }), "{error}");
         assert!(error.to_string().ends_with("use a newer one"), "{error}");
+    }
+}
+
+#[test]
+fn a_version_that_there_never_was_and_the_end_of_the_sequence_are_damage() {
+    for change in [(VERSION, 0), (SEQUENCE, u64::MAX)] {
+        let error = open_changed(|file| [0, 512].into_iter().for_each(|copy| set(file, copy, change, true)));
+        assert!(matches!(error, Error::Damaged { .. }), "{change:?}: {error}");
     }
 }
 

@@ -24,6 +24,9 @@ const ALL: [u64; 33] = [
 /// Those that go. What is left of their nodes is merged, two levels below the root and one.
 const GONE: [u64; 9] = [8, 35, 3, 22, 43, 16, 30, 17, 4];
 
+/// All that nobody has fenced is lost.
+const NOTHING_LEFT: Budget = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
+
 /// An insertion makes boxes around everything larger, and stops before its first fence, with the lock of its leaf alone. Deletions
 /// elsewhere return, and the power fails, so that nothing is left of what nobody has fenced: what is lost of that which stays.
 fn lost(options: &Options) -> Vec<u64> {
@@ -42,8 +45,7 @@ fn lost(options: &Options) -> Vec<u64> {
         let _ = done.send(());
     });
     is_done.recv_timeout(Duration::from_secs(60)).expect("a deletion waits for the insertion that was stopped");
-    let nothing_left = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
-    let images: Vec<Image> = controller.images(controller.events(), &nothing_left, 1).collect();
+    let images: Vec<Image> = controller.images(controller.events(), &NOTHING_LEFT, 1).collect();
     assert_eq!(Stopped::end([stopped]), [true]);
     deletions.join().unwrap();
     let stays = |number: &&u64| !GONE.contains(number);
@@ -62,5 +64,50 @@ fn a_merge_into_a_box_that_is_not_durable_yet_loses_nothing() {
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
         let options = Options { leaves, split: Split::RStar, ..options(PersistenceDomain::Adr, 4, rebalancing) };
         assert_eq!(lost(&options), Vec::<u64>::new(), "{leaves:?}, {rebalancing:?}");
+    }
+}
+
+/// Leaves of four entries each at these heights: below one inner node on the left, but for the last, and below one on the right.
+const HEIGHTS: [f64; 4] = [0.0, 20.0, 40.0, 60.0];
+
+/// Two insertions make the box of the left inner node larger, one after the other, and stop: the first one before a fence of this
+/// number, the second one before its first. When the first one has ended, a third one returns whose entry is in the box that the
+/// second one has made. Whether that entry survives a power loss that leaves nothing of the second one; `None` if the first one has
+/// no such fence.
+fn survives_beside_two(options: &Options, fence: usize) -> Option<bool> {
+    let controller = Controller::new();
+    let mut tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
+    let at = |x: f64, height: usize| Rect::point([x, HEIGHTS[height] + x % 10.0]).unwrap();
+    for (left, height) in (0..3).map(|height| (0.0, height)).chain((0..4).map(|height| (1000.0, height))) {
+        (0..4).for_each(|number| tree.insert(&at(left + f64::from(number), height), 0).unwrap());
+    }
+    let census = tree.check().unwrap();
+    assert_eq!((census.height, census.inner_nodes, census.leaves), (2, 3, 7), "{options:?}");
+    let tree = Arc::new(tree);
+    let insert = |x: f64, height: usize| {
+        let (tree, rect) = (tree.clone(), at(x, height));
+        move || tree.insert(&rect, 1).unwrap()
+    };
+    let first = Stopped::start(At::BeforeFence, fence, insert(10.0, 0));
+    let second = Stopped::start(At::BeforeFence, 0, insert(20.0, 1));
+    let has_stopped = Stopped::end([first])[0];
+    insert(12.0, 2)();
+    let images: Vec<Image> = controller.images(controller.events(), &NOTHING_LEFT, 1).collect();
+    assert_eq!(Stopped::end([second]), [true]);
+    let survives = |image: &Image| {
+        let mut tree = Tree::open(&*image.storage(), "tree", options).unwrap();
+        let is_there = tree.contains(&at(12.0, 2), 1).unwrap();
+        is_there && tree.check().is_ok() && tree.contains(&at(10.0, 0), 1).unwrap()
+    };
+    has_stopped.then(|| images.iter().all(survives))
+}
+
+/// The first one takes away no mark but its own (F6): the third one would not flush the box then.
+#[test]
+fn an_insertion_that_ends_leaves_the_mark_of_another_one_that_has_enlarged_the_same_box() {
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
+        let options = Options { leaves, split: Split::RStar, ..options(PersistenceDomain::Adr, 6, rebalancing) };
+        let outcomes: Vec<bool> = (0..).map_while(|fence| survives_beside_two(&options, fence)).collect();
+        assert!(!outcomes.is_empty() && outcomes.iter().all(|&survives| survives), "{outcomes:?}, {options:?}");
     }
 }

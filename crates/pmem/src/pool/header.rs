@@ -106,7 +106,7 @@ impl Header {
         words
     }
 
-    /// The header in words whose checksum holds; `None` if they mean nothing.
+    /// The header in words whose checksum holds; `None` if they mean nothing. No pool comes to the end of the sequence.
     fn decode(words: &[u64; WORDS], counting: usize) -> Option<Self> {
         let state = *State::ALL.get(usize::try_from(words[7] & 0xff).ok()?)?;
         let domain = *DOMAINS.get(usize::try_from(words[7] >> 8).ok()?)?;
@@ -122,7 +122,9 @@ impl Header {
             counting,
         };
         let chunks = header.length.checked_sub(METADATA_LENGTH)?;
-        (is_chunk_length(header.chunk_length) && chunks.is_multiple_of(header.chunk_length)).then_some(header)
+        let is_written = words[1] == VERSION && header.sequence < u64::MAX;
+        (is_written && is_chunk_length(header.chunk_length) && chunks.is_multiple_of(header.chunk_length))
+            .then_some(header)
     }
 
     /// Reads and checks the header of a file, which is left as it is.
