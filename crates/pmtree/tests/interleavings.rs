@@ -235,8 +235,7 @@ fn a_leaf_is_read_as_of_one_instant() {
         for number in 0.. {
             let tree = scenario.open(&*image.storage());
             // The first changes of a leaf after an opening are ones that a search notices by themselves.
-            tree.insert(&scenario.entries[0].0, 999).unwrap();
-            assert!(tree.delete(&scenario.entries[0].0, 999).unwrap());
+            Scenario::run(&tree, &[Operation::Insert(point(0.0, 0.0), 999), Operation::Delete(point(0.0, 0.0), 999)]);
             let (writer, operations) = (tree.clone(), scenario.operations.clone());
             let write = move || Scenario::run(&writer, &operations);
             let (found, was_interrupted) = interrupt(At::Load, number, write, || SEARCHES[0].run(&tree));
