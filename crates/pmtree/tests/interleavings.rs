@@ -13,6 +13,9 @@ use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEv
 
 type Tree = FbrTree<2, Interrupting>;
 
+/// Where a change counts, and nothing of it has been brought into the nodes.
+const COMMIT: At = At::Fence("fbr.log.commit");
+
 /// What a writer does at once.
 #[derive(Clone, Debug)]
 enum Operation {
@@ -339,6 +342,7 @@ fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing
 /// A search that reaches the node which an entry leaves, and not the one to which it goes: by boxes that it read before.
 #[test]
 fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
+    let committed = Stops { from: Some((COMMIT, 0)), stride: 1, count: 1 };
     for scenario in
         scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4 && scenario.name == "merges")
     {
@@ -359,6 +363,7 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
             for (rect, _) in scenario.neighbours(done) {
                 let search = Search::Window(*rect.min(), *rect.max());
                 interleave(&scenario, &image, done, &search, loads, Stops::every(changes));
+                interleave(&scenario, &image, done, &search, 2, committed);
             }
         }
     }
@@ -368,7 +373,6 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
 /// them already: so the parent does not change before.
 #[test]
 fn entries_that_move_into_a_box_which_held_them_already_are_found() {
-    const COMMIT: At = At::Fence("fbr.log.commit");
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
     let mut moves = 0;
     for seed in 0..if is_soak() { 100 } else { 10 } {
@@ -398,7 +402,6 @@ fn entries_that_move_into_a_box_which_held_them_already_are_found() {
 /// A search that has read which change a node is tied to before it was, and what the node holds when the change was brought in.
 #[test]
 fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
-    const COMMIT: At = At::Fence("fbr.log.commit");
     let mut changes = 0;
     for scenario in scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4) {
         let stops = Stops { from: Some((COMMIT, 0)), stride: 1, count: 4 };
@@ -464,7 +467,6 @@ fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
 /// not told the nodes yet.
 #[test]
 fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing() {
-    const COMMIT: At = At::Fence("fbr.log.commit");
     const CLEAR: At = At::Fence("fbr.log.clear");
     let mut cleared = 0;
     for scenario in scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4) {
@@ -551,7 +553,6 @@ fn what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable() {
 /// which are none of the node's.
 #[test]
 fn what_a_killed_split_has_left_in_a_node_ties_it_to_no_later_change() {
-    const COMMIT: &str = "fbr.log.commit";
     // Of the log; the killed one's comes last.
     const PLACES: usize = 32;
     for leaves in FORMS {
@@ -563,7 +564,7 @@ fn what_a_killed_split_has_left_in_a_node_ties_it_to_no_later_change() {
         let controller = scenario.after(0).restart();
         let tree = scenario.open(&*controller.storage());
         let is_commitment =
-            |event: &Event| matches!(event, Event::Pool(PoolEvent::Flush { site, .. }) if *site == COMMIT);
+            |event: &Event| matches!(event, Event::Pool(PoolEvent::Flush { site, .. }) if At::Fence(site) == COMMIT);
         let mut done = 0;
         let commitment = loop {
             Scenario::run(&tree, &scenario.operations[done..=done]);
