@@ -1,9 +1,9 @@
 //! Exact look-ups are linearizable, also of entries that there are several of; and what takes the place of a deleted entry is
 //! not mixed with it, wherever the deletion was when it was read.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Interrupting, Stopped, interrupt};
+use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use crate::support::{options, random};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
@@ -234,5 +234,92 @@ fn an_entry_is_not_mixed_with_what_takes_its_place_after_a_deletion_that_was_rea
             }
         }
         assert!(searches > 100, "{searches} searches");
+    }
+}
+
+/// Three leaves whose boxes hold the place, below two nodes. What comes there goes to the last one that a search meets at first, later to the one
+/// before it, and after [`lead_on`] to another one before that.
+fn nested(options: &Options) -> Arc<Tree> {
+    let tree = Tree::create(&*Controller::new().storage(), "tree", options).unwrap();
+    for number in 0..7 {
+        let beyond = 100.0 + 10.0 * number as f64;
+        tree.insert(&Rect::new([-beyond, 0.0], [7.0, 12.0]).unwrap(), 100 + number).unwrap();
+        tree.insert(&Rect::new([5.0, 0.0], [beyond, 12.0]).unwrap(), 200 + number).unwrap();
+    }
+    tree.insert(&place(), PAYLOAD).unwrap();
+    tree.insert(&Rect::new([6.0, -30.0], [7.0, 7.0]).unwrap(), 300).unwrap();
+    // The first change of a leaf shows by more than its number.
+    tree.insert(&place(), PAYLOAD + 1).unwrap();
+    assert!(tree.delete(&place(), PAYLOAD + 1).unwrap());
+    Arc::new(tree)
+}
+
+/// Makes the leaf to which the next entry would go larger than another one.
+fn lead_on(tree: &Tree) {
+    tree.insert(&Rect::new([-60.0, -6.0], [-50.0, 7.0]).unwrap(), 301).unwrap();
+}
+
+/// How many there are of the entry that is looked for.
+fn times(tree: &Tree) -> usize {
+    let mut times = 0;
+    tree.window(&place(), SearchMode::Validated, |_, payload| times += usize::from(payload == PAYLOAD)).unwrap();
+    times
+}
+
+/// Deletes an entry, and stops as soon as it has gone.
+fn stopped_deletion(tree: &Arc<Tree>) -> Stopped {
+    let (deleting, before) = (tree.clone(), times(tree));
+    let delete = move || assert!(deleting.delete(&place(), PAYLOAD).unwrap());
+    let deletion = Stopped::start(At::Change, 0, delete);
+    while times(tree) == before {
+        deletion.go_on(At::Change, 0);
+    }
+    deletion
+}
+
+/// An entry is always there, in one leaf after the other, and a look-up meets none, twice. Each deletion is stopped when its entry has
+/// gone, so only what it has done before can tell.
+#[test]
+fn what_two_deletions_under_way_leave_elsewhere_is_not_missed() {
+    const STRIDE: usize = 4;
+    for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+        let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
+        let mut moves = 0;
+        for first in (0..).step_by(STRIDE) {
+            let mut second = 0;
+            let is_whole = loop {
+                let tree = nested(&options);
+                let under_way = Arc::new(Mutex::new(Vec::new()));
+                let (moved, deletions) = (tree.clone(), under_way.clone());
+                let move_before = move || {
+                    let before = met_before(&moved);
+                    moved.insert(&place(), PAYLOAD).unwrap();
+                    assert!(met_before(&moved) < before);
+                    deletions.lock().unwrap().push(stopped_deletion(&moved));
+                };
+                let (led, move_again) = (tree.clone(), move_before.clone());
+                let move_twice = move || {
+                    move_before();
+                    go_on_to(At::Load, second, move || {
+                        lead_on(&led);
+                        move_again();
+                    });
+                };
+                let look_up = || tree.contains(&place(), PAYLOAD).unwrap();
+                let (is_found, was_interrupted) = interrupt(At::Load, first, move_twice, look_up);
+                let under_way = std::mem::take(&mut *under_way.lock().unwrap());
+                moves += usize::from(under_way.len() == 2);
+                assert!(Stopped::end(under_way).into_iter().all(|has_stopped| has_stopped));
+                assert!(is_found, "loads {first} and {second}, {leaves:?}");
+                if !was_interrupted {
+                    break second == 0;
+                }
+                second += STRIDE;
+            };
+            if is_whole {
+                break;
+            }
+        }
+        assert!(moves > 1000, "{moves}");
     }
 }
