@@ -10,10 +10,16 @@ pub enum Error {
     /// The pool: files, space, damage.
     #[error(transparent)]
     Pool(#[from] terrane_pmem::Error),
+    /// A coordinate that is no place.
+    #[error("along axis {axis} (from 0) the coordinate {value} is no place: it has to be a finite number")]
+    NotFinite {
+        /// The axis, from 0.
+        axis: usize,
+        /// The coordinate.
+        value: f64,
+    },
     /// Coordinates that make no box.
-    #[error(
-        "along axis {axis} (from 0) a box from {min} to {max} is none: both have to be finite, and the first one not above the second"
-    )]
+    #[error("along axis {axis} (from 0) a box from {min} to {max} is none: the first one may not be above the second")]
     InvalidRect {
         /// The axis, from 0.
         axis: usize,

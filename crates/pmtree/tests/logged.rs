@@ -68,7 +68,7 @@ fn neighbours_of_a_point_that_is_none_are_refused() {
         tree.insert(&Rect::point([1.0, 1.0]).unwrap(), 1).unwrap();
         for point in [[f64::NAN, 0.0], [0.0, f64::INFINITY], [f64::NEG_INFINITY, 0.0]] {
             let refused = tree.nearest(&point, 3, SearchMode::Validated);
-            assert!(matches!(refused, Err(Error::InvalidRect { .. })), "{point:?}: {refused:?}");
+            assert!(matches!(refused, Err(Error::NotFinite { .. })), "{point:?}: {refused:?}");
         }
         assert_eq!(tree.nearest(&[f64::MAX, f64::MIN], 3, SearchMode::Validated).unwrap().len(), 1);
     }

@@ -13,11 +13,15 @@ pub struct Rect<const D: usize> {
 impl<const D: usize> Rect<D> {
     /// The box between two corners. Fails where a coordinate is not finite, or `min` lies above `max`.
     pub fn new(min: [f64; D], max: [f64; D]) -> Result<Self> {
-        let is_sound = |axis: usize| min[axis].is_finite() && max[axis].is_finite() && min[axis] <= max[axis];
-        match (0..D).find(|&axis| !is_sound(axis)) {
-            None => Ok(Self { min, max }),
-            Some(axis) => Err(Error::InvalidRect { axis, min: min[axis], max: max[axis] }),
+        for (axis, (min, max)) in min.into_iter().zip(max).enumerate() {
+            if let Some(value) = [min, max].into_iter().find(|coordinate| !coordinate.is_finite()) {
+                return Err(Error::NotFinite { axis, value });
+            }
+            if min > max {
+                return Err(Error::InvalidRect { axis, min, max });
+            }
         }
+        Ok(Self { min, max })
     }
 
     /// A point.
@@ -108,9 +112,14 @@ mod tests {
 
     #[test]
     fn boxes_that_are_none_are_refused() {
-        for (min, max) in [([0.0, 1.0], [1.0, 0.0]), ([f64::NAN, 0.0], [1.0, 1.0]), ([0.0, 0.0], [1.0, f64::INFINITY])]
-        {
-            assert!(matches!(Rect::new(min, max), Err(Error::InvalidRect { .. })), "{min:?} {max:?}");
+        assert!(matches!(Rect::new([0.0, 1.0], [1.0, 0.0]), Err(Error::InvalidRect { axis: 1, min: 1.0, max: 0.0 })));
+        let not_finite = [
+            (Rect::new([f64::NAN, 0.0], [1.0, 1.0]), 0),
+            (Rect::new([0.0, 0.0], [1.0, f64::INFINITY]), 1),
+            (Rect::point([f64::NEG_INFINITY, 0.0]), 0),
+        ];
+        for (refused, expected) in not_finite {
+            assert!(matches!(refused, Err(Error::NotFinite { axis, .. }) if axis == expected), "{refused:?}");
         }
         assert!(Rect::new([-0.0, f64::MIN], [0.0, f64::MAX]).is_ok());
     }

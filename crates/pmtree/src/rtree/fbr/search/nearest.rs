@@ -62,7 +62,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// With [`SearchMode::SharedLock`] they are read as with [`SearchMode::Validated`].
     ///
     /// # Errors
-    /// [`Error::InvalidRect`](crate::Error::InvalidRect) for a point whose coordinates are not finite; damage.
+    /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite; damage.
     pub fn nearest(&self, point: &[f64; D], count: usize, mode: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>> {
         Rect::point(*point)?;
         let _pinned = self.pool.pin();
