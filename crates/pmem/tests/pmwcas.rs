@@ -15,8 +15,8 @@ fn options() -> Options {
 }
 
 /// A pool with so many words that are 0, some in the same line.
-fn create<B: Backend>(storage: &dyn Storage, count: u64) -> (Pool<B>, Vec<u64>) {
-    let pool: Pool<B> = Pool::create(storage, "pool", &options()).unwrap();
+pub fn create<B: Backend>(storage: &dyn Storage, options: &Options, count: u64) -> (Pool<B>, Vec<u64>) {
+    let pool: Pool<B> = Pool::create(storage, "pool", options).unwrap();
     let mut intent = pool.intent();
     let table = intent.acquire(count * 32, ROOT).unwrap();
     let words: Vec<u64> = (0..count).map(|number| table + number * 32).collect();
@@ -69,7 +69,7 @@ fn threads_change_overlapping_words_and_readers_see_whole_blocks() {
     const ROUNDS: u64 = 1500;
     let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
-    let (pool, words) = create::<Native>(&storage, 6);
+    let (pool, words) = create::<Native>(&storage, &options(), 6);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let groups = [[0, 1, 2], [1, 2, 3], [0, 2, 3]];
@@ -115,7 +115,7 @@ fn a_damaged_descriptor_is_an_error() {
         [(0, 9), (0, 0xff), (8, 77 * 64 + 1), (8, u64::MAX - 62), (64, 5), (64, u64::MAX - 7), (72, !0)]
     {
         let storage = MemoryStorage::new();
-        let (pool, words) = create::<Traced>(&storage, 2);
+        let (pool, words) = create::<Traced>(&storage, &options(), 2);
         count_up(&pool, &words);
         let page = pool.backend().load(1152);
         // As a kill leaves it: it names words, and waits.
@@ -136,7 +136,7 @@ fn a_damaged_descriptor_is_an_error() {
 #[test]
 fn a_state_that_is_damaged_frees_no_block() {
     let storage = MemoryStorage::new();
-    let (pool, words) = create::<Traced>(&storage, 2);
+    let (pool, words) = create::<Traced>(&storage, &options(), 2);
     (1..4).for_each(|number| relink(&pool, &words, number));
     let page = pool.backend().load(1152);
     let states: Vec<u64> = (page + 64..page + 3904).step_by(192).collect();
@@ -185,7 +185,7 @@ type Held = fn(u64, u64, u64) -> u64;
 /// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second, which holds what is given for
 /// where the word is, where a descriptor is that changed it, and where the block is.
 fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<u64> {
-    let (pool, words) = create::<Traced>(storage, 3);
+    let (pool, words) = create::<Traced>(storage, &options(), 3);
     let backend = pool.backend();
     let (descriptor, block) = {
         let guard = pool.pin();
@@ -277,7 +277,7 @@ fn of_the_bits_of_a_word_two_are_an_error_where_they_should_not_be_set() {
 
 #[test]
 fn a_block_that_an_operation_releases_twice_is_refused_and_free_once() {
-    let (pool, words) = create::<Traced>(&MemoryStorage::new(), 1);
+    let (pool, words) = create::<Traced>(&MemoryStorage::new(), &options(), 1);
     let guard = pool.pin();
     let mut linking = Descriptor::new(&pool, &guard).unwrap();
     let block = linking.acquire(64).unwrap();
@@ -299,7 +299,7 @@ fn a_block_that_an_operation_releases_twice_is_refused_and_free_once() {
 
 #[test]
 fn a_word_outside_of_the_pool_is_an_error() {
-    let (pool, _) = create::<Traced>(&MemoryStorage::new(), 1);
+    let (pool, _) = create::<Traced>(&MemoryStorage::new(), &options(), 1);
     let guard = pool.pin();
     for word in [0, 8, 4097, pool.length(), u64::MAX - 7, !0] {
         assert!(matches!(pmwcas::read(&pool, word, &guard), Err(Error::Damaged { offset, .. }) if offset == word));
@@ -312,7 +312,7 @@ fn a_word_outside_of_the_pool_is_an_error() {
 #[test]
 fn operations_on_words_go_on_where_the_disk_is_full() {
     let storage = MemoryStorage::new();
-    let (pool, words) = create::<Traced>(&storage, 2);
+    let (pool, words) = create::<Traced>(&storage, &options(), 2);
     count_up(&pool, &words);
     storage.set_capacity(pool.length() + 4096);
     // Nothing is free any more, in chunks either.

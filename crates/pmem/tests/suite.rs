@@ -8,8 +8,11 @@ mod allocator_crash;
 mod backends;
 mod counters;
 mod explorer;
+#[path = "support/interrupting.rs"]
+mod interrupting;
 mod pmwcas;
 mod pmwcas_crash;
+mod pmwcas_late;
 mod pool;
 mod pool_crash;
 mod pool_races;

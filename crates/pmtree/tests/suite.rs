@@ -10,7 +10,7 @@ mod empty_leaves;
 mod full_disk;
 mod hostile;
 mod interleavings;
-#[path = "support/interrupting.rs"]
+#[path = "../../pmem/tests/support/interrupting.rs"]
 mod interrupting;
 mod logged;
 mod look_ups;

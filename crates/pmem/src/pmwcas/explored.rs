@@ -371,6 +371,10 @@ impl Subject for Explored {
             (_, "allocator.format.bitmap") => {
                 Some("pmem/tests/allocator_crash.rs: a_power_loss_while_a_chunk_changes_its_block_length_loses_nothing")
             }
+            // One thread after the other meets no mark.
+            (_, "pmwcas.clean") => {
+                Some("pmem/src/pmwcas/late_tests.rs: what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves")
+            }
             // Intents are used while the table is made alone, and nothing else has been in its blocks before.
             (Instruction::Flush, "allocator.clear" | "allocator.page") | (_, "allocator.retire") => {
                 Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")

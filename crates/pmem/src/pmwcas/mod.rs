@@ -17,7 +17,9 @@
 //!   succeeded either with its descriptor or with a value of later, and gives the new value to the former; of what has
 //!   not, no word can hold a new value, and those that hold the descriptor get the old one.
 //! - M4: a value that was stored into a shared word is marked as dirty until it is durable. A marked value is not
-//!   returned, not built on and not replaced before it is durable.
+//!   returned, not built on and not replaced before it is durable. A late thread that has made the same value durable earlier may
+//!   take the mark of a later one away. What is durable of the word then is that value, or still the descriptor that says it, which is
+//!   not used again before the thread that has stored the value has made it durable (M5).
 //! - M5: a descriptor is used again only after nobody can meet it, and every thread that changed a word for it has made
 //!   that durable: each does so under its guard, and the descriptor is retired. A helper that is late may put it into a word
 //!   once more, for as long as it has its guard, and others with guards of later may meet it there; so it waits for those
@@ -57,6 +59,8 @@
 #[cfg(feature = "explorer")]
 pub mod explored;
 mod kernel;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod late_tests;
 mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -242,22 +246,31 @@ pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> Result<
     kernel::read(pool, word, thread(guard))
 }
 
-/// Changes one word, durably, if it holds `current`, which is what then was there; otherwise gives what is, durably.
-/// It costs a flush and a fence. A word that is damaged is an error, as with [`read`].
+/// Changes one word, durably, if it holds `current`, which is what then was there; otherwise gives what is, durably. It is an
+/// operation on one word, and costs what that costs; where the word holds something else, it only reads. A word that is damaged is an
+/// error, as with [`read`].
 ///
 /// # Panics
 /// If a value has one of the [`FLAGS`], or the guard is not of this pool.
-pub fn compare_exchange<B: Backend>(
-    pool: &Pool<B>,
+pub fn compare_exchange<'g, B: Backend>(
+    pool: &'g Pool<B>,
     word: u64,
     current: u64,
     new: u64,
-    guard: &Guard<'_>,
+    guard: &'g Guard<'g>,
 ) -> Result<std::result::Result<u64, u64>> {
-    check_guard(pool, guard);
     check_values(&[current, new]);
-    pool.check_range(word, WORD_LENGTH)?;
-    kernel::compare_exchange(pool, word, current, new, thread(guard))
+    loop {
+        let found = read(pool, word, guard)?;
+        if found != current {
+            return Ok(Err(found));
+        }
+        let mut change = Descriptor::new(pool, guard)?;
+        change.swap(word, current, new)?;
+        if change.execute()? {
+            return Ok(Ok(current));
+        }
+    }
 }
 
 fn check_guard<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>) {

@@ -11,18 +11,18 @@ use super::*;
 use crate::{Counted, Counters, Dropping, Instruction, Options, PersistenceDomain, ROOT, Traced};
 
 const SETUP: Site = Site::new("test");
-const BUDGET: Budget =
+pub(super) const BUDGET: Budget =
     Budget { exhaustive_pending: 14, samples: 200, name_order: terrane_storage::crash::NameOrder::AnySubset };
 
 /// Numbers of threads that are not this one.
-const OTHERS: [u64; 2] = [1000, 1001];
+pub(super) const OTHERS: [u64; 2] = [1000, 1001];
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
 }
 
 /// Words with the values 1, 2, 3, …, each in a line of its own.
-fn set_up<B: Backend>(pool: &Pool<B>, count: u64) -> Vec<u64> {
+pub(super) fn set_up<B: Backend>(pool: &Pool<B>, count: u64) -> Vec<u64> {
     let mut intent = pool.intent();
     let block = intent.acquire(count * LINE_LENGTH, ROOT).unwrap();
     let words: Vec<u64> = (0..count).map(|number| block + number * LINE_LENGTH).collect();
@@ -97,7 +97,7 @@ fn descriptors_are_as_many_as_operations_that_a_guard_has_seen() {
     }
 }
 
-pub(super) fn values(pool: &Pool<Traced>, words: &[u64]) -> Vec<u64> {
+pub(super) fn values<B: Backend>(pool: &Pool<B>, words: &[u64]) -> Vec<u64> {
     let guard = pool.pin();
     words.iter().map(|word| read(pool, *word, &guard).unwrap()).collect()
 }
@@ -228,77 +228,6 @@ fn an_answer_that_installs_after_a_failure_is_taken_back() {
     pool.reclaim().unwrap();
     assert!(pool.is_free(stopped).unwrap());
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 2], "{image:?}"));
-}
-
-/// A late thread asks after the decision. Who meets the question takes it back, or else the thread itself, and then nobody may
-/// read the word before the power is lost.
-#[test]
-fn a_question_after_the_decision_leaves_nothing_behind() {
-    for is_met in [true, false] {
-        let (controller, pool, words) = create(2);
-        let guard = pool.pin();
-        let stopped = prepared(&pool, &guard, &words, 10);
-        kernel::run(&pool, stopped, OTHERS[0]).unwrap();
-        compare_exchange(&pool, words[0], 11, 1, &guard).unwrap().unwrap();
-        let asking = conditional(stopped, 0, OTHERS[1]);
-        pool.backend().compare_exchange(words[0], 1, asking).unwrap();
-        if is_met {
-            assert_eq!(values(&pool, &words), [1, 12]);
-        } else {
-            Answer::find(&pool, asking).unwrap().unwrap().give(pool.backend());
-        }
-        guard.retire(crate::epoch::Retired::Descriptor(stopped));
-        drop(guard);
-        pool.reclaim().unwrap();
-        after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 12], "{image:?}"));
-        // When the descriptor is another operation's, nobody could tell what the question was.
-        let stamp = pool.status(stopped).unwrap().stamp;
-        for value in 12..52 {
-            let guard = pool.pin();
-            let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
-            descriptor.swap(words[1], value, value + 1).unwrap();
-            assert!(descriptor.execute().unwrap());
-        }
-        assert_ne!(pool.status(stopped).unwrap().stamp, stamp);
-        after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 52], "{image:?}"));
-    }
-}
-
-/// A helper was late and asks after the operation has ended and been retired; a thread that came after that meets the question,
-/// and goes on when the helper has left.
-#[test]
-fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
-    let (_, pool, words) = create(2);
-    let (helper, owner) = (pool.pin(), pool.pin());
-    let stopped = prepared(&pool, &owner, &words, 10);
-    kernel::run(&pool, stopped, OTHERS[0]).unwrap();
-    compare_exchange(&pool, words[0], 11, 1, &owner).unwrap().unwrap();
-    owner.retire(crate::epoch::Retired::Descriptor(stopped));
-    owner.hurry();
-    drop(owner);
-    let asking = conditional(stopped, 0, OTHERS[1]);
-    pool.backend().compare_exchange(words[0], 1, asking).unwrap();
-    let (entered, leave) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
-    let is_free = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let guard = pool.pin();
-            assert_eq!(pool.backend().load(words[0]), asking);
-            entered.wait();
-            leave.wait();
-            // What it would do for the word that it met.
-            assert_eq!(read(&pool, words[0], &guard).unwrap(), 1);
-        });
-        entered.wait();
-        Answer::find(&pool, asking).unwrap().unwrap().give(pool.backend());
-        drop(helper);
-        pool.reclaim().unwrap();
-        let is_free = pool.is_free(stopped).unwrap();
-        leave.wait();
-        is_free
-    });
-    assert!(!is_free, "it could have been another operation by then");
-    pool.reclaim().unwrap();
-    assert!(pool.is_free(stopped).unwrap());
 }
 
 /// The other words may lie in blocks that were reused since, and hold anything.
@@ -470,7 +399,7 @@ fn recovery_holds_without(dropped: Option<(Instruction, &str)>) -> bool {
     prepared(&pool, &guard, &words[..1], 10);
     (first..=controller.events()).all(|cut| {
         controller.images(cut, &BUDGET, 1).all(|image| {
-            let pool = Pool::open(&*image.storage(), "pool", &options()).unwrap();
+            let pool: Pool<Traced> = Pool::open(&*image.storage(), "pool", &options()).unwrap();
             catch_unwind(AssertUnwindSafe(|| values(&pool, &words))).is_ok_and(|values| values == [11, 12, 3])
         })
     })
@@ -579,5 +508,7 @@ fn an_operation_costs_four_fences_and_a_flush_for_each_line_and_each_time_a_word
     assert_eq!(reading, Counters { lines_read: 1, ..Counters::default() });
     compare_exchange(&pool, words[0], value, value + 1, &guard).unwrap().unwrap();
     let single = pool.backend().take();
-    assert_eq!((single.fences, single.flushes, single.stores), (1, 1, 2));
+    assert_eq!((single.fences, single.flushes, single.stores), (4, 5, 11), "as an operation on one word");
+    assert_eq!(compare_exchange(&pool, words[0], value, value + 1, &guard).unwrap(), Err(value + 1));
+    assert_eq!(pool.backend().take().stores, 0);
 }

@@ -1,6 +1,6 @@
 //! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes grow.
 
-#[path = "../../../tests/support/interrupting.rs"]
+#[path = "../../../../pmem/tests/support/interrupting.rs"]
 mod interrupting;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,110 @@
+//! Threads that come to a word after the operation which led them there has been decided, or ended.
+
+use terrane_storage::crash::Controller;
+
+use super::kernel::{self, Answer};
+use super::layout::conditional;
+use super::tests::{BUDGET, OTHERS, create, options, prepared, set_up, values};
+use super::*;
+use crate::{Dropping, Instruction, Traced};
+
+/// A late thread asks after the decision. Who meets the question takes it back, or else the thread itself, and then nobody may
+/// read the word before the power is lost. Whether nothing of the question is left by a power loss, where an instruction of who
+/// takes it back is left out.
+fn a_late_question_leaves_nothing(is_met: bool, left_out: Option<Instruction>) -> bool {
+    let controller = Controller::new();
+    let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
+    let words = set_up(&pool, 2);
+    let guard = pool.pin();
+    let stopped = prepared(&pool, &guard, &words, 10);
+    kernel::run(&pool, stopped, OTHERS[0]).unwrap();
+    compare_exchange(&pool, words[0], 11, 1, &guard).unwrap().unwrap();
+    let asking = conditional(stopped, 0, OTHERS[1]);
+    pool.backend().compare_exchange(words[0], 1, asking).unwrap();
+    if let Some(instruction) = left_out {
+        pool.backend().leave_out(instruction, "pmwcas.clean");
+    }
+    // In a thread of its own, whose flushes no other one's fence covers.
+    std::thread::scope(|scope| {
+        scope.spawn(|| match is_met {
+            true => assert_eq!(values(&pool, &words), [1, 12]),
+            false => Answer::find(&pool, asking).unwrap().unwrap().give(pool.backend()),
+        });
+    });
+    guard.retire(crate::epoch::Retired::Descriptor(stopped));
+    drop(guard);
+    pool.reclaim().unwrap();
+    let are = |expected: [u64; 2]| {
+        controller.images(controller.events(), &BUDGET, 1).all(|image| {
+            let pool: Pool<Traced> = Pool::open(&*image.storage(), "pool", &options()).unwrap();
+            let guard = pool.pin();
+            words
+                .iter()
+                .zip(expected)
+                .all(|(word, expected)| matches!(read(&pool, *word, &guard), Ok(value) if value == expected))
+        })
+    };
+    if !are([1, 12]) {
+        return false;
+    }
+    // When the descriptor is another operation's, nobody could tell what the question was.
+    let stamp = pool.status(stopped).unwrap().stamp;
+    for value in 12..52 {
+        let guard = pool.pin();
+        let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+        descriptor.swap(words[1], value, value + 1).unwrap();
+        assert!(descriptor.execute().unwrap());
+    }
+    assert_ne!(pool.status(stopped).unwrap().stamp, stamp);
+    are([1, 52])
+}
+
+#[test]
+fn a_question_after_the_decision_leaves_nothing_behind() {
+    assert!([true, false].into_iter().all(|is_met| a_late_question_leaves_nothing(is_met, None)));
+}
+
+#[test]
+fn what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves() {
+    for instruction in [Instruction::Flush, Instruction::Fence] {
+        let leaves_nothing = |is_met| a_late_question_leaves_nothing(is_met, Some(instruction));
+        assert_eq!([true, false].map(leaves_nothing), [false; 2], "{instruction:?} can be left out");
+    }
+}
+
+/// A helper was late and asks after the operation has ended and been retired; a thread that came after that meets the question,
+/// and goes on when the helper has left.
+#[test]
+fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
+    let (_, pool, words) = create(2);
+    let (helper, owner) = (pool.pin(), pool.pin());
+    let stopped = prepared(&pool, &owner, &words, 10);
+    kernel::run(&pool, stopped, OTHERS[0]).unwrap();
+    compare_exchange(&pool, words[0], 11, 1, &owner).unwrap().unwrap();
+    owner.retire(crate::epoch::Retired::Descriptor(stopped));
+    owner.hurry();
+    drop(owner);
+    let asking = conditional(stopped, 0, OTHERS[1]);
+    pool.backend().compare_exchange(words[0], 1, asking).unwrap();
+    let (entered, leave) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let is_free = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = pool.pin();
+            assert_eq!(pool.backend().load(words[0]), asking);
+            entered.wait();
+            leave.wait();
+            // What it would do for the word that it met.
+            assert_eq!(read(&pool, words[0], &guard).unwrap(), 1);
+        });
+        entered.wait();
+        Answer::find(&pool, asking).unwrap().unwrap().give(pool.backend());
+        drop(helper);
+        pool.reclaim().unwrap();
+        let is_free = pool.is_free(stopped).unwrap();
+        leave.wait();
+        is_free
+    });
+    assert!(!is_free, "it could have been another operation by then");
+    pool.reclaim().unwrap();
+    assert!(pool.is_free(stopped).unwrap());
+}
