@@ -532,10 +532,17 @@ fn seen_and_gone(scenario: &Scenario, dropped: Option<(Instruction, &str)>) -> O
     None
 }
 
+/// An entry comes to a leaf, and one goes, that the second line of its header tells of.
+fn headers_of_two_lines() -> Scenario {
+    let (options, entries) = (options(PersistenceDomain::Adr, 375, Rebalancing::InPlace), entries(370));
+    let operations = [inserts(1), vec![Operation::Delete(entries[365].0, 365)]].concat();
+    Scenario { name: "two lines", options, entries, operations }
+}
+
 /// Link-and-persist.
 #[test]
 fn what_a_search_has_seen_of_an_operation_under_way_survives_a_power_loss() {
-    for scenario in scenarios() {
+    for scenario in scenarios().into_iter().chain([headers_of_two_lines()]) {
         assert_eq!(seen_and_gone(&scenario, None), None);
     }
 }

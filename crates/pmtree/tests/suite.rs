@@ -22,3 +22,4 @@ mod threads;
 #[path = "../../pmem/tests/support/turns.rs"]
 mod turns;
 mod unnoticed;
+mod wide_nodes;

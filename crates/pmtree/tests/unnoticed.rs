@@ -14,7 +14,7 @@ use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
 use terrane_storage::crash::Controller;
 
-type Tree = FbrTree<2, Interrupting>;
+pub type Tree = FbrTree<2, Interrupting>;
 
 fn all_options() -> impl Iterator<Item = Options> {
     let all = FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing)));
@@ -36,7 +36,7 @@ fn delete(tree: &Tree, entries: &[(Rect<2>, u64)]) {
 }
 
 /// What is found everywhere, by windows or by distance.
-fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
+pub fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
     let mut found = Vec::new();
     if is_by_distance {
         let nearest = tree.nearest(&[0.0; 2], usize::MAX, SearchMode::Validated).unwrap();
@@ -138,7 +138,7 @@ fn search_with_locks(tree: &Tree) -> Vec<u64> {
 }
 
 /// An entry that comes or goes.
-type Operation = (bool, (Rect<2>, u64));
+pub type Operation = (bool, (Rect<2>, u64));
 
 /// Some entries, and then operations: others come one after the other, and go, and then some more go.
 fn coming_and_going(early: usize, coming: usize, going: usize) -> (Vec<(Rect<2>, u64)>, Vec<Operation>) {
@@ -150,7 +150,7 @@ fn coming_and_going(early: usize, coming: usize, going: usize) -> (Vec<(Rect<2>,
     (entries[..early].to_vec(), operations)
 }
 
-fn operate(tree: &Tree, (is_coming, entry): Operation) {
+pub fn operate(tree: &Tree, (is_coming, entry): Operation) {
     match is_coming {
         true => insert(tree, &[entry]),
         false => delete(tree, &[entry]),

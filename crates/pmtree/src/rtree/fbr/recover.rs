@@ -117,8 +117,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
-            // The parent is one of the nodes that have changed: the end of the change bumps it.
-            Kind::CopySplit | Kind::CopyMerge => {}
+            // One of the nodes that have changed. For who has read words of its bitmap on both sides of that, and finds the entry
+            // gone; where it bears more than one child, nothing above it changes.
+            Kind::CopySplit | Kind::CopyMerge => self.bump(&self.node(change.node(Role::Parent))?),
         }
         Ok(())
     }
