@@ -18,8 +18,8 @@
 //!   not, no word can hold a new value, and those that hold the descriptor get the old one.
 //! - M4: a value that was stored into a shared word is marked as dirty until it is durable. A marked value is not
 //!   returned, not built on and not replaced before it is durable. A late thread that has made the same value durable earlier may
-//!   take the mark of a later one away. What is durable of the word then is that value, or still the descriptor that says it, which is
-//!   not used again before the thread that has stored the value has made it durable (M5).
+//!   take the mark of a later one away. What is durable of the word then is that value, or still the descriptor that says it or a
+//!   question for it; and the descriptor is not used again before the thread that has stored the value has made it durable (M5).
 //! - M5: a descriptor is used again only after nobody can meet it, and every thread that changed a word for it has made
 //!   that durable: each does so under its guard, and the descriptor is retired. A helper that is late may put it into a word
 //!   once more, for as long as it has its guard, and others with guards of later may meet it there; so it waits for those
@@ -248,7 +248,7 @@ pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> Result<
 
 /// Changes one word, durably, if it holds `current`, which is what then was there; otherwise gives what is, durably. It is an
 /// operation on one word, and costs what that costs; where the word holds something else, it only reads. A word that is damaged is an
-/// error, as with [`read`].
+/// error, as with [`read`], and so is a full disk where no descriptor is free.
 ///
 /// # Panics
 /// If a value has one of the [`FLAGS`], or the guard is not of this pool.

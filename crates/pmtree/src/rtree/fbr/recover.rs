@@ -117,8 +117,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
-            // One of the nodes that have changed. For who has read words of its bitmap on both sides of that, and finds the entry
-            // gone; where it bears more than one child, nothing above it changes.
+            // One of the nodes that have changed. For who has read words of its bitmap from before and after that, and finds the entry
+            // gone: no number above it tells.
             Kind::CopySplit | Kind::CopyMerge => self.bump(&self.node(change.node(Role::Parent))?),
         }
         Ok(())
