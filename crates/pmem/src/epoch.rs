@@ -16,6 +16,8 @@
 //! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
 //!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
 //!   block that is retired, and who meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
+//! - E5: what was retired by the end of the first wait, in the queue behind it, may have been begun as early: its owner had a
+//!   guard of then. So blocks are given out only after that, too, has left the queue ([`Expired::wait_for`]).
 #![expect(unsafe_code, reason = "the collector takes raw pointers; both blocks state their argument")]
 
 use std::collections::VecDeque;
@@ -63,11 +65,21 @@ pub(crate) struct Epochs {
     expired: [Arc<AtomicU64>; 2],
 }
 
+/// What has left the queue. Numbers count what has left it since descriptors are retired.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Expired {
+    pub(crate) retired: Vec<Retired>,
+    /// How many have left by now, these included.
+    pub(crate) left: u64,
+    /// How many have to leave before the blocks are given out that these name (E5).
+    pub(crate) wait_for: u64,
+}
+
 #[derive(Debug, Default)]
 struct Queues {
-    waiting: Queue,
-    /// Those who wait again (E4).
-    again: Queue,
+    waiting: Queue<Retired>,
+    /// Those who wait again (E4), and how many have to leave with them (E5).
+    again: Queue<(Retired, u64)>,
     /// Whether a descriptor has been retired.
     is_twice: bool,
     /// The newest of both when [`Guard::hurry`] was called last, and how many tickets it made.
@@ -75,16 +87,22 @@ struct Queues {
     tickets: usize,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
+#[derive(Debug)]
+struct Queue<T> {
     /// Number of the first in the queue: of those that have left it.
     first: u64,
-    waiting: VecDeque<Retired>,
+    waiting: VecDeque<T>,
 }
 
-impl Queue {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { first: 0, waiting: VecDeque::new() }
+    }
+}
+
+impl<T> Queue<T> {
     /// The number that has to expire for it to leave.
-    fn push(&mut self, retired: Retired) -> u64 {
+    fn push(&mut self, retired: T) -> u64 {
         self.waiting.push_back(retired);
         self.newest()
     }
@@ -94,7 +112,7 @@ impl Queue {
         self.first + self.waiting.len() as u64
     }
 
-    fn take(&mut self, expired: &AtomicU64, count: usize) -> Vec<Retired> {
+    fn take(&mut self, expired: &AtomicU64, count: usize) -> Vec<T> {
         let expired = expired.load(Ordering::Acquire);
         let count = count.min(expired.saturating_sub(self.first) as usize);
         self.first += count as u64;
@@ -127,22 +145,27 @@ impl Epochs {
     }
 
     /// Takes up to so many that have expired, the first to come first.
-    pub(crate) fn take(&self, count: usize) -> Vec<Retired> {
+    pub(crate) fn take(&self, count: usize) -> Expired {
         let [once, twice] = &self.expired;
         let numbers: Vec<u64> = {
             let mut queues = self.queues.lock();
             let Queues { waiting, again, is_twice, .. } = &mut *queues;
             if !*is_twice {
-                return waiting.take(once, count);
+                return Expired { retired: waiting.take(once, count), left: 0, wait_for: 0 };
             }
-            waiting.take(once, usize::MAX).into_iter().map(|retired| again.push(retired)).collect()
+            let moved = waiting.take(once, usize::MAX);
+            let wait_for = again.newest() + (moved.len() + waiting.waiting.len()) as u64;
+            moved.into_iter().map(|retired| again.push((retired, wait_for))).collect()
         };
         if !numbers.is_empty() {
             let guard = self.enter();
             numbers.into_iter().for_each(|number| guard.defer(number, twice));
             guard.entered.flush();
         }
-        self.queues.lock().again.take(twice, count)
+        let mut queues = self.queues.lock();
+        let taken = queues.again.take(twice, count);
+        let wait_for = taken.last().map_or(0, |(_, wait_for)| *wait_for);
+        Expired { retired: taken.into_iter().map(|(retired, _)| retired).collect(), left: queues.again.first, wait_for }
     }
 }
 
@@ -228,6 +251,10 @@ mod tests {
 
     use super::*;
 
+    fn take(epochs: &Epochs, count: usize) -> Vec<Retired> {
+        epochs.take(count).retired
+    }
+
     fn retire(guard: &Guard<'_>, slots: std::ops::Range<u64>) {
         slots.for_each(|slot| _ = guard.retire(Retired::Slot(slot)));
     }
@@ -250,14 +277,14 @@ mod tests {
             drop(writer);
             // A guard of the same thread, within it another one.
             let _later = (epochs.enter(), epochs.enter());
-            assert_eq!(epochs.take(100), [], "the reader is still there");
+            assert_eq!(take(&epochs, 100), [], "the reader is still there");
             leave.wait();
             entered.wait();
         });
-        assert_eq!(epochs.take(100).len(), 16, "two batches; the rest waits for more");
+        assert_eq!(take(&epochs, 100).len(), 16, "two batches; the rest waits for more");
         epochs.enter().hurry();
-        assert_eq!(epochs.take(3), [16, 17, 18].map(Retired::Slot));
-        assert_eq!(epochs.take(3), [Retired::Slot(19)]);
+        assert_eq!(take(&epochs, 3), [16, 17, 18].map(Retired::Slot));
+        assert_eq!(take(&epochs, 3), [Retired::Slot(19)]);
     }
 
     #[test]
@@ -267,7 +294,7 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(|| retire(&epochs.enter(), 0..3)).join().unwrap());
         retire(&main, 3..11);
         drop(main);
-        assert_eq!(epochs.take(100), Vec::from_iter((0..11).map(Retired::Slot)));
+        assert_eq!(take(&epochs, 100), Vec::from_iter((0..11).map(Retired::Slot)));
     }
 
     #[test]
@@ -281,9 +308,9 @@ mod tests {
                 turn.wait();
             });
             turn.wait();
-            let before = epochs.take(100);
+            let before = take(&epochs, 100);
             epochs.enter().hurry();
-            let taken = [before, epochs.take(100)];
+            let taken = [before, take(&epochs, 100)];
             turn.wait();
             taken
         });
@@ -300,16 +327,16 @@ mod tests {
         let turn = Barrier::new(2);
         let taken = std::thread::scope(|scope| {
             let beside_other = scope.spawn(|| {
-                let taken = epochs.take(1);
+                let taken = take(&epochs, 1);
                 turn.wait();
                 turn.wait();
                 taken
             });
             turn.wait();
             drop(other);
-            let before = epochs.take(1);
+            let before = take(&epochs, 1);
             epochs.enter().hurry();
-            let after = epochs.take(1);
+            let after = take(&epochs, 1);
             turn.wait();
             [beside_other.join().unwrap(), before, after]
         });
@@ -336,10 +363,10 @@ mod tests {
             entered.wait();
             _ = epochs.enter().retire(Retired::Slot(1));
             (0..50).for_each(|_| epochs.enter().hurry());
-            let (tickets, before) = (Arc::strong_count(&epochs.expired[0]), epochs.take(1));
+            let (tickets, before) = (Arc::strong_count(&epochs.expired[0]), take(&epochs, 1));
             leave.wait();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert_eq!((before, epochs.take(1)), (vec![], vec![Retired::Slot(1)]));
+            assert_eq!((before, take(&epochs, 1)), (vec![], vec![Retired::Slot(1)]));
             assert!(tickets < 3 * TICKETS_MAX, "{tickets}");
         });
     }
@@ -364,13 +391,13 @@ mod tests {
                 });
                 entered.wait();
                 drop(knows);
-                let taken = [epochs.take(100), epochs.take(100)];
+                let taken = [take(&epochs, 100), take(&epochs, 100)];
                 leave.wait();
                 taken
             });
             assert_eq!(taken, [[], []], "who came later is there");
             epochs.enter().hurry();
-            assert_eq!(epochs.take(1), [retired]);
+            assert_eq!(take(&epochs, 1), [retired]);
         }
     }
 
@@ -379,11 +406,11 @@ mod tests {
         let mut epochs = Epochs::new();
         retire(&epochs.enter(), 7..8);
         assert!(epochs.enter().is_of(&epochs) && !epochs.enter().is_of(&Epochs::new()));
-        assert_eq!(epochs.take(1), []);
+        assert_eq!(take(&epochs, 1), []);
         epochs.expire_all();
-        assert_eq!(epochs.take(1), [Retired::Slot(7)]);
+        assert_eq!(take(&epochs, 1), [Retired::Slot(7)]);
         epochs.enter().retire(Retired::Descriptor(8));
         epochs.expire_all();
-        assert_eq!(epochs.take(1), [Retired::Descriptor(8)]);
+        assert_eq!(take(&epochs, 1), [Retired::Descriptor(8)]);
     }
 }

@@ -1,5 +1,7 @@
 //! How a chunk is divided: one word with the length of its blocks, the bitmap, then whole lines of blocks.
 
+use std::ops::Range;
+
 use crate::{LINE_LENGTH, WORD_LENGTH};
 
 /// Bytes of a chunk that at most go into the length and into roundings of the bitmap.
@@ -39,6 +41,11 @@ impl Chunk {
 
     pub(super) fn start_of(&self, number: u64) -> u64 {
         self.first + number * self.block_length
+    }
+
+    /// Where its blocks lie.
+    pub(super) fn blocks(&self) -> Range<u64> {
+        self.first..self.start_of(self.blocks)
     }
 
     /// The number of the block in which an offset lies.

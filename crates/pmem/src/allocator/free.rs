@@ -1,6 +1,6 @@
 //! Which blocks are free, as far as it has been looked up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::chunk::Chunk;
 use crate::{Backend, Pool, Result};
@@ -8,7 +8,7 @@ use crate::{Backend, Pool, Result};
 /// Free blocks by length, and the chunks and words of bitmaps that have not been looked at.
 ///
 /// A block is free to be taken if it is listed, or if its bit is clear in a word that has not been looked at:
-/// never both.
+/// never both. One that is held is neither, although its bit is clear.
 #[derive(Debug, Default)]
 pub(super) struct Free {
     /// Number of chunks, from the first, that have been looked at.
@@ -16,6 +16,10 @@ pub(super) struct Free {
     /// Chunks that had no acquired block when they were looked at, and have no length since.
     empty: Vec<u64>,
     lengths: BTreeMap<u64, Blocks>,
+    /// Blocks that are given out only when so many have left the queue of what is retired (E5), the first to come first.
+    held: VecDeque<(u64, Chunk, u64)>,
+    /// Where these begin.
+    held_blocks: BTreeSet<u64>,
 }
 
 /// What is free of one length.
@@ -47,7 +51,10 @@ impl Free {
             let mut free = !pool.backend().load(chunk.bitmap_word(word)) & chunk.blocks_of_word(word);
             while free != 0 {
                 let highest = u64::BITS - 1 - free.leading_zeros();
-                blocks.listed.push(chunk.block(word, highest));
+                let block = chunk.block(word, highest);
+                if !self.held_blocks.contains(&block) {
+                    blocks.listed.push(block);
+                }
                 free &= !(1 << highest);
             }
         }
@@ -60,7 +67,10 @@ impl Free {
         }
         let index = self.seen;
         match pool.chunk(index)? {
-            Some(chunk) if (0..chunk.bitmap_words()).any(|word| pool.backend().load(chunk.bitmap_word(word)) != 0) => {
+            Some(chunk)
+                if self.holds_some_of(&chunk)
+                    || (0..chunk.bitmap_words()).any(|word| pool.backend().load(chunk.bitmap_word(word)) != 0) =>
+            {
                 self.add(chunk);
             }
             // Nothing of it is handed out: only chunks that have been looked at give blocks.
@@ -68,6 +78,10 @@ impl Free {
         }
         self.seen += 1;
         Ok(true)
+    }
+
+    fn holds_some_of(&self, chunk: &Chunk) -> bool {
+        self.held_blocks.range(chunk.blocks()).next().is_some()
     }
 
     /// Counts the newest chunk as looked at; its number.
@@ -85,8 +99,26 @@ impl Free {
         self.lengths.entry(chunk.block_length).or_default().waiting.insert(chunk.index, chunk);
     }
 
+    /// Takes a block back whose bit has been cleared, when so many have left the queue of what is retired; with 0, now.
+    pub(super) fn give_back_after(&mut self, wait_for: u64, chunk: Chunk, number: u64) {
+        if wait_for == 0 {
+            self.give_back(&chunk, number);
+        } else {
+            self.held.push_back((wait_for, chunk, number));
+            self.held_blocks.insert(chunk.start_of(number));
+        }
+    }
+
+    /// Takes back what was held until so many have left the queue.
+    pub(super) fn note_left(&mut self, left: u64) {
+        while let Some((_, chunk, number)) = self.held.pop_front_if(|(wait_for, ..)| *wait_for <= left) {
+            self.held_blocks.remove(&chunk.start_of(number));
+            self.give_back(&chunk, number);
+        }
+    }
+
     /// Takes a block back whose bit has been cleared, unless it will be found by that.
-    pub(super) fn give_back(&mut self, chunk: &Chunk, number: u64) {
+    fn give_back(&mut self, chunk: &Chunk, number: u64) {
         if chunk.index >= self.seen {
             return;
         }

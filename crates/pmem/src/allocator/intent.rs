@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::chunk::Chunk;
 use super::pages::places;
 use super::pages::{DESCRIPTORS, SLOTS};
-use crate::epoch::Retired;
+use crate::epoch::{Expired, Retired};
 use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH, pmwcas};
 
 /// Blocks that one intent can name.
@@ -161,7 +161,7 @@ impl<B: Backend> Drop for Intent<'_, B> {
         let Some(slot) = self.slot else { return };
         // What was announced was checked, so this fails only if somebody has damaged the pool meanwhile. Then the
         // slot is kept back: the next opening finds the damage.
-        if self.pool.settle(places(slot).take(self.named), &[]).is_ok() {
+        if self.pool.settle(places(slot).take(self.named), &[], 0).is_ok() {
             self.pool.return_slot(slot);
         }
     }
@@ -216,20 +216,20 @@ impl<B: Backend> Pool<B> {
             }
         }
         self.roll_descriptors(&descriptors)?;
-        self.settle(std::iter::empty(), &descriptors)?;
-        self.settle(self.all_units(&SLOTS)?.flat_map(places), &[])
+        self.settle(std::iter::empty(), &descriptors, 0)?;
+        self.settle(self.all_units(&SLOTS)?.flat_map(places), &[], 0)
     }
 
     /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were.
     ///
-    /// One thread is at it at a time: what came first is settled first (E2), so that a block is given out after everything
-    /// is forgotten that was retired before it and may name a word in it.
+    /// One thread is at it at a time: what came first is settled first (E2), and a block is given out after everything is forgotten
+    /// that may name a word in it (M9).
     pub(crate) fn settle_expired(&self, count: usize) -> Result<usize> {
         let _settling = self.allocator().settling.lock();
         self.settle_retired(&self.epochs.take(count))
     }
 
-    fn settle_retired(&self, retired: &[Retired]) -> Result<usize> {
+    fn settle_retired(&self, Expired { retired, left, wait_for }: &Expired) -> Result<usize> {
         let (mut slots, mut descriptors) = (Vec::new(), Vec::new());
         for retired in retired {
             match *retired {
@@ -238,7 +238,8 @@ impl<B: Backend> Pool<B> {
             }
         }
         if !retired.is_empty() {
-            self.settle(slots.iter().copied().flat_map(places), &descriptors)?;
+            self.settle(slots.iter().copied().flat_map(places), &descriptors, *wait_for)?;
+            self.allocator().free.lock().note_left(*left);
         }
         slots.into_iter().for_each(|slot| self.return_slot(slot));
         self.allocator().descriptors.lock().extend(descriptors);
@@ -278,12 +279,12 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Frees the blocks named in these places that are not linked, and those that descriptors free, and clears the
-    /// places and the descriptors.
+    /// places and the descriptors. Others get the blocks when so many have left the queue of what is retired; with 0, at once.
     ///
     /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash after any step
     /// leaves entries that come to the same answer: a link that was dead stays dead, since the block that it lies
     /// in has its bit clear before any entry is.
-    fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64]) -> Result<()> {
+    fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64], wait_for: u64) -> Result<()> {
         let backend = self.backend();
         let entries = self.entries(places)?;
         let (_, dead) = self.split(&entries)?;
@@ -314,7 +315,7 @@ impl<B: Backend> Pool<B> {
             backend.fence(CLEAR);
         }
         if let Some(free) = &mut free {
-            dead.iter().for_each(|(chunk, number)| free.give_back(chunk, *number));
+            dead.into_iter().for_each(|(chunk, number)| free.give_back_after(wait_for, chunk, number));
         }
         Ok(())
     }

@@ -13,7 +13,8 @@
 //! - A4: a chunk changes its block length only while its bitmap is empty, and has an empty bitmap of the new length
 //!   durably before that.
 //! - A5: what a retired intent names is freed when no reader is left that can have come to it while it was linked; until
-//!   then its entries say that it is free, whatever links hold.
+//!   then its entries say that it is free, whatever links hold. Where there are descriptors, it is given out only when those are
+//!   forgotten that may have words in it (M9 of [`crate::pmwcas`]).
 //!
 //! Nothing is read of the chunks when a pool is opened. What is free is looked up in a bitmap when a block is asked
 //! for, one word at a time, and freed blocks are kept in memory, by their lengths: a chunk that becomes empty is found to be

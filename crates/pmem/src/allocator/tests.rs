@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use terrane_storage::MemoryStorage;
 
+use super::chunk::Chunk;
 use crate::pmwcas::Descriptor;
 use crate::{Backend, Options, PersistenceDomain, Pool, ROOT, Traced};
 
@@ -86,6 +87,43 @@ fn a_block_freed_in_the_very_chunk_that_is_looked_at_next_is_claimed_once() {
         let (pool, blocks) = looked_at_once(3);
         claim_each_once(&pool, &blocks, &[blocks[chunk][5]]);
     }
+}
+
+/// Frees a block in the pool, which is given out only when so many have left the queue of what is retired.
+fn free_after(pool: &Pool<Traced>, wait_for: u64, block: u64) {
+    let (chunk, number) = pool.locate(block).unwrap();
+    let (word, bit) = Chunk::bit(number);
+    let mut free = pool.allocator().free.lock();
+    pool.backend().fetch_and(chunk.bitmap_word(word), !bit);
+    free.give_back_after(wait_for, chunk, number);
+}
+
+#[test]
+fn a_block_that_is_held_is_not_found_where_nobody_has_looked() {
+    for (pool, blocks) in [reopened(2), looked_at_once(2)] {
+        // Words of the bitmap that are looked at next, and later.
+        for number in [1, 63, 64, 130] {
+            free_after(&pool, 5, blocks[0][number]);
+        }
+        for left in [0, 4] {
+            pool.allocator().free.lock().note_left(left);
+            let claimed: BTreeSet<u64> = (0..300).map(|_| pool.claim(64).unwrap()).collect();
+            assert!([1, 63, 64, 130].iter().all(|&number| !claimed.contains(&blocks[0][number])));
+        }
+        pool.allocator().free.lock().note_left(5);
+        let claimed: BTreeSet<u64> = (0..4).map(|_| pool.claim(64).unwrap()).collect();
+        assert_eq!(claimed, [1, 63, 64, 130].map(|number| blocks[0][number]).into(), "each is given out once");
+    }
+}
+
+#[test]
+fn a_chunk_of_which_blocks_are_held_takes_no_other_length() {
+    let (pool, blocks) = reopened(2);
+    let (&held, others) = blocks[0].split_first().unwrap();
+    others.iter().for_each(|&block| release(&pool, block));
+    free_after(&pool, 1, held);
+    (0..2000).for_each(|_| _ = pool.claim(128).unwrap());
+    assert_eq!(pool.check_block(held).unwrap(), 64);
 }
 
 /// What was retired later would be given out before what came first is settled, and may name a word in it (E2).

@@ -46,8 +46,9 @@
 //! decision says it. A descriptor names blocks, whatever words they are linked by:
 //! - M8: [`Descriptor::acquire`]d blocks are free unless it succeeds; [`Descriptor::release`]d ones are free if it does.
 //!   Until then they are nobody else's, and they are freed when the descriptor is retired and no reader is left, or by recovery.
-//! - M9: what a descriptor names is forgotten durably before a block is given out that was retired later. So no
-//!   descriptor that recovery meets names a word in a block that somebody else has filled since.
+//! - M9: what a descriptor names is forgotten durably before a block is given out in which a word of it may lie: one that was retired
+//!   later, or earlier while the descriptor's owner had a guard (E5). So no descriptor that recovery meets names a word in a
+//!   block that somebody else has filled since.
 //!
 //! So that this holds for all blocks: those that hold such words, or are linked by them, are released by descriptors
 //! or by retired intents; an intent names as links only words that no descriptor changes; and what is acquired to be linked in
