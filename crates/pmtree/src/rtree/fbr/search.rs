@@ -23,8 +23,8 @@
 //! Writers that change a node more often than a search can read what is below it would keep the search from ending, and what is retired
 //! meanwhile from being used anew. So where a node was read [`ROUNDS_MAX`] times in vain, the search begins anew with shared locks, which
 //! keep the same promise: what is below a locked node stays, but for what comes to leaves and goes from them, and an operation holds a
-//! node's lock until what it does there is durable. Look-ups of one entry go on without locks: they read few nodes, and have to know the
-//! numbers of these.
+//! node's lock until what it does there is durable. A look-up of one entry has to know the numbers of what it reads, and goes on without locks but
+//! for that of the root, which insertions wait for. Then only deletions can overtake it, and each one leaves less to delete.
 
 mod nearest;
 
@@ -141,8 +141,15 @@ trait Sought<const D: usize> {
 
 /// As what was read in vain is taken back.
 trait Target<const D: usize>: Sought<D> {
-    /// Whether what is read with locks will do. If not, the search goes on without until it ends.
-    const MAY_LOCK: bool;
+    /// Whether a node that was read so often in vain is left to a search that keeps writers out.
+    fn gives_up(&self, rounds: u32) -> bool {
+        rounds == ROUNDS_MAX
+    }
+
+    /// Whether no more is wanted than was found.
+    fn is_satisfied(&self) -> bool {
+        false
+    }
 
     /// Takes note of a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
@@ -178,8 +185,6 @@ impl<const D: usize> Sought<D> for Window<'_, D> {
 }
 
 impl<const D: usize> Target<D> for Window<'_, D> {
-    const MAY_LOCK: bool = true;
-
     fn visited(&mut self, _: impl FnOnce() -> Visit) {
         self.visited += 1;
     }
@@ -194,12 +199,14 @@ impl<const D: usize> Target<D> for Window<'_, D> {
     }
 }
 
-/// The ways to one entry.
+/// A way to one entry.
 struct Exact<'q, const D: usize> {
     rect: &'q Rect<D>,
     payload: u64,
-    paths: Vec<Path>,
+    paths: SmallVec<[Path; 1]>,
     visits: SmallVec<[Visit; 16]>,
+    /// Whether insertions wait for it.
+    has_lock: bool,
 }
 
 impl<const D: usize> Sought<D> for Exact<'_, D> {
@@ -219,7 +226,13 @@ impl<const D: usize> Sought<D> for Exact<'_, D> {
 }
 
 impl<const D: usize> Target<D> for Exact<'_, D> {
-    const MAY_LOCK: bool = false;
+    fn gives_up(&self, rounds: u32) -> bool {
+        !self.has_lock && rounds == ROUNDS_MAX
+    }
+
+    fn is_satisfied(&self) -> bool {
+        !self.paths.is_empty()
+    }
 
     fn visited(&mut self, visit: impl FnOnce() -> Visit) {
         self.visits.push(visit());
@@ -297,13 +310,19 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// were read twice with the same numbers. Between the two times there was no such entry: none in a leaf that was read, as
     /// the number changes before a deletion clears a bit, and what came and stayed is found the second time; and none elsewhere, as
     /// a box has grown before an entry counts, and the parent's number changes before it shrinks. Each new attempt means that
-    /// another operation has come further.
+    /// another operation has come further; where that happens too often, insertions wait.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64) -> Result<Option<Path>> {
         let _pinned = self.pool.pin();
-        let mut before = None;
+        let (mut lock, mut rounds, mut before) = (None, 0, None);
         loop {
-            let mut target = Exact { rect, payload, paths: Vec::new(), visits: SmallVec::new() };
-            self.search(&mut target, SearchMode::Validated)?;
+            let has_lock = lock.is_some();
+            let mut target = Exact { rect, payload, paths: SmallVec::new(), visits: SmallVec::new(), has_lock };
+            let is_overtaken = self.search_validated(&mut target)?.is_err();
+            rounds += 1;
+            if is_overtaken || target.gives_up(rounds) {
+                lock = Some(self.lock_root_shared()?);
+                continue;
+            }
             let Exact { mut paths, visits, .. } = target;
             if let Some(path) = paths.pop() {
                 return Ok(Some(path));
@@ -333,7 +352,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    fn search_validated<T: Target<D>>(&self, target: &mut T) -> Outcome<Overtaken> {
+    fn search_validated(&self, target: &mut impl Target<D>) -> Outcome<Overtaken> {
         let mut path = Path::new();
         let mut rounds = 0;
         loop {
@@ -351,7 +370,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(Ok(()));
             }
             rounds += 1;
-            if T::MAY_LOCK && rounds == ROUNDS_MAX {
+            if target.gives_up(rounds) {
                 return Ok(Err(Overtaken));
             }
             target.truncate(Extent::default());
@@ -362,15 +381,17 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ///
     /// While the node has not changed, no node is below two of its children, or below one at two times: none moves but by a change
     /// of its parent's parent, and none that was unlinked is used anew, since the search is pinned.
-    fn search_children<T: Target<D>>(
+    fn search_children(
         &self,
         children: &mut Children,
         parent: Option<&Reading<'_, D, B>>,
-        target: &mut T,
+        target: &mut impl Target<D>,
         path: &mut Path,
     ) -> Outcome<Vain> {
         let visited_before = target.extent().visited;
-        while let Some(child) = children.next() {
+        while !target.is_satisfied()
+            && let Some(child) = children.next()
+        {
             let child = match parent {
                 Some(parent) => self.child(parent.node.level(), child)?,
                 None => self.root_at(child)?,
@@ -406,10 +427,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Reads a node and what is below it, until it has not changed meanwhile; how it was read then.
-    fn search_node<'t, T: Target<D>>(
+    fn search_node<'t>(
         &'t self,
         node: &Node<'t, D, B>,
-        target: &mut T,
+        target: &mut impl Target<D>,
         path: &mut Path,
     ) -> Result<std::result::Result<Reading<'t, D, B>, Overtaken>> {
         let extent = target.extent();
@@ -441,7 +462,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(Ok(reading));
             }
             rounds += 1;
-            if T::MAY_LOCK && rounds == ROUNDS_MAX {
+            if target.gives_up(rounds) {
                 return Ok(Err(Overtaken));
             }
             target.truncate(extent);
@@ -514,14 +535,19 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Reads what is below the root word, with locks.
     fn search_locked(&self, target: &mut impl Sought<D>) -> Outcome {
-        let root_lock = self.locks.root.read();
-        let root = self.root()?;
-        let _lock = self.lock_shared(&root)?;
-        drop(root_lock);
+        let (root, _lock) = self.lock_root_shared()?;
         let outcome = self.search_unvalidated(&root, true, target, &mut 0)?;
         // What it has not completed, it has left in nodes that are free to be locked.
         self.check_no_change_failed()?;
         Ok(outcome)
+    }
+
+    /// The root, locked for who reads it: while it is, another node does not become the root, and no insertion begins.
+    fn lock_root_shared(&self) -> Result<(Node<'_, D, B>, impl Sized + use<'_, D, B>)> {
+        let _root_lock = self.locks.root.read();
+        let root = self.root()?;
+        let lock = self.lock_shared(&root)?;
+        Ok((root, lock))
     }
 
     /// Reads a node and what is below it as it comes. With the lock of the node held, and then of each one below while it

@@ -415,6 +415,14 @@ fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     go_on_to(At::Load, 7, move || overtake(tree, (rect, payload), times));
 }
 
+/// Runs a search that a writer overtakes from a load on, until it takes locks or ends; what it gives, and how often that happened.
+fn overtaken<T>(tree: &Arc<Tree>, moved: Entry, from: usize, search: impl FnOnce(&Tree) -> T) -> (T, u64) {
+    let times = Arc::new(AtomicU64::new(0));
+    let (of_writer, overtaking) = (tree.clone(), times.clone());
+    let found = interrupt(At::Load, from, move || overtake(of_writer, moved, overtaking), || search(tree)).0;
+    (found, times.load(Ordering::Relaxed))
+}
+
 /// Else it would end when the writer does, and all that is retired meanwhile would wait for it.
 #[test]
 fn a_search_that_writers_overtake_again_and_again_ends() {
@@ -439,20 +447,13 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
             (0..COUNT).map(entry).chain([far]).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
             // One that changes the root, one among the others; from the beginning on, and when some are found already.
             for (moved, from) in [(far, 7), (far, 900), (entry(50), 7), (entry(50), 300), (entry(50), 900)] {
-                let overtaken = |search: &dyn Fn(&Tree) -> Vec<u64>| {
-                    let times = Arc::new(AtomicU64::new(0));
-                    let (tree_of_writer, overtaking) = (tree.clone(), times.clone());
-                    let overtake = move || overtake(tree_of_writer, moved, overtaking);
-                    let mut found = interrupt(At::Load, from, overtake, || search(&tree)).0;
-                    found.sort_unstable();
-                    (found, times.load(Ordering::Relaxed))
-                };
-                let (mut found, times) = overtaken(&window);
+                let (mut found, times) = overtaken(&tree, moved, from, window);
                 assert!(times > 0, "{options:?}");
+                found.sort_unstable();
                 found.retain(|payload| *payload != moved.1);
                 let others = (0..=COUNT).filter(|payload| *payload != moved.1);
                 assert_eq!(found, Vec::from_iter(others), "{options:?}, {moved:?}, {from}");
-                let (mut found, _) = overtaken(&nearest);
+                let (mut found, _) = overtaken(&tree, moved, from, nearest);
                 found.sort_by(|left, right| distance(left).total_cmp(&distance(right)));
                 let mut all = Vec::from_iter(0..COUNT);
                 all.sort_by(|left, right| distance(left).total_cmp(&distance(right)));
@@ -461,6 +462,39 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
                 let distances = |payloads: &[u64]| payloads.iter().map(distance).collect::<Vec<_>>();
                 assert_eq!(distances(&found), distances(&all[..NEAREST]), "{options:?}, {moved:?}, {from}");
             }
+        }
+    }
+}
+
+/// So many entries at one place that a look-up of one reads most leaves, while others go and come there or elsewhere.
+#[test]
+fn a_look_up_that_writers_overtake_again_and_again_ends() {
+    const COUNT: u64 = 60;
+    let (place, elsewhere) = (Rect::point([5.0; 2]).unwrap(), Rect::point([1e6; 2]).unwrap());
+    for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
+        for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+            let tree = Arc::new(Tree::create(&MemoryStorage::new(), "tree", &options(rebalancing, leaves)).unwrap());
+            (0..COUNT).for_each(|payload| tree.insert(&place, payload).unwrap());
+            tree.insert(&elsewhere, COUNT).unwrap();
+            for moved in [(place, 7), (place, 50), (elsewhere, COUNT)] {
+                for from in [0, 7, 100, 300] {
+                    let what = format!("{rebalancing:?}, {leaves:?}, {moved:?}, {from}");
+                    let absent = |tree: &Tree| tree.contains(&place, u64::MAX).unwrap();
+                    let (is_found, times) = overtaken(&tree, moved, from, absent);
+                    assert!(!is_found && times > 0, "{what}");
+                    let absent = |tree: &Tree| tree.delete(&place, u64::MAX).unwrap();
+                    assert!(!overtaken(&tree, moved, from, absent).0, "{what}");
+                    for there in [0, 20, COUNT - 1] {
+                        let (is_found, _) = overtaken(&tree, moved, from, |tree| tree.contains(&place, there).unwrap());
+                        assert!(is_found, "{there}, {what}");
+                        let (is_deleted, _) = overtaken(&tree, moved, from, |tree| tree.delete(&place, there).unwrap());
+                        assert!(is_deleted, "{there}, {what}");
+                        tree.insert(&place, there).unwrap();
+                    }
+                }
+            }
+            let census = Arc::into_inner(tree).unwrap().check().unwrap();
+            assert_eq!(census.entries, COUNT + 1);
         }
     }
 }
