@@ -8,6 +8,7 @@
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -17,6 +18,8 @@ use terrane_storage::RealStorage;
 
 /// Insertions after which the process is killed.
 const ACKNOWLEDGED: u64 = 20_000;
+
+const SIGKILL: i32 = 9;
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args_os().nth(1) {
@@ -65,7 +68,10 @@ fn kill_and_prove() -> Result<(), Box<dyn Error>> {
             child.kill()?;
         }
     }
-    child.wait()?;
+    let status = child.wait()?;
+    if status.signal() != Some(SIGKILL) || acknowledged < ACKNOWLEDGED {
+        return Err(format!("it ended by itself ({status}) after {acknowledged} insertions").into());
+    }
     let started = Instant::now();
     let options = Options::new(PersistenceDomain::PageCache);
     let mut tree: FbrTree<2> = FbrTree::open(&RealStorage::new(directory.path()), "tree", &options)?;
