@@ -111,17 +111,20 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
     assert!(!gate(&[RIGHT], &blind).unwrap().uncaught.is_empty(), "it cannot have tried enough");
 }
 
-/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be. After one, it
-/// may forget to make entries durable.
+type Opening = fn(&dyn Storage) -> Checked<<Canary as Subject>::Structure>;
+
+/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be. It may be opened in
+/// another way.
 struct Brittle {
     unusable_with: usize,
     worked_on: AtomicU64,
-    forgets: bool,
+    domain: PersistenceDomain,
+    opening: Opening,
 }
 
 impl Brittle {
-    fn new(unusable_with: usize, forgets: bool) -> Self {
-        Self { unusable_with, worked_on: AtomicU64::new(0), forgets }
+    fn new(unusable_with: usize, opening: Opening) -> Self {
+        Self { unusable_with, worked_on: AtomicU64::new(0), domain: RIGHT.domain(), opening }
     }
 }
 
@@ -139,7 +142,7 @@ impl Subject for Brittle {
     }
 
     fn domain(&self) -> PersistenceDomain {
-        RIGHT.domain()
+        self.domain
     }
 
     fn create(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
@@ -147,10 +150,7 @@ impl Subject for Brittle {
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
-        match self.forgets {
-            true => Dropping::<Traced>::leaving_out(Instruction::Flush, "canary.flag", || RIGHT.open(storage)),
-            false => RIGHT.open(storage),
-        }
+        (self.opening)(storage)
     }
 
     fn steps(&self, seed: u64) -> Vec<Self::Step> {
@@ -178,10 +178,25 @@ impl Subject for Brittle {
     }
 }
 
+/// Where pages may be lost, opening has to say so: neither to panic, nor to open what then is wrong.
+#[test]
+fn where_pages_may_be_lost_nothing_but_a_refusal_will_do() {
+    let search = |opening: Opening, unusable_with| {
+        let subject = Brittle { domain: PersistenceDomain::PageCache, ..Brittle::new(unusable_with, opening) };
+        let history = History::record(&subject, subject.steps(0), None).unwrap();
+        let outcome = Explorer::new(&subject).all_power_losses(&history, 0, &BREADTH);
+        outcome.err().map_or_else(|| "nothing".to_owned(), |failure| failure.what)
+    };
+    assert_eq!(search(|_| Err("pages may be lost".to_owned()), usize::MAX), "nothing");
+    assert_eq!(search(|_| panic!("an offset of a lost page"), usize::MAX), "a panic: an offset of a lost page");
+    assert_eq!(search(|storage| RIGHT.open(storage), usize::MAX), "it was opened, where pages may be lost");
+    assert_eq!(search(|storage| RIGHT.open(storage), 0), "it cannot be used");
+}
+
 #[test]
 fn what_recoveries_leave_is_used_further_and_seldom_twice() {
     let search = |unusable_with| {
-        let subject = Brittle::new(unusable_with, false);
+        let subject = Brittle::new(unusable_with, |storage| RIGHT.open(storage));
         let history = History::record(&subject, subject.steps(0), None).unwrap();
         let mut explorer = Explorer::new(&subject);
         let outcome = explorer
@@ -200,16 +215,18 @@ fn what_recoveries_leave_is_used_further_and_seldom_twice() {
 
 #[test]
 fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
-    let chained = |forgets: bool, seed: u64| {
-        let subject = Brittle::new(usize::MAX, forgets);
+    let chained = |opening: Opening, seed: u64| {
+        let subject = Brittle::new(usize::MAX, opening);
         Explorer::new(&subject).chain(&subject.steps(0), 1, seed).err()
     };
-    let failures: Vec<_> = (0..20).filter_map(|seed| chained(true, seed)).collect();
+    let forgetting: Opening =
+        |storage| Dropping::<Traced>::leaving_out(Instruction::Flush, "canary.flag", || RIGHT.open(storage));
+    let failures: Vec<_> = (0..20).filter_map(|seed| chained(forgetting, seed)).collect();
     assert!(
         !failures.is_empty() && failures.iter().all(|failure| failure.what.contains("in place of")),
         "{failures:?}"
     );
-    assert!((0..20).all(|seed| chained(false, seed).is_none()));
+    assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
 /// Two words in one line, which a step leaves without a flush; what looks at them is only what goes on after a recovery.

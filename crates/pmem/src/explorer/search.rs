@@ -69,6 +69,8 @@ impl AddAssign for Tally {
 #[derive(Debug)]
 struct Outcome<Model> {
     found: Checked<Model>,
+    /// Whether opening said that it cannot be opened; not that it panicked, or that what it opened is wrong.
+    is_refused: bool,
     reads: Reads,
 }
 
@@ -296,7 +298,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Ok(_) if has_lost_pages => "it was opened, where pages may be lost".to_owned(),
             Ok(model) if allowed.contains(model) => return Ok(outcome.reads.clone()),
             Ok(model) => format!("it holds {model:?} in place of one of {allowed:?}"),
-            Err(_) if has_lost_pages => return Ok(outcome.reads.clone()),
+            Err(_) if has_lost_pages && outcome.is_refused => return Ok(outcome.reads.clone()),
             Err(what) => what.clone(),
         };
         let crashes = before.iter().copied().chain([image]).map(Crash::told);
@@ -323,9 +325,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
             self.tally.distinct += 1;
             let (subject, storage, usable) = (self.subject, image.watched(), &mut self.usable);
             let is_spot_check = self.tally.distinct.is_multiple_of(WORKED_ON_AGAIN);
-            let mut reads = None;
+            let (mut reads, mut is_refused) = (None, false);
             let found = guarded(|| {
-                let mut structure = subject.open(&storage)?;
+                let mut structure = subject.open(&storage).inspect_err(|_| is_refused = true)?;
                 let model = subject.observe(&mut structure)?;
                 let (left, touched) = (storage.hash_contents(), storage.take_touched());
                 let read_then = match usable.get(&left) {
@@ -341,7 +343,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
                 Ok(model)
             });
             let reads = reads.unwrap_or_else(|| storage.reads());
-            Outcome { found, reads }
+            Outcome { found, is_refused, reads }
         })
     }
 }
