@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use terrane_pmem::pmwcas::Descriptor;
 use terrane_pmem::{Backend, Error, Found, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, RealStorage, Storage};
 
@@ -333,6 +334,41 @@ fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
     let taken = Pool::<Traced>::find(&storage, "pool", &options()).unwrap().take().unwrap();
     assert_eq!(taken.open_counter(), 3);
     taken.visit_blocks(|block, _| panic!("{block} is acquired")).unwrap();
+}
+
+/// What a crash has left of an intent, or of a descriptor, names the page of descriptors.
+#[test]
+fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    let guard = pool.pin();
+    let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+    let of_descriptor = descriptor.acquire(64).unwrap();
+    std::mem::forget(descriptor);
+    drop(guard);
+    let mut intent = pool.intent();
+    let of_intent = intent.acquire(64, ROOT).unwrap();
+    std::mem::forget(intent);
+    drop(pool);
+    let sound = contents(&storage);
+    let (words, _) = sound.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    // The second line behind the root word leads to it.
+    let page = words[(ROOT as usize + 128) / 8];
+    assert!(page > 8192);
+    // The low bits of a descriptor's say that the block is acquired.
+    for (named, flags) in [(of_descriptor, 1), (of_intent, 0)] {
+        let places = (0..words.len()).filter(|&place| words[place] == named | flags);
+        let [place] = places.collect::<Vec<_>>()[..] else { panic!("{named} is named once") };
+        let file = storage.open("pool", OpenMode::Write).unwrap();
+        file.write_all_at(&(page | flags).to_le_bytes(), place as u64 * 8).unwrap();
+        let before = contents(&storage);
+        let error = open(&storage).unwrap_err();
+        assert!(matches!(error, Error::Damaged { offset, .. } if offset == page), "{error}");
+        assert!(contents(&storage) == before);
+        file.write_all_at(&sound, 0).unwrap();
+    }
+    open(&storage).unwrap();
 }
 
 /// The link of an intent lies in a chunk that is damaged; only the settling of the intent looks there.

@@ -186,8 +186,19 @@ impl<B: Backend> Pool<B> {
             let reason = format!("{what} is in use there, and the pool was closed");
             Error::Damaged { pool: self.name().to_owned(), offset, reason }
         };
+        let own = self.own_blocks()?;
+        // Else it would be found to be free only when the pool has been changed.
+        let check_not_own = |block: u64| match own.contains(&block) {
+            false => Ok(()),
+            true => {
+                let reason =
+                    "a block of the pool's own is said to be free when what a crash has left is settled".to_owned();
+                Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason })
+            }
+        };
         for descriptor in self.all_units(&DESCRIPTORS)? {
             self.check_descriptor(descriptor)?;
+            self.blocks_to_free(descriptor)?.into_iter().try_for_each(check_not_own)?;
             if was_closed && !self.is_free(descriptor)? {
                 return Err(left(descriptor, "a descriptor"));
             }
@@ -195,7 +206,7 @@ impl<B: Backend> Pool<B> {
         let entries = self.entries(self.all_units(&SLOTS)?.flat_map(places))?;
         match entries.first() {
             Some(entry) if was_closed => Err(left(entry.place, "an entry of an intent")),
-            _ => self.split(&entries).map(drop),
+            _ => self.split(&entries)?.1.iter().map(Entry::block).try_for_each(check_not_own),
         }
     }
 
