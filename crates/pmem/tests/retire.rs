@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::turns::in_turn;
+use terrane_pmem::pmwcas::Descriptor;
 use terrane_pmem::{Backend, Error, Intent, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
 
@@ -82,6 +83,24 @@ fn closing_ends_what_was_retired_and_dropping_leaves_it_to_recovery() {
         assert_eq!(blocks(&pool), [pool.backend().load(ROOT)]);
         assert_eq!(pool.backend().load(pool.backend().load(ROOT)), 4);
     }
+}
+
+/// As by a program that forgets to end them.
+#[test]
+fn closing_ends_what_was_begun_and_forgotten() {
+    let storage = MemoryStorage::new();
+    let pool: Pool<Traced> = create(&storage);
+    let guard = pool.pin();
+    let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
+    descriptor.acquire(64).unwrap();
+    std::mem::forget(descriptor);
+    let mut intent = pool.intent();
+    intent.acquire(64, ROOT).unwrap();
+    std::mem::forget(intent);
+    drop(guard);
+    assert_eq!(blocks(&pool).len(), 2);
+    pool.close().unwrap();
+    assert_eq!(blocks(&Pool::<Traced>::open(&storage, "pool", &options()).unwrap()), []);
 }
 
 #[test]

@@ -222,6 +222,7 @@ impl<B: Backend> Pool<B> {
     ///   overwritten. So a structure can be checked as a whole ([`Pool::visit_blocks`]) before anything is acquired.
     /// - that one of the two words of the metadata that lead to further intents and descriptors has become 0. What only
     ///   these name stays acquired then, as they do themselves, and a word that a descriptor is in the middle of changing is damage.
+    /// - that what a crash has left of an intent or a descriptor names another block of the structure than it did.
     /// - that a part of the file is as it was at an earlier time, but for a header of before the pool grew.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
@@ -284,13 +285,14 @@ impl<B: Backend> Pool<B> {
         self.settle_what_is_left()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
-        let is_synced = self.backend.domain() == PersistenceDomain::PageCache;
-        if is_synced {
+        let domain = self.backend.domain();
+        // What was stored and not flushed is read by the next opening, which takes it for durable.
+        if domain != PersistenceDomain::Eadr {
             self.sync(&mut header)?;
         }
         header.state = State::Closed;
         header.write(&self.backend);
-        if is_synced {
+        if domain == PersistenceDomain::PageCache {
             self.sync(&mut header)?;
         }
         Ok(())
