@@ -146,11 +146,6 @@ trait Target<const D: usize>: Sought<D> {
         rounds == ROUNDS_MAX
     }
 
-    /// Whether no more is wanted than was found.
-    fn is_satisfied(&self) -> bool {
-        false
-    }
-
     /// Takes note of a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
 
@@ -199,11 +194,11 @@ impl<const D: usize> Target<D> for Window<'_, D> {
     }
 }
 
-/// A way to one entry.
+/// The ways to one entry.
 struct Exact<'q, const D: usize> {
     rect: &'q Rect<D>,
     payload: u64,
-    paths: SmallVec<[Path; 1]>,
+    paths: Vec<Path>,
     visits: SmallVec<[Visit; 16]>,
     /// Whether insertions wait for it.
     has_lock: bool,
@@ -228,10 +223,6 @@ impl<const D: usize> Sought<D> for Exact<'_, D> {
 impl<const D: usize> Target<D> for Exact<'_, D> {
     fn gives_up(&self, rounds: u32) -> bool {
         !self.has_lock && rounds == ROUNDS_MAX
-    }
-
-    fn is_satisfied(&self) -> bool {
-        !self.paths.is_empty()
     }
 
     fn visited(&mut self, visit: impl FnOnce() -> Visit) {
@@ -316,7 +307,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let (mut lock, mut rounds, mut before) = (None, 0, None);
         loop {
             let has_lock = lock.is_some();
-            let mut target = Exact { rect, payload, paths: SmallVec::new(), visits: SmallVec::new(), has_lock };
+            let mut target = Exact { rect, payload, paths: Vec::new(), visits: SmallVec::new(), has_lock };
             let is_overtaken = self.search_validated(&mut target)?.is_err();
             rounds += 1;
             if is_overtaken || target.gives_up(rounds) {
@@ -389,9 +380,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         path: &mut Path,
     ) -> Outcome<Vain> {
         let visited_before = target.extent().visited;
-        while !target.is_satisfied()
-            && let Some(child) = children.next()
-        {
+        while let Some(child) = children.next() {
             let child = match parent {
                 Some(parent) => self.child(parent.node.level(), child)?,
                 None => self.root_at(child)?,
