@@ -3,6 +3,7 @@
 mod show;
 mod structures;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::str::FromStr;
 use std::time::Instant;
@@ -22,6 +23,12 @@ const BUDGET: u64 = 100_000;
 /// Histories that are drawn for a flush or fence that is left out, until it is caught.
 const GATE_SEEDS: u64 = 20;
 
+/// Histories that are drawn to come to a flush or fence that is named.
+const SITE_SEEDS: u64 = 5;
+
+/// Seeds count up from the one that is given.
+const SEED_MAX: u64 = u64::MAX >> 1;
+
 /// How many images of each cut are tried to see that something is caught.
 const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
 
@@ -34,7 +41,7 @@ pub struct Options {
     #[arg(long, value_name = "CONFIGURATION,…", value_delimiter = ',', conflicts_with = "replay")]
     pub only: Vec<String>,
     /// Seed that histories and crashes are drawn from.
-    #[arg(long, default_value_t = crate::workload::SEED)]
+    #[arg(long, default_value_t = crate::workload::SEED, value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
     pub seed: u64,
     /// Number of crash images to examine.
     #[arg(long, value_name = "IMAGES", default_value_t = BUDGET, value_parser = clap::value_parser!(u64).range(1..))]
@@ -177,6 +184,7 @@ impl Run<'_> {
     }
 
     fn gate<S: Structure>(&mut self, subjects: &[S], only: Option<Dropped>) -> Result<Verdict> {
+        flushing(subjects)?;
         let begun = Instant::now();
         let seed = self.options.seed;
         let options = Gate {
@@ -234,23 +242,36 @@ fn find_configuration<'s, S: Structure>(subjects: &'s [S], name: &str) -> Result
     })
 }
 
-/// The flush or fence with a name that one of the subjects has.
-fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Dropped> {
-    let mut sites = std::collections::BTreeSet::new();
+/// The subjects on a medium where a flush or fence matters.
+fn flushing<S: Structure>(subjects: &[S]) -> Result<Vec<&S>> {
     let flushing: Vec<&S> = subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr).collect();
     if flushing.is_empty() {
-        return Err(
-            Usage("a flush or fence matters on adr alone, and no such configuration is searched".to_owned()).into()
-        );
+        let what = "a flush or fence matters on adr alone, and no such configuration is searched";
+        return Err(Usage(what.to_owned()).into());
     }
-    for subject in &flushing {
-        let found = names(*subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?;
-        sites.extend(found);
-    }
-    let listed = flushing.iter().flat_map(|subject| subject.places());
-    let all: std::collections::BTreeSet<Dropped> =
-        listed.flat_map(|place| place.dropped().collect::<Vec<_>>()).chain(sites.iter().cloned()).collect();
+    Ok(flushing)
+}
+
+/// The flush or fence with a name that one of the subjects has.
+fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Dropped> {
+    let flushing = flushing(subjects)?;
     let is_meant = |site: &&Dropped| site.site == name || site.to_string() == name;
+    let listed: BTreeSet<Dropped> = flushing
+        .iter()
+        .flat_map(|subject| subject.places())
+        .flat_map(|place| place.dropped().collect::<Vec<_>>())
+        .collect();
+    let mut sites = BTreeSet::new();
+    for seed in seed..seed + SITE_SEEDS {
+        for subject in &flushing {
+            sites.extend(names(*subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?);
+        }
+        // Not every history comes to what is listed.
+        if sites.iter().any(|site| is_meant(&site)) || !listed.iter().any(|site| is_meant(&site)) {
+            break;
+        }
+    }
+    let all: BTreeSet<Dropped> = listed.iter().chain(&sites).cloned().collect();
     let meant: Vec<&Dropped> = all.iter().filter(is_meant).collect();
     let elsewhere =
         meant.iter().find_map(|site| flushing.iter().find_map(|subject| Some((*site, subject.shown_by(site)?))));

@@ -1,5 +1,6 @@
 //! A run of steps under the crash controller.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -141,9 +142,14 @@ impl<'s, S: Subject> History<'s, S> {
     /// Every cut while this many steps have returned, or more. With no step, those inside of the creation are among
     /// them, from where the pool is there; of a run that goes on after a crash, those after recovery.
     pub fn cuts_from(&self, step: usize) -> impl DoubleEndedIterator<Item = usize> + use<S> {
-        let last = self.ends.last().copied().unwrap_or(0);
-        let first = if step == 0 { self.pool_made } else { self.ends.get(step).copied().unwrap_or(last) };
+        let (first, last) = self.cuts().into_inner();
+        let first = if step == 0 { first } else { self.ends.get(step).copied().unwrap_or(last) };
         first..last + 1
+    }
+
+    /// All cuts.
+    pub(super) fn cuts(&self) -> RangeInclusive<usize> {
+        self.pool_made..=self.ends.last().copied().unwrap_or(0)
     }
 
     /// Those among the cuts at which power losses leave all that they leave at any cut.

@@ -1,5 +1,7 @@
 //! Failures made small, and gone through again.
 
+use std::ops::RangeInclusive;
+
 use terrane_storage::crash::{Controller, Image};
 
 use super::search::Search;
@@ -147,11 +149,24 @@ fn go_through<'s, S: Subject>(
     let mut allowed = Vec::new();
     for crash in &case.crashes {
         let mut controller = history.controller.clone();
+        let outside = |cuts: RangeInclusive<usize>| {
+            let (from, to) = cuts.into_inner();
+            Gone::Foreign(format!("a crash comes at {}, and could at {from} to {to}", crash.cut))
+        };
         match images.last() {
-            None => allowed = history.allowed(crash.cut).to_vec(),
+            None => {
+                let cuts = history.cuts();
+                if !cuts.contains(&crash.cut) {
+                    return Err(outside(cuts));
+                }
+                allowed = history.allowed(crash.cut).to_vec();
+            }
             Some(before) => {
                 controller = before.restart();
                 let found = recover(history.subject, &controller, dropped).map_err(Gone::Foreign)?;
+                if crash.cut > controller.events() {
+                    return Err(outside(0..=controller.events()));
+                }
                 if crash.cut >= controller.events() {
                     allowed = vec![found];
                 }
