@@ -22,11 +22,13 @@ struct Meeting {
     other: Mutex<Option<Arc<dyn File>>>,
     /// Whether the other creation comes before the opening, and ends.
     ends: bool,
+    /// Whether another program makes a file of the pool's name at the last moment.
+    is_taken: bool,
 }
 
 impl Meeting {
     fn new(inner: MemoryStorage, mode: OpenMode) -> Self {
-        Self { inner, mode, other: Mutex::new(None), ends: false }
+        Self { inner, mode, other: Mutex::new(None), ends: false, is_taken: false }
     }
 
     /// What a creation does first.
@@ -61,6 +63,13 @@ impl Storage for Meeting {
 
     fn rename(&self, from: &str, to: &str) -> terrane_storage::Result<()> {
         self.inner.rename(from, to)
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> terrane_storage::Result<()> {
+        if self.is_taken {
+            drop(self.inner.open(to, OpenMode::CreateNew)?);
+        }
+        self.inner.rename_new(from, to)
     }
 
     fn remove(&self, name: &str) -> terrane_storage::Result<()> {
@@ -130,4 +139,14 @@ fn a_creation_beside_which_another_one_ends_takes_no_name() {
     assert_eq!(storage.list("").unwrap(), ["pool"]);
     let other = storage.other.lock().unwrap().take().unwrap();
     assert!(other.has_name().unwrap(), "the pool was renamed over");
+}
+
+/// It has looked whether the name is free before another program made a file of that name, which knows nothing of drafts.
+#[test]
+fn a_creation_beside_which_a_file_of_the_name_is_made_leaves_that_alone() {
+    let storage = Meeting { is_taken: true, ..Meeting::new(MemoryStorage::new(), OpenMode::Read) };
+    let error = create(&storage).unwrap_err();
+    assert!(error.to_string().contains("exists"), "{error}");
+    assert_eq!(storage.list("").unwrap(), ["pool"]);
+    assert_eq!(storage.open("pool", OpenMode::Read).unwrap().len().unwrap(), 0, "the file was renamed over");
 }

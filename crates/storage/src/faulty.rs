@@ -224,6 +224,11 @@ impl Storage for FaultyStorage {
         self.inner.rename(from, to)
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> Result<()> {
+        pass(&self.state, Operation::Rename, &format!("{from} to {to}"), None, None)?;
+        self.inner.rename_new(from, to)
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         pass(&self.state, Operation::Remove, name, None, None)?;
         self.inner.remove(name)

@@ -65,6 +65,9 @@ pub trait Storage: Send + Sync + Debug {
     /// Atomically gives `from` the name `to`, replacing what had it. A link that leads nowhere is not replaced: somebody means
     /// another place by it, which may be back later.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Gives `from` a name that nothing has: else it is an error ([`StorageError::is_already_exists`]), and nothing changes. Atomically,
+    /// but on file systems that cannot do that; there, what takes the name in between is replaced.
+    fn rename_new(&self, from: &str, to: &str) -> Result<()>;
     /// Removes a file's name; open handles stay readable.
     fn remove(&self, name: &str) -> Result<()>;
     /// Creates a directory and its missing parents (no error if it is there).

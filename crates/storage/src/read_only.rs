@@ -41,6 +41,10 @@ impl Storage for ReadOnlyStorage {
         Self::refuse(Operation::Rename, from)
     }
 
+    fn rename_new(&self, from: &str, _to: &str) -> Result<()> {
+        Self::refuse(Operation::Rename, from)
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         Self::refuse(Operation::Remove, name)
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, SeekFrom, renameat_with};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -104,6 +104,20 @@ impl RealStorage {
         found.sort_unstable();
         Ok(found)
     }
+
+    /// Refuses directories: only files are renamed.
+    fn paths_to_rename(&self, from: &str, to: &str) -> Result<[PathBuf; 2]> {
+        let from_path = self.file_path(Operation::Rename, from)?;
+        let to_path = self.file_path(Operation::Rename, to)?;
+        let both = || format!("{from} to {to}");
+        let from_metadata =
+            fs::symlink_metadata(&from_path).context_below(&self.root, Operation::Rename, &both(), None)?;
+        let is_directory = |metadata: fs::Metadata| metadata.is_dir();
+        if is_directory(from_metadata) || fs::symlink_metadata(&to_path).is_ok_and(is_directory) {
+            return Err(Errno::ISDIR).context_below(&self.root, Operation::Rename, &both(), None);
+        }
+        Ok([from_path, to_path])
+    }
 }
 
 /// What tells a directory from all others, whatever its path.
@@ -157,25 +171,27 @@ impl Storage for RealStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let from_path = self.file_path(Operation::Rename, from)?;
-        let to_path = self.file_path(Operation::Rename, to)?;
-        let both = || format!("{from} to {to}");
-        let from_metadata =
-            fs::symlink_metadata(&from_path).context_below(&self.root, Operation::Rename, &both(), None)?;
-        let is_directory = |metadata: fs::Metadata| metadata.is_dir();
-        if is_directory(from_metadata) || fs::symlink_metadata(&to_path).is_ok_and(is_directory) {
-            return Err(Errno::ISDIR).context_below(&self.root, Operation::Rename, &both(), None);
-        }
+        let [from_path, to_path] = self.paths_to_rename(from, to)?;
+        let both = format!("{from} to {to}");
         if to_path.is_symlink() && !self.exists(to)? {
             let reason = format!("{to} is a link that leads nowhere; remove it, or make what it leads to");
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason)).context_below(
-                &self.root,
-                Operation::Rename,
-                &both(),
-                None,
-            );
+            let taken = io::Error::new(io::ErrorKind::AlreadyExists, reason);
+            return Err(taken).context_below(&self.root, Operation::Rename, &both, None);
         }
-        fs::rename(from_path, to_path).context_below(&self.root, Operation::Rename, &both(), None)
+        fs::rename(from_path, to_path).context_below(&self.root, Operation::Rename, &both, None)
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> Result<()> {
+        let [from_path, to_path] = self.paths_to_rename(from, to)?;
+        let renamed = match renameat_with(CWD, &from_path, CWD, &to_path, RenameFlags::NOREPLACE) {
+            // The file system, or the system, does not know how to.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match fs::symlink_metadata(&to_path) {
+                Ok(_) => Err(Errno::EXIST.into()),
+                Err(_) => fs::rename(from_path, to_path),
+            },
+            renamed => renamed.map_err(io::Error::from),
+        };
+        renamed.context_below(&self.root, Operation::Rename, &format!("{from} to {to}"), None)
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -59,6 +59,10 @@ impl Pair {
             3 => self.open(name, OpenMode::Write),
             4 => self.open(name, OpenMode::Read),
             5 => self.same(format!("exists {name}"), real.exists(name), memory.exists(name)),
+            6 if random.random() => {
+                let call = format!("rename {name} to the new {other}");
+                self.same(call, real.rename_new(name, other), memory.rename_new(name, other));
+            }
             6 => self.same(format!("rename {name} {other}"), real.rename(name, other), memory.rename(name, other)),
             7 => self.same(format!("remove {name}"), real.remove(name), memory.remove(name)),
             8 => {

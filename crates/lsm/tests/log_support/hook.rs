@@ -89,6 +89,10 @@ impl Storage for HookedStorage {
         self.inner.rename(from, to)
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename_new(from, to)
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         call(&self.removed, name);
         self.inner.remove(name)

@@ -184,7 +184,8 @@ impl<B: Backend> Pool<B> {
         };
         header.write(&backend);
         file.sync_data()?;
-        storage.rename(draft, name)?;
+        // Another program may have taken the name meanwhile.
+        storage.rename_new(draft, name)?;
         let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
         if let Err(error) = storage.sync_directory(directory) {
             // The name may or may not survive a power loss: there is no pool, then.

@@ -205,7 +205,13 @@ impl MemoryStorage {
         Ok(inode)
     }
 
-    fn rename_file(&self, from: &str, to: &str) -> SystemResult<()> {
+    fn rename_checked(&self, from: &str, to: &str, replaces: bool) -> Result<()> {
+        names::check_file(from).context(Operation::Rename, from, None)?;
+        names::check_file(to).context(Operation::Rename, to, None)?;
+        self.rename_file(from, to, replaces).context(Operation::Rename, &format!("{from} to {to}"), None)
+    }
+
+    fn rename_file(&self, from: &str, to: &str, replaces: bool) -> SystemResult<()> {
         let mut held = self.shared.names.write();
         check_ancestors(&held, from)?;
         let inode = match held.get(from) {
@@ -214,8 +220,10 @@ impl MemoryStorage {
             Some(Node::File(inode)) => inode.clone(),
         };
         check_ancestors(&held, to)?;
-        if let Some(Node::Directory) = held.get(to) {
-            return Err(Errno::ISDIR);
+        match held.get(to) {
+            Some(Node::Directory) => return Err(Errno::ISDIR),
+            Some(Node::File(_)) if !replaces => return Err(Errno::EXIST),
+            Some(Node::File(_)) | None => {}
         }
         if from == to {
             return Ok(());
@@ -314,9 +322,11 @@ impl Storage for MemoryStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        names::check_file(from).context(Operation::Rename, from, None)?;
-        names::check_file(to).context(Operation::Rename, to, None)?;
-        self.rename_file(from, to).context(Operation::Rename, &format!("{from} to {to}"), None)
+        self.rename_checked(from, to, true)
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_checked(from, to, false)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
