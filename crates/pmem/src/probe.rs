@@ -49,7 +49,7 @@ const FILE_SYSTEMS: [(u64, &str, Option<&str>); 15] = [
 ];
 
 /// Whether a file's system keeps stores to a mapping over a kill of the process, and never meets a
-/// full disk where space was reserved.
+/// full disk where space was reserved and is not shared with a copy since.
 pub fn page_cache(file: BorrowedFd<'_>) -> Result<(), Refusal> {
     match rustix::fs::fstatfs(file) {
         // The type is signed on some machines; the number has 32 bits.
