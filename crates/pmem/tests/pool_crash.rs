@@ -131,7 +131,7 @@ fn stores_after_an_opening_that_was_killed_before_are_not_trusted_after_a_power_
     for killed_at in closed..=first.events() {
         let second = first.process_kill(killed_at).restart();
         let pool = open(&*second.storage(), domain).unwrap();
-        [ROOT, OTHER].map(|offset| pool.backend().store(offset, 9));
+        [ROOT, OTHER].into_iter().for_each(|offset| pool.backend().store(offset, 9));
         drop(pool);
         for image in second.images(second.events(), &Budget { samples: 60, ..BUDGET }, 1) {
             let opened = open(&*image.storage(), domain).map(|pool| pool.backend().load(ROOT));
