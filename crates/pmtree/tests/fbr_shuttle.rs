@@ -3,6 +3,7 @@
 //!
 //! One seed gives the tree, the operations and their orders.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,16 +14,17 @@ use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
-use terrane_pmtree::SearchMode;
 use terrane_pmtree::explored::{Explored, Kind, Step};
+use terrane_pmtree::{LeafForm, Options, Rebalancing, SearchMode};
 use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
 /// Threads, and operations of all of them together, at most.
 const THREADS: std::ops::RangeInclusive<usize> = 3..=5;
 const OPERATIONS: usize = 12;
 
-/// Redistributions in all runs.
+/// Redistributions in all runs, and changes of wide nodes.
 static REDISTRIBUTIONS: AtomicUsize = AtomicUsize::new(0);
+static WIDE_CHANGES: AtomicUsize = AtomicUsize::new(0);
 const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
 /// Entries that threads insert and delete.
@@ -89,11 +91,38 @@ fn entries_are_linearizable(seed: u64) {
     };
     let subjects: Vec<&Explored> = configurations.iter().filter(is_meant).collect();
     let options = subjects[seed as usize / 2 % subjects.len()].options();
+    // Nodes are about to split, or about to merge.
+    let count = random.random_range(1..9);
+    entries_beside_others_are_linearizable(seed, options, random, count..count);
+}
+
+/// Nodes with bitmaps of several words, of each form and way of rebalancing.
+fn entries_of_wide_nodes_are_linearizable(seed: u64) {
+    const FAN_OUT: u64 = 60;
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut options = Options::new(PersistenceDomain::Adr);
+    options.fan_out = FAN_OUT as usize;
+    options.rebalancing = if seed & 2 == 0 { Rebalancing::CopyOnWrite } else { Rebalancing::InPlace };
+    options.leaves = if seed & 4 == 0 { LeafForm::SelfValidating } else { LeafForm::Bitmap };
+    options.pool.chunk_length = 1 << 16;
+    options.pool.address_space = 1 << 28;
+    // The only leaf is about to be split, or two have so few entries that they are about to be merged.
+    let filled = match random.random() {
+        true => random.random_range(FAN_OUT - 4..FAN_OUT)..FAN_OUT,
+        false => random.random_range(44..50)..FAN_OUT + 8,
+    };
+    entries_beside_others_are_linearizable(seed, &options, random, filled);
+}
+
+/// In a tree of so many other entries, of which there were more.
+fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut random: SmallRng, others: Range<u64>) {
     let controller = Controller::new();
     let tree = Arc::new(Tree::create(&*controller.storage(), "tree", options).unwrap());
-    // Nodes are about to split, or about to merge.
-    for payload in ENTRIES..ENTRIES + random.random_range(1..9) {
+    for payload in ENTRIES..ENTRIES + others.end {
         tree.insert(&rect(payload), payload).unwrap();
+    }
+    for payload in ENTRIES + others.start..ENTRIES + others.end {
+        assert!(tree.delete(&rect(payload), payload).unwrap());
     }
     for payload in (0..ENTRIES).filter(|_| random.random()) {
         tree.insert(&rect(payload), payload).unwrap();
@@ -103,10 +132,15 @@ fn entries_are_linearizable(seed: u64) {
     let calls = run_threads(&controller, &tree, &mut random);
     check(&calls, &start, &held(&tree), &"at the end");
     let last = controller.events();
-    let is_redistribution =
-        |event: &Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.complete.redistribute", .. }));
-    let redistributions = controller.log().iter().skip(first).filter(|event| is_redistribution(event)).count();
-    REDISTRIBUTIONS.fetch_add(redistributions, Ordering::Relaxed);
+    let fences = |sites: &[&str]| {
+        let is_one =
+            |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site, .. }) if sites.contains(site));
+        controller.log().iter().skip(first).filter(is_one).count()
+    };
+    match options.fan_out {
+        4 => REDISTRIBUTIONS.fetch_add(fences(&["fbr.complete.redistribute"]), Ordering::Relaxed),
+        _ => WIDE_CHANGES.fetch_add(fences(&["fbr.log.commit", "fbr.split.root.link"]), Ordering::Relaxed),
+    };
     drop(tree);
     // Anywhere, and right after something was seen.
     let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at).collect();
@@ -117,6 +151,14 @@ fn entries_are_linearizable(seed: u64) {
             check(&calls, &start, &recover(&*image.storage(), options), &image);
         }
     }
+}
+
+#[test]
+fn what_threads_see_of_entries_in_wide_nodes_and_what_a_crash_leaves_is_linearizable() {
+    explore("what_threads_see_of_entries_in_wide_nodes", 8, entries_of_wide_nodes_are_linearizable);
+    let changes = WIDE_CHANGES.load(Ordering::Relaxed);
+    let is_one_seed = std::env::var_os("TERRANE_TEST_SEED").is_some();
+    assert!(changes > 40 || is_one_seed, "{changes} splits and merges among others' operations");
 }
 
 #[test]

@@ -310,18 +310,20 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             let mut target = Exact { rect, payload, paths: Vec::new(), visits: SmallVec::new(), has_lock };
             let is_overtaken = self.search_validated(&mut target)?.is_err();
             rounds += 1;
-            if is_overtaken || target.gives_up(rounds) {
-                lock = Some(self.lock_root_shared()?);
-                continue;
-            }
+            let gives_up = is_overtaken || target.gives_up(rounds);
             let Exact { mut paths, visits, .. } = target;
-            if let Some(path) = paths.pop() {
-                return Ok(Some(path));
+            if !is_overtaken {
+                if let Some(path) = paths.pop() {
+                    return Ok(Some(path));
+                }
+                if before.as_ref() == Some(&visits) {
+                    return Ok(None);
+                }
+                before = Some(visits);
             }
-            if before.as_ref() == Some(&visits) {
-                return Ok(None);
+            if gives_up {
+                lock = Some(self.lock_root_shared()?);
             }
-            before = Some(visits);
         }
     }
 
