@@ -401,6 +401,32 @@ mod tests {
         }
     }
 
+    /// Those that leave together name blocks that wait for what the last of them waits for.
+    #[test]
+    fn blocks_wait_for_what_was_retired_by_the_end_of_the_first_wait() {
+        let expired = |retired: &[u64], left, wait_for| {
+            let retired = retired.iter().map(|&number| Retired::Descriptor(number)).collect();
+            Expired { retired, left, wait_for }
+        };
+        for count in [1, 2] {
+            let epochs = Epochs::new();
+            for number in [1, 2] {
+                epochs.enter().retire(Retired::Descriptor(number));
+                epochs.enter().hurry();
+                // The first wait is over, and the next one has begun.
+                assert_eq!(epochs.take(0).retired, []);
+            }
+            epochs.enter().hurry();
+            match count {
+                1 => {
+                    assert_eq!(epochs.take(1), expired(&[1], 1, 1));
+                    assert_eq!(epochs.take(1), expired(&[2], 2, 2));
+                }
+                _ => assert_eq!(epochs.take(2), expired(&[1, 2], 2, 2)),
+            }
+        }
+    }
+
     #[test]
     fn everything_expires_with_its_guards() {
         let mut epochs = Epochs::new();

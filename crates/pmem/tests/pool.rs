@@ -336,6 +336,27 @@ fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
     taken.visit_blocks(|block, _| panic!("{block} is acquired")).unwrap();
 }
 
+/// It names a block that is linked, so that nothing would be freed.
+#[test]
+fn an_intent_in_a_pool_that_was_closed_is_damage() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    let mut intent = pool.intent();
+    let block = intent.acquire(64, ROOT).unwrap();
+    pool.backend().store(ROOT, block);
+    intent.finish();
+    pool.close().unwrap();
+    let file = storage.open("pool", OpenMode::Write).unwrap();
+    let slot = 4096 + 128;
+    file.write_all_at(&ROOT.to_le_bytes(), slot).unwrap();
+    file.write_all_at(&block.to_le_bytes(), slot + 8).unwrap();
+    drop(file);
+    let before = contents(&storage);
+    let error = open(&storage).unwrap_err();
+    assert!(matches!(error, Error::Damaged { offset, .. } if offset == slot), "{error}");
+    assert!(contents(&storage) == before);
+}
+
 /// What a crash has left of an intent, or of a descriptor, names the page of descriptors.
 #[test]
 fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken() {
