@@ -357,6 +357,9 @@ fn an_intent_in_a_pool_that_was_closed_is_damage() {
     assert!(contents(&storage) == before);
 }
 
+/// The second line behind the root word leads to the newest page of descriptors.
+const DESCRIPTOR_PAGES: u64 = ROOT + 128;
+
 /// What a crash has left of an intent, or of a descriptor, names the page of descriptors.
 #[test]
 fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken() {
@@ -369,16 +372,18 @@ fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken()
     drop(guard);
     let mut intent = pool.intent();
     let of_intent = intent.acquire(64, ROOT).unwrap();
+    // The link lies in a block that is free when the descriptor is settled, whatever it holds.
+    let linked_by_dead = intent.acquire(64, of_descriptor).unwrap();
     std::mem::forget(intent);
+    let page = pool.backend().load(DESCRIPTOR_PAGES);
+    assert!(page > 8192);
+    pool.backend().store(of_descriptor, page);
     drop(pool);
     let sound = contents(&storage);
     let (words, _) = sound.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    // The second line behind the root word leads to it.
-    let page = words[(ROOT as usize + 128) / 8];
-    assert!(page > 8192);
     // The low bits of a descriptor's say that the block is acquired.
-    for (named, flags) in [(of_descriptor, 1), (of_intent, 0)] {
+    for (named, flags) in [(of_descriptor, 1), (of_intent, 0), (linked_by_dead, 0)] {
         let places = (0..words.len()).filter(|&place| words[place] == named | flags);
         let [place] = places.collect::<Vec<_>>()[..] else { panic!("{named} is named once") };
         let file = storage.open("pool", OpenMode::Write).unwrap();

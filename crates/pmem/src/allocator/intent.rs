@@ -196,9 +196,10 @@ impl<B: Backend> Pool<B> {
                 Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason })
             }
         };
+        let mut freed = BTreeSet::new();
         for descriptor in self.all_units(&DESCRIPTORS)? {
             self.check_descriptor(descriptor)?;
-            self.blocks_to_free(descriptor)?.into_iter().try_for_each(check_not_own)?;
+            freed.extend(self.blocks_to_free(descriptor)?);
             if was_closed && !self.is_free(descriptor)? {
                 return Err(left(descriptor, "a descriptor"));
             }
@@ -206,7 +207,10 @@ impl<B: Backend> Pool<B> {
         let entries = self.entries(self.all_units(&SLOTS)?.flat_map(places))?;
         match entries.first() {
             Some(entry) if was_closed => Err(left(entry.place, "an entry of an intent")),
-            _ => self.split(&entries)?.1.iter().map(Entry::block).try_for_each(check_not_own),
+            _ => {
+                let (_, dead) = self.split(&entries, freed.clone())?;
+                freed.into_iter().chain(dead.iter().map(Entry::block)).try_for_each(check_not_own)
+            }
         }
     }
 
@@ -298,7 +302,7 @@ impl<B: Backend> Pool<B> {
     fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64], wait_for: u64) -> Result<()> {
         let backend = self.backend();
         let entries = self.entries(places)?;
-        let (_, dead) = self.split(&entries)?;
+        let (_, dead) = self.split(&entries, BTreeSet::new())?;
         let mut dead: Vec<(Chunk, u64)> = dead.iter().map(|entry| (entry.chunk, entry.number)).collect();
         for &descriptor in descriptors {
             for block in self.blocks_to_free(descriptor)? {
@@ -339,7 +343,7 @@ impl<B: Backend> Pool<B> {
     fn detach(&self, slot: u64) -> Result<bool> {
         let backend = self.backend();
         let entries = self.entries(places(slot))?;
-        let (linked, dead) = self.split(&entries)?;
+        let (linked, dead) = self.split(&entries, BTreeSet::new())?;
         let linked: BTreeSet<u64> = linked.iter().map(|entry| entry.place).collect();
         self.change_entries(&entries, RETIRE, |entry| {
             if linked.contains(&entry.place) {
@@ -362,10 +366,9 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Those that are linked, and those that are not.
-    fn split(&self, entries: &[Entry]) -> Result<(Vec<Entry>, Vec<Entry>)> {
+    /// Those that are linked, and those that are not, where these blocks are free in any case.
+    fn split(&self, entries: &[Entry], mut dead_blocks: BTreeSet<u64>) -> Result<(Vec<Entry>, Vec<Entry>)> {
         let (mut linked, mut dead) = (entries.to_vec(), Vec::new());
-        let mut dead_blocks = BTreeSet::new();
         loop {
             let mut still_linked = Vec::new();
             let before = dead.len();
