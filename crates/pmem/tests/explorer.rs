@@ -32,6 +32,18 @@ fn random_histories_find_it_too() {
     assert!(failure.is_none() && tally.images >= 2000 && tally.distinct < tally.images, "{tally:?}");
 }
 
+/// Other threads have begun a second one by then.
+#[test]
+fn random_histories_are_counted_as_one_thread_would_draw_them() {
+    let of_images = |images| sample(&[RIGHT], &Sample { seed: 5, images, dropped: None }).0;
+    let first = of_images(1);
+    assert_eq!(first.histories, 1, "{first:?}");
+    for _ in 0..20 {
+        assert_eq!(of_images(first.images), first);
+    }
+    assert_eq!(of_images(first.images + 1).histories, 2);
+}
+
 #[test]
 fn a_failure_shrinks_to_the_step_the_cut_and_the_stores_that_matter_and_replays() {
     let history = History::record(&WRONG, WRONG.steps(0), None).unwrap();

@@ -1,5 +1,6 @@
 //! Histories that are drawn, by as many threads as there are processors.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
@@ -33,32 +34,30 @@ const BREADTH_INSIDE: Breadth = Breadth { branches: 3, samples: 2, seed: 0 };
 pub struct Sample {
     /// What the first history is drawn from; the others follow.
     pub seed: u64,
-    /// Images to try, at least, in all threads together.
+    /// Images to try, at least: histories are drawn until they have so many.
     pub images: u64,
     /// A flush or fence to leave out.
     pub dropped: Option<Dropped>,
 }
 
 /// Tries images of random histories, of the subjects in turn, and stops at the first thing that is wrong.
+///
+/// Which thread draws a history changes nothing: the tally is of the first ones, in the order of their seeds, that suffice. Others that
+/// were under way then are seen through, and not counted.
 pub fn sample<S: Subject>(subjects: &[S], sample: &Sample) -> (Tally, Option<Failure<S::Step>>) {
-    let (number, images) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (next, images) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(subjects.is_empty());
-    let found = Mutex::new((Tally::default(), None));
+    let drawn = Mutex::new(BTreeMap::new());
     let work = || {
         while !is_over.load(Ordering::Relaxed) {
-            let number = number.fetch_add(1, Ordering::Relaxed);
+            let number = next.fetch_add(1, Ordering::Relaxed);
             let subject = &subjects[number as usize % subjects.len()];
             let mut explorer = Explorer::new(subject);
             let outcome = draw(&mut explorer, sample.seed.wrapping_add(number), sample.dropped.clone());
-            let tried = explorer.tally.images;
-            let mut found = found.lock();
-            found.0 += explorer.tally;
-            if let Err(failure) = outcome {
-                found.1.get_or_insert(*failure);
-            }
-            if found.1.is_some() || images.fetch_add(tried, Ordering::Relaxed) + tried >= sample.images {
-                is_over.store(true, Ordering::Relaxed);
-            }
+            let (tally, failure) = (explorer.tally, outcome.err());
+            let suffices = images.fetch_add(tally.images, Ordering::Relaxed) + tally.images >= sample.images;
+            is_over.fetch_or(suffices || failure.is_some(), Ordering::Relaxed);
+            drawn.lock().insert(number, (tally, failure));
         }
     };
     std::thread::scope(|scope| {
@@ -66,7 +65,14 @@ pub fn sample<S: Subject>(subjects: &[S], sample: &Sample) -> (Tally, Option<Fai
             scope.spawn(work);
         }
     });
-    found.into_inner()
+    let (mut all, mut first) = (Tally::default(), None);
+    for (tally, failure) in drawn.into_inner().into_values() {
+        if first.is_none() && all.images < sample.images {
+            all += tally;
+        }
+        first = first.or(failure);
+    }
+    (all, first.map(|failure| *failure))
 }
 
 /// One history, and some of its crashes.
