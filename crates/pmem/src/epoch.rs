@@ -247,6 +247,7 @@ unsafe fn expire(ticket: *mut Ticket, _: &Collector) {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Barrier;
 
     use super::*;
@@ -315,6 +316,24 @@ mod tests {
             taken
         });
         assert_eq!(taken, [Vec::new(), Vec::from([0, 1, 2].map(Retired::Slot))]);
+    }
+
+    /// Multi-word compare-and-swap relies on it (M6).
+    #[test]
+    fn threads_have_numbers_of_their_own() {
+        const THREADS: usize = 8;
+        let (epochs, all) = (Epochs::new(), Barrier::new(THREADS));
+        let number = || {
+            let [outer, inner] = [epochs.enter(), epochs.enter()];
+            assert_eq!(outer.thread(), inner.thread());
+            all.wait();
+            outer.thread()
+        };
+        let numbers: BTreeSet<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(number)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(numbers.len(), THREADS);
     }
 
     /// The second time it is in the batch of whoever has found it expired.

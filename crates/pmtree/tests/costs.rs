@@ -1,5 +1,7 @@
 //! What operations cost, counted: deterministic, since one thread does them.
 
+use std::collections::BTreeSet;
+
 use crate::support::{FORMS, options, random};
 use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
@@ -63,6 +65,29 @@ fn a_deletion_takes_one_flush_and_one_fence_and_a_search_none() {
     assert_eq!((flushes_and_fences(search), search.stores), ((0, 0), 0));
     let deletion = counted(&tree, |tree| assert!(tree.delete(&rect, 1).unwrap()));
     assert_eq!(flushes_and_fences(deletion), (1, 1));
+}
+
+/// Each level with a box that grows is a flush more; and a fence where leaves validate themselves, as boxes are durable before the entry.
+#[test]
+fn an_insertion_takes_one_flush_more_for_each_box_that_grows() {
+    for (leaves, least) in [(LeafForm::Bitmap, (2, 2)), (LeafForm::SelfValidating, (1, 1))] {
+        let mut tree = tree_of::<3>(leaves, 8, Rebalancing::InPlace);
+        let mut heights = BTreeSet::new();
+        for far in 0..100 {
+            let before = tree.check().unwrap();
+            // Beyond all others, and then where all boxes reach.
+            let rect = Rect::point([f64::from(far); 3]).unwrap();
+            let insert = || flushes_and_fences(counted(&tree, |tree| tree.insert(&rect, 1).unwrap()));
+            let growing = [insert(), insert()];
+            let after = tree.check().unwrap();
+            if (before.leaves, before.inner_nodes) == (after.leaves, after.inner_nodes) {
+                let fences = if before.height > 0 { 2 } else { least.1 };
+                assert_eq!(growing, [(least.0 + before.height, fences), least], "{leaves:?}, {before:?}");
+                heights.insert(before.height);
+            }
+        }
+        assert_eq!(heights, BTreeSet::from([0, 1, 2, 3]), "{leaves:?}");
+    }
 }
 
 /// What volatile words say of boxes and bitmaps may be durable by chance, and means nothing to a later session.

@@ -3,6 +3,7 @@
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 //! Those that end themselves, and those that other builds run, are programs of their own.
 
+mod adoption;
 mod costs;
 mod crash;
 mod damage;

@@ -335,3 +335,30 @@ fn what_stays_is_found_wherever_searches_are_interrupted() {
         Arc::into_inner(tree).unwrap().check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
+
+/// Between the last load of its look-up and the lock of the leaf's parent, an insertion divides that, the root: with copies, the old one
+/// holds all that it held, and only says that it is no longer part of the tree.
+#[test]
+fn deletions_that_have_found_their_way_by_a_root_that_is_divided_then_go_another_one() {
+    let entries: Vec<(Rect<2>, u64)> =
+        (0..10).map(|number| (Rect::point([number as f64, 0.0]).unwrap(), number)).collect();
+    let (last, before) = entries.split_last().unwrap();
+    for options in all_options() {
+        let height = |entries| Arc::into_inner(tree(&options, entries)).unwrap().check().unwrap().height;
+        assert_eq!([height(before), height(&entries)], [1, 2], "{options:?}");
+        for (rect, payload) in before {
+            let shape = tree(&options, before);
+            let is_last = |load: &usize| !interrupt(At::Loaded, load + 1, || {}, || shape.contains(rect, *payload)).1;
+            let load = (0..).find(is_last).unwrap();
+            let (writer, last) = (shape.clone(), *last);
+            let write = move || insert(&writer, &[last]);
+            let (is_deleted, _) = interrupt(At::Loaded, load, write, || shape.delete(rect, *payload).unwrap());
+            let mut tree = Arc::into_inner(shape).unwrap();
+            let what = format!("{payload} of {options:?}");
+            tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(is_deleted, "{what}");
+            let left: Vec<u64> = (0..10).filter(|number| number != payload).collect();
+            assert_eq!(search(&tree, false), left, "{what}");
+        }
+    }
+}

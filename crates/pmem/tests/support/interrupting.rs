@@ -18,6 +18,8 @@ use terrane_storage::File;
 pub enum At {
     /// Before a load.
     Load,
+    /// After a load.
+    Loaded,
     /// After a store, a flush or a fence.
     Change,
     /// Before any fence.
@@ -147,7 +149,9 @@ impl Backend for Interrupting {
 
     fn load(&self, offset: u64) -> u64 {
         pass(At::Load);
-        self.0.load(offset)
+        let value = self.0.load(offset);
+        pass(At::Loaded);
+        value
     }
 
     fn view(&self, offset: u64, length: u64) -> Loads<'_, Self> {
