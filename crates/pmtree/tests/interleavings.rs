@@ -1,50 +1,14 @@
 //! Searches in the middle of writers' operations, and these in the middle of searches, at every place.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Interrupting, Stopped, interrupt};
-use crate::support::{FORMS, Model, configurations, options, random, rect};
+use crate::interrupting::{At, Stopped, interrupt};
+use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, is_soak, point};
+use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
 use terrane_pmem::{Instruction, PersistenceDomain};
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
-use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
-
-type Tree = FbrTree<2, Interrupting>;
-
-/// Where a change counts, and nothing of it has been brought into the nodes.
-const COMMIT: At = At::Fence("fbr.log.commit");
-
-/// What a writer does at once.
-#[derive(Clone, Debug)]
-enum Operation {
-    Insert(Rect<2>, u64),
-    Delete(Rect<2>, u64),
-}
-
-/// A tree's entries, what is done to it, and what that is called.
-#[derive(Clone, Debug)]
-struct Scenario {
-    name: &'static str,
-    options: Options,
-    entries: Vec<(Rect<2>, u64)>,
-    operations: Vec<Operation>,
-}
-
-fn point(x: f64, y: f64) -> Rect<2> {
-    Rect::point([x, y]).unwrap()
-}
-
-fn entries(count: u64) -> Vec<(Rect<2>, u64)> {
-    let mut random = random(5);
-    (0..count).map(|payload| (rect(&mut random, 30), payload)).collect()
-}
-
-fn inserts(count: u64) -> Vec<Operation> {
-    let mut random = random(6);
-    (0..count).map(|number| Operation::Insert(rect(&mut random, 30), 1000 + number)).collect()
-}
+use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect};
+use terrane_storage::crash::{Budget, Image, NameOrder};
 
 /// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute; an entry's place
 /// used again, once and as often as a version of 8 bits has values, counted by deletions alone and with insertions.
@@ -79,126 +43,6 @@ fn scenarios() -> Vec<Scenario> {
         scenarios.push(scenario("a place used again in a leaf below a root", below, reuse));
     }
     scenarios
-}
-
-impl Scenario {
-    /// The pool after the first operations, from which trees can be opened any number of times.
-    fn after(&self, count: usize) -> Image {
-        let controller = Controller::new();
-        let tree = Tree::create(&*controller.storage(), "tree", &self.options).unwrap();
-        self.entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
-        Self::run(&tree, &self.operations[..count]);
-        tree.close().unwrap();
-        controller.process_kill(controller.events())
-    }
-
-    fn open(&self, storage: &dyn Storage) -> Arc<Tree> {
-        Arc::new(Tree::open(storage, "tree", &self.options).unwrap())
-    }
-
-    /// Operations that are worth being looked into at every step: those of long series are alike.
-    fn chosen(&self) -> impl Iterator<Item = (usize, &Operation)> {
-        let count = self.operations.len();
-        let is_chosen = move |done: usize| done < 4 || done + 2 >= count || done.is_multiple_of(5) && done < 40;
-        self.operations.iter().enumerate().filter(move |(done, _)| is_chosen(*done))
-    }
-
-    fn run(tree: &Tree, operations: &[Operation]) {
-        for operation in operations {
-            match operation {
-                Operation::Insert(rect, payload) => tree.insert(rect, *payload).unwrap(),
-                Operation::Delete(rect, payload) => assert!(tree.delete(rect, *payload).unwrap()),
-            }
-        }
-    }
-
-    /// The entries after the first operations.
-    fn model(&self, count: usize) -> Model<2> {
-        let mut model = Model(self.entries.clone());
-        for operation in &self.operations[..count] {
-            match operation {
-                Operation::Insert(rect, payload) => model.0.push((*rect, *payload)),
-                Operation::Delete(rect, payload) => assert!(model.delete(rect, *payload)),
-            }
-        }
-        model
-    }
-
-    /// The entries closest to the one that an operation changes, which are those that move with it; all in a long search.
-    fn neighbours(&self, done: usize) -> Vec<(Rect<2>, u64)> {
-        let (Operation::Insert(changed, _) | Operation::Delete(changed, _)) = &self.operations[done];
-        let mut entries = self.model(done + 1).0;
-        entries.sort_by(|left, right| {
-            let [left, right] = [left, right].map(|(rect, _)| rect.distance_squared(changed.min()));
-            left.total_cmp(&right)
-        });
-        entries.truncate(if is_soak() { usize::MAX } else { 7 });
-        entries
-    }
-
-    /// Checks what a search found while some operations were made: what was there throughout, once, and nothing that was
-    /// not there at any time.
-    fn check(&self, search: &Search, found: &[(Rect<2>, u64)], from: usize, to: usize, what: &str) {
-        let what = format!("{search:?}, {what}");
-        let models: Vec<Model<2>> = (from..=to).map(|count| self.model(count)).collect();
-        let mut times = BTreeMap::new();
-        for (rect, payload) in found {
-            *times.entry(*payload).or_insert(0) += 1;
-            let was_there = models.iter().any(|model| model.0.contains(&(*rect, *payload)));
-            assert!(was_there, "{}, {:?}, {what}: {payload} at {rect:?} never was", self.name, self.options);
-        }
-        assert!(times.values().all(|&times| times == 1), "{self:?}, {what}: found twice: {times:?}");
-        let has_to_be_found = |entry: &&(Rect<2>, u64)| {
-            search.reaches(found, &entry.0) && models.iter().all(|model| model.0.contains(entry))
-        };
-        for entry in models[0].0.iter().filter(has_to_be_found) {
-            assert!(times.contains_key(&entry.1), "{}, {:?}, {what}: {entry:?} is missing", self.name, self.options);
-        }
-    }
-}
-
-/// What is looked for. Searches that leave out parts of the tree depend on boxes that change.
-#[derive(Clone, Copy, Debug)]
-enum Search {
-    Window([f64; 2], [f64; 2]),
-    Nearest(f64, usize),
-}
-
-const SEARCHES: [Search; 6] = [
-    Search::Window([-1e9; 2], [1e9; 2]),
-    Search::Window([0.0; 2], [7.0; 2]),
-    Search::Window([9.0; 2], [12.0; 2]),
-    Search::Nearest(10.0, usize::MAX),
-    Search::Nearest(10.0, 3),
-    Search::Nearest(0.0, 7),
-];
-
-impl Search {
-    fn run(&self, tree: &Tree) -> Vec<(Rect<2>, u64)> {
-        match *self {
-            Self::Window(min, max) => {
-                let mut found = Vec::new();
-                let window = Rect::new(min, max).unwrap();
-                tree.window(&window, SearchMode::Validated, |rect, payload| found.push((*rect, payload))).unwrap();
-                found
-            }
-            Self::Nearest(from, count) => {
-                let found = tree.nearest(&[from; 2], count, SearchMode::Validated).unwrap();
-                found.into_iter().map(|(_, rect, payload)| (rect, payload)).collect()
-            }
-        }
-    }
-
-    /// Whether a box has to be among what was found.
-    fn reaches(&self, found: &[(Rect<2>, u64)], rect: &Rect<2>) -> bool {
-        match *self {
-            Self::Window(min, max) => rect.overlaps(&Rect::new(min, max).unwrap()),
-            Self::Nearest(from, count) => {
-                let distance = |rect: &Rect<2>| rect.distance_squared(&[from; 2]);
-                found.len() < count || found.last().is_some_and(|(farthest, _)| distance(rect) < distance(farthest))
-            }
-        }
-    }
 }
 
 #[test]
@@ -321,10 +165,6 @@ fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, 
             }
         }
     }
-}
-
-fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
 }
 
 #[test]
@@ -553,58 +393,5 @@ fn what_a_search_has_seen_is_lost_if_it_does_not_make_it_durable() {
     for instruction in [Instruction::Flush, Instruction::Fence] {
         let lost = seen_and_gone(scenario, Some((instruction, "fbr.search.persist")));
         assert!(lost.is_some(), "{instruction:?} can be left out");
-    }
-}
-
-/// A split that a kill interrupts leaves the place of its log entry in a node. Later sessions use that place for changes
-/// which are none of the node's.
-#[test]
-fn what_a_killed_split_has_left_in_a_node_ties_it_to_no_later_change() {
-    // Of the log; the killed one's comes last.
-    const PLACES: usize = 32;
-    for leaves in FORMS {
-        let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
-        let far = |number: u64| point(1000.0 + (number * 37 % 101) as f64, (number * 53 % 97) as f64);
-        let mut all = entries(20);
-        all.extend((0..8).map(|number| (far(number), 5000 + number)));
-        let mut scenario = Scenario { name: "a killed split", options, entries: all, operations: inserts(20) };
-        let controller = scenario.after(0).restart();
-        let tree = scenario.open(&*controller.storage());
-        let is_commitment =
-            |event: &Event| matches!(event, Event::Pool(PoolEvent::Flush { site, .. }) if At::Fence(site) == COMMIT);
-        let mut done = 0;
-        let commitment = loop {
-            Scenario::run(&tree, &scenario.operations[done..=done]);
-            match controller.log().iter().position(is_commitment) {
-                Some(commitment) => break commitment,
-                None => done += 1,
-            }
-        };
-        // All but the store that commits.
-        let killed = controller.process_kill(commitment - 1);
-        scenario.operations.truncate(done);
-        scenario.operations.extend((0..200).map(|number| Operation::Insert(far(8 + number), 6000 + number)));
-        let controller = killed.restart();
-        let tree = scenario.open(&*controller.storage());
-        let commitments = || controller.log().into_iter().filter(is_commitment).count();
-        let mut last = done;
-        while commitments() < PLACES {
-            Scenario::run(&tree, &scenario.operations[last..=last]);
-            last += 1;
-        }
-        for number in 0.. {
-            let tree = scenario.open(&*killed.storage());
-            Scenario::run(&tree, &scenario.operations[done..last - 1]);
-            let found = Arc::new(Mutex::new(Vec::new()));
-            let (reader, finds) = (tree.clone(), found.clone());
-            let search = move || *finds.lock().unwrap() = SEARCHES.map(|search| search.run(&reader)).to_vec();
-            let write = || Scenario::run(&tree, &scenario.operations[last - 1..last]);
-            if !interrupt(At::Change, number, search, write).1 {
-                break;
-            }
-            for (search, found) in SEARCHES.iter().zip(&*found.lock().unwrap()) {
-                scenario.check(search, found, last - 1, last, &format!("after {number} changes"));
-            }
-        }
     }
 }

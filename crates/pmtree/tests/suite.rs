@@ -3,10 +3,10 @@
 //! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
 //! Those that end themselves, and those that other builds run, are programs of their own.
 
-mod adoption;
 mod costs;
 mod crash;
 mod damage;
+mod earlier_sessions;
 mod empty_leaves;
 mod full_disk;
 mod hostile;
@@ -18,6 +18,7 @@ mod look_ups;
 mod marks;
 mod model;
 mod relied_on;
+mod scenario;
 mod support;
 mod threads;
 #[path = "../../pmem/tests/support/turns.rs"]

@@ -80,7 +80,8 @@ fn halves_of_nodes_that_are_split_into_equal_boxes_are_found() {
     }
 }
 
-/// A leaf that is the root is split while a search reads it, and merged with its other half later in the same search.
+/// A leaf that is the root is split while a search reads it, and merged with its other half later in the same search; or it is read when
+/// the deletion that merges them has begun.
 #[test]
 fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
     let cluster = |at: u64, numbers: std::ops::Range<u64>| -> Vec<(Rect<2>, u64)> {
@@ -92,20 +93,28 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
         let numbers: Vec<u64> = entries.iter().map(|&(_, payload)| payload).collect();
         let passing = cluster(1 - at, 0..2);
         let third = cluster(1 - at, 2..3);
-        for is_by_distance in [false, true] {
+        for (is_by_distance, is_begun) in [(false, false), (true, false), (false, true)] {
             for first in 0.. {
                 let mut second = 0;
                 let is_whole = loop {
                     let tree = tree(&options, &[&entries[..], &passing[..]].concat());
                     let (splits, merges) = (tree.clone(), tree.clone());
                     let (third, gone) = (third.clone(), passing.clone());
-                    let merge = move || delete(&merges, &gone);
                     let split = move || {
                         insert(&splits, &third);
-                        go_on_to(At::Load, second, merge);
+                        let merge = move || delete(&merges, &gone);
+                        if is_begun {
+                            // The last entry has gone, and its node will take in the other half.
+                            let begun = Stopped::start(At::Fence("fbr.merge.entries"), 0, merge);
+                            go_on_to(At::Load, second, move || _ = Stopped::end([begun]));
+                        } else {
+                            go_on_to(At::Load, second, merge);
+                        }
                     };
                     let (found, was_interrupted) = interrupt(At::Load, first, split, || search(&tree, is_by_distance));
-                    let what = format!("loads {first} and {second}, by distance: {is_by_distance}, {at}, {options:?}");
+                    let what = format!(
+                        "loads {first} and {second}, by distance: {is_by_distance}, begun: {is_begun}, {at}, {options:?}"
+                    );
                     assert_eq!(permanent(found, &entries), numbers, "{what}");
                     if !was_interrupted {
                         break second == 0;
