@@ -86,6 +86,43 @@ fn any_word_may_be_damaged() {
     assert!(caught > 50, "{caught}");
 }
 
+/// What opens, and is not a tree.
+#[test]
+fn a_check_tells_what_breaks_the_structure() {
+    let own = [7.125, 7.25, 7.5, 7.75];
+    let own_bytes = own.map(f64::to_le_bytes).concat();
+    let word = |bytes: &[u8], at: u64| u64::from_le_bytes(bytes[at as usize..][..8].try_into().unwrap());
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
+        let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, rebalancing) };
+        let storage = filled(&options);
+        let tree: FbrTree<2, Traced> = FbrTree::open(&storage, "tree", &options).unwrap();
+        tree.insert(&Rect::new([own[0], own[1]], [own[2], own[3]]).unwrap(), 1000).unwrap();
+        tree.close().unwrap();
+        let sound = bytes(&storage);
+        let checked = |damage: &dyn Fn(&mut [u8])| {
+            let mut damaged = sound.clone();
+            damage(&mut damaged);
+            let mut tree: FbrTree<2, Traced> = FbrTree::open(&with(&damaged), "tree", &options).unwrap();
+            tree.check().map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(&|_| {}), Ok(()));
+        // Blocks that are free now may hold it, too.
+        let places: Vec<usize> =
+            (0..sound.len() - 32).step_by(8).filter(|&at| sound[at..][..32] == own_bytes).collect();
+        for (value, says) in [(1e6, "the box of a child does not contain"), (f64::NAN, "the box of an entry is none")] {
+            let outcome = checked(&|damaged| {
+                places.iter().for_each(|at| damaged[at + 16..][..8].copy_from_slice(&value.to_le_bytes()));
+            });
+            assert!(outcome.is_err_and(|error| error.contains(says)), "{says}, {options:?}");
+        }
+        let root = word(&sound, word(&sound, ROOT) + 64) as usize;
+        let children: Vec<usize> = (0..4).filter(|slot| word(&sound, root as u64) >> slot & 1 == 1).collect();
+        let [first, second] = [children[0], children[1]].map(|slot| root + 64 * (1 + slot));
+        let outcome = checked(&|damaged| damaged.copy_within(first..first + 64, second));
+        assert!(outcome.is_err_and(|error| error.contains("a node is linked twice")), "{options:?}");
+    }
+}
+
 /// A link into the node that has it, which an insertion has locked. What has no number of a level looks like a leaf.
 #[test]
 fn nothing_waits_for_itself_in_a_node_that_links_its_inside() {
