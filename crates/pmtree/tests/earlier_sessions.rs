@@ -5,14 +5,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use crate::interrupting::{At, Stopped, interrupt};
-use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Tree, entries, inserts, point};
+use crate::scenario::{COMMIT, NOTHING_LEFT, Operation, SEARCHES, Scenario, Tree, entries, inserts, point};
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect, SearchMode};
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
-
-/// All that nobody has fenced is lost.
-const NOTHING_LEFT: Budget = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
+use terrane_storage::crash::{Controller, Event, PoolEvent};
 
 const IS_THERE: u64 = 0;
 const IS_NEW: u64 = 9;

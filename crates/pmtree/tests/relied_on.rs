@@ -4,10 +4,11 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::interrupting::{At, Interrupting, Stopped};
+use crate::scenario::NOTHING_LEFT;
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{FbrTree, Options, Rect, Split};
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_storage::crash::{Controller, Image};
 
 type Tree = FbrTree<2, Interrupting>;
 
@@ -23,9 +24,6 @@ const ALL: [u64; 33] = [
 
 /// Those that go. What is left of their nodes is merged, two levels below the root and one.
 const GONE: [u64; 9] = [8, 35, 3, 22, 43, 16, 30, 17, 4];
-
-/// All that nobody has fenced is lost.
-const NOTHING_LEFT: Budget = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
 
 /// An insertion makes boxes around everything larger, and stops before its first fence, with the lock of its leaf alone. Deletions
 /// elsewhere return, and the power fails, so that nothing is left of what nobody has fenced: what is lost of that which stays.

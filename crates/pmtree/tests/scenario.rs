@@ -7,12 +7,15 @@ use crate::interrupting::{At, Interrupting};
 use crate::support::{Model, random, rect};
 use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Controller, Image};
+use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 
 pub type Tree = FbrTree<2, Interrupting>;
 
 /// Where a change counts, and nothing of it has been brought into the nodes.
 pub const COMMIT: At = At::Fence("fbr.log.commit");
+
+/// All that nobody has fenced is lost.
+pub const NOTHING_LEFT: Budget = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
 
 /// What a writer does at once.
 #[derive(Clone, Debug)]
