@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
+use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
 use crate::support::{options, random};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
@@ -49,10 +49,18 @@ fn met_before(tree: &Tree) -> usize {
     before
 }
 
+/// A deletion of the entry that has found it, and no more.
+fn begun_deletion(tree: &Arc<Tree>) -> Stopped {
+    let of_look_up = loads_of(|| tree.contains(&place(), PAYLOAD).unwrap());
+    let deleting = tree.clone();
+    Stopped::start(At::Load, of_look_up, move || assert!(deleting.delete(&place(), PAYLOAD).unwrap()))
+}
+
 /// A second one comes to a leaf that a look-up has passed, before the first one goes.
-fn passes_a_look_up(tree: &Tree) {
+fn passes_a_look_up(tree: &Arc<Tree>) {
+    let deletion = begun_deletion(tree);
     tree.insert(&place(), PAYLOAD).unwrap();
-    assert!(tree.delete(&place(), PAYLOAD).unwrap());
+    assert_eq!(Stopped::end([deletion]), [true]);
 }
 
 #[test]
@@ -62,7 +70,7 @@ fn an_entry_of_which_there_always_is_one_is_never_missed() {
             let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, rebalancing) };
             let mut moved = 0;
             for seed in 0..90 {
-                let shape = tree(seed, &options);
+                let shape = Arc::new(tree(seed, &options));
                 let before = met_before(&shape);
                 passes_a_look_up(&shape);
                 if met_before(&shape) >= before {
@@ -100,9 +108,8 @@ fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
                 tree
             };
             let shape = tree();
-            let look_up = |load| interrupt(At::Load, load, || (), || shape.contains(&point(deleted), deleted).unwrap());
             // The search of the deletion has as many. Where it has ended there are no locks yet.
-            let of_search = (0..).find(|&load| !look_up(load).1).unwrap();
+            let of_search = loads_of(|| shape.contains(&point(deleted), deleted).unwrap());
             for load in 0..=of_search {
                 let tree = Arc::new(tree());
                 let other = tree.clone();
@@ -143,8 +150,7 @@ fn a_deletion_by_way_of_a_node_that_was_copied_mends_what_is_there_now() {
             for is_growing in [true, false] {
                 let shape = tree();
                 let (point, payload) = entry(deleted);
-                let look_up = |load| interrupt(At::Load, load, || (), || shape.contains(point, payload).unwrap());
-                let of_search = (0..).find(|&load| !look_up(load).1).unwrap();
+                let of_search = loads_of(|| shape.contains(point, payload).unwrap());
                 let tree = Arc::new(tree());
                 let (other, points) = (tree.clone(), points.clone());
                 let others = move || {
@@ -179,6 +185,19 @@ fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
             break;
         }
     }
+}
+
+#[test]
+fn what_else_has_the_box_of_an_entry_is_not_read_once_it_is_found() {
+    const ENTRIES: u64 = 60;
+    let tree =
+        Tree::create(&*Controller::new().storage(), "tree", &options(PersistenceDomain::Adr, 4, Rebalancing::InPlace))
+            .unwrap();
+    (0..ENTRIES).for_each(|payload| tree.insert(&place(), payload).unwrap());
+    let loads = |payload| loads_of(|| tree.contains(&place(), payload).unwrap());
+    let absent = loads(ENTRIES);
+    let least = (0..ENTRIES).map(loads).min().unwrap();
+    assert!(least * 10 < absent, "{least} loads for the entry that is met first, {absent} for one that is not there");
 }
 
 /// A search that begins in the middle of a deletion and goes on when something else has the place.
@@ -266,15 +285,12 @@ fn times(tree: &Tree) -> usize {
     times
 }
 
-/// Deletes an entry, and stops as soon as it has gone.
-fn stopped_deletion(tree: &Arc<Tree>) -> Stopped {
-    let (deleting, before) = (tree.clone(), times(tree));
-    let delete = move || assert!(deleting.delete(&place(), PAYLOAD).unwrap());
-    let deletion = Stopped::start(At::Change, 0, delete);
+/// Lets a deletion go on, and stops it as soon as its entry has gone.
+fn go_on_until_it_has_gone(tree: &Tree, deletion: &Stopped) {
+    let before = times(tree);
     while times(tree) == before {
         deletion.go_on(At::Change, 0);
     }
-    deletion
 }
 
 /// An entry is always there, in one leaf after the other, and a look-up meets none, twice. Each deletion is stopped when its entry has
@@ -293,9 +309,11 @@ fn what_two_deletions_under_way_leave_elsewhere_is_not_missed() {
                 let (moved, deletions) = (tree.clone(), under_way.clone());
                 let move_before = move || {
                     let before = met_before(&moved);
+                    let deletion = begun_deletion(&moved);
                     moved.insert(&place(), PAYLOAD).unwrap();
                     assert!(met_before(&moved) < before);
-                    deletions.lock().unwrap().push(stopped_deletion(&moved));
+                    go_on_until_it_has_gone(&moved, &deletion);
+                    deletions.lock().unwrap().push(deletion);
                 };
                 let (led, move_again) = (tree.clone(), move_before.clone());
                 let move_twice = move || {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
+use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
 use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -322,10 +322,7 @@ fn what_stays_is_found_wherever_searches_are_interrupted() {
                 }
                 way => permanent(search(&tree, way == 1), &entries),
             };
-            let loads = |run: &dyn Fn() -> Vec<u64>| {
-                (0..).map(|step| step * 16).find(|&load| !interrupt(At::Load, load, || (), run).1)
-            };
-            let count = loads(&look).unwrap();
+            let count = loads_of(look);
             let mut places: Vec<usize> = {
                 let random = &mut passing.borrow_mut().random;
                 (0..random.random_range(1..=3)).map(|_| random.random_range(0..count)).collect()
@@ -357,11 +354,10 @@ fn deletions_that_have_found_their_way_by_a_root_that_is_divided_then_go_another
         assert_eq!([height(before), height(&entries)], [1, 2], "{options:?}");
         for (rect, payload) in before {
             let shape = tree(&options, before);
-            let is_last = |load: &usize| !interrupt(At::Loaded, load + 1, || {}, || shape.contains(rect, *payload)).1;
-            let load = (0..).find(is_last).unwrap();
+            let last_load = loads_of(|| shape.contains(rect, *payload).unwrap()) - 1;
             let (writer, last) = (shape.clone(), *last);
             let write = move || insert(&writer, &[last]);
-            let (is_deleted, _) = interrupt(At::Loaded, load, write, || shape.delete(rect, *payload).unwrap());
+            let (is_deleted, _) = interrupt(At::Loaded, last_load, write, || shape.delete(rect, *payload).unwrap());
             let mut tree = Arc::into_inner(shape).unwrap();
             let what = format!("{payload} of {options:?}");
             tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));

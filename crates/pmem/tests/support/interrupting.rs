@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -52,6 +53,19 @@ pub fn interrupt<T>(
 /// Within an interruption: interrupts the same operation once more, at a later access, counted from here.
 pub fn go_on_to(at: At, number: usize, interruption: impl FnOnce() + 'static) {
     PENDING.set(Some((at, number, Box::new(interruption))));
+}
+
+/// How many loads an operation has.
+pub fn loads_of<T>(run: impl FnOnce() -> T) -> usize {
+    fn count(loads: Rc<Cell<usize>>) -> Interruption {
+        Box::new(move || {
+            loads.set(loads.get() + 1);
+            go_on_to(At::Load, 0, count(loads));
+        })
+    }
+    let loads = Rc::default();
+    interrupt(At::Load, 0, count(Rc::clone(&loads)), run);
+    loads.get()
 }
 
 /// An operation that waits in the middle of itself, or has ended.

@@ -146,6 +146,11 @@ trait Target<const D: usize>: Sought<D> {
         rounds == ROUNDS_MAX
     }
 
+    /// Whether it has all it wants, so that the rest need not be read.
+    fn is_satisfied(&self) -> bool {
+        false
+    }
+
     /// Takes note of a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
 
@@ -194,11 +199,11 @@ impl<const D: usize> Target<D> for Window<'_, D> {
     }
 }
 
-/// The ways to one entry.
+/// The way to one entry; to the first one that is found, where there are several.
 struct Exact<'q, const D: usize> {
     rect: &'q Rect<D>,
     payload: u64,
-    paths: Vec<Path>,
+    path: Option<Path>,
     visits: SmallVec<[Visit; 16]>,
     /// Whether insertions wait for it.
     has_lock: bool,
@@ -214,8 +219,8 @@ impl<const D: usize> Sought<D> for Exact<'_, D> {
     }
 
     fn found(&mut self, path: &Path, _: Rect<D>, payload: u64) {
-        if payload == self.payload {
-            self.paths.push(path.clone());
+        if payload == self.payload && self.path.is_none() {
+            self.path = Some(path.clone());
         }
     }
 }
@@ -225,16 +230,20 @@ impl<const D: usize> Target<D> for Exact<'_, D> {
         !self.has_lock && rounds == ROUNDS_MAX
     }
 
+    fn is_satisfied(&self) -> bool {
+        self.path.is_some()
+    }
+
     fn visited(&mut self, visit: impl FnOnce() -> Visit) {
         self.visits.push(visit());
     }
 
     fn extent(&self) -> Extent {
-        Extent { found: self.paths.len(), visited: self.visits.len() }
+        Extent { found: usize::from(self.path.is_some()), visited: self.visits.len() }
     }
 
     fn truncate(&mut self, extent: Extent) {
-        self.paths.truncate(extent.found);
+        self.path.take_if(|_| extent.found == 0);
         self.visits.truncate(extent.visited);
     }
 }
@@ -307,14 +316,14 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let (mut lock, mut rounds, mut before) = (None, 0, None);
         loop {
             let has_lock = lock.is_some();
-            let mut target = Exact { rect, payload, paths: Vec::new(), visits: SmallVec::new(), has_lock };
+            let mut target = Exact { rect, payload, path: None, visits: SmallVec::new(), has_lock };
             let is_overtaken = self.search_validated(&mut target)?.is_err();
             rounds += 1;
             let gives_up = is_overtaken || target.gives_up(rounds);
-            let Exact { mut paths, visits, .. } = target;
+            let Exact { path, visits, .. } = target;
             if !is_overtaken {
-                if let Some(path) = paths.pop() {
-                    return Ok(Some(path));
+                if path.is_some() {
+                    return Ok(path);
                 }
                 if before.as_ref() == Some(&visits) {
                     return Ok(None);
@@ -392,6 +401,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             path.pop();
             if let Err(changed) = children.note(parent, &reading) {
                 return Ok(Err(changed.into()));
+            }
+            if target.is_satisfied() {
+                break;
             }
             if let Some(parent) = parent
                 && child.level() > 0
