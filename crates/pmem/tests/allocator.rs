@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrane_pmem::{
     Backend, Error, INTENT_BLOCKS, Intent, LINE_LENGTH, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced,
 };
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, RealStorage, Storage};
+use terrane_storage::{Call, Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
 
 const SITE: Site = Site::new("test");
 
@@ -249,6 +249,24 @@ fn growth_that_fails_at_any_call_leaves_a_pool_that_grows_later() {
         push(&pool, 64).unwrap();
         assert_eq!(blocks(&pool).len(), if failed { 1 } else { 2 });
     }
+}
+
+/// A file system may look at all that it is asked for.
+#[test]
+fn growth_asks_for_the_space_of_the_new_chunk_alone() {
+    let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()));
+    let pool: Pool<Traced> = create(&storage, 4096);
+    storage.record_calls();
+    let mut lengths = vec![pool.length()];
+    while lengths.len() < 5 {
+        push(&pool, 512).unwrap();
+        lengths.extend(Some(pool.length()).filter(|length| lengths.last() != Some(length)));
+    }
+    let is_allocation = |call: &Call| call.operation == Operation::Allocate;
+    let calls: Vec<Call> = storage.recorded_calls().into_iter().filter(is_allocation).collect();
+    let asked: Vec<_> = calls.iter().map(|call| (call.offset, call.length)).collect();
+    let chunks: Vec<_> = lengths.windows(2).map(|pair| (Some(pair[0]), Some(4096))).collect();
+    assert_eq!(asked, chunks);
 }
 
 #[test]

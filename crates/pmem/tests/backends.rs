@@ -14,7 +14,7 @@ const ADDRESS_SPACE: u64 = 1 << 20;
 
 fn new_file(storage: &dyn Storage, length: u64) -> Arc<dyn File> {
     let file = storage.open("pool", OpenMode::CreateNew).unwrap();
-    file.allocate(length).unwrap();
+    file.allocate(0..length).unwrap();
     file
 }
 
@@ -92,7 +92,7 @@ fn words_stay_where_they_are<B: Backend>(storage: &dyn Storage) {
     let (file, backend) = mapped::<B>(storage, PersistenceDomain::PageCache);
     backend.store(0, 1);
     for pages in 2..20 {
-        file.allocate(pages * PAGE).unwrap();
+        file.allocate((pages - 1) * PAGE..pages * PAGE).unwrap();
         backend.extend(pages * PAGE).unwrap();
         backend.store((pages - 1) * PAGE, pages);
     }

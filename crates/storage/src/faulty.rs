@@ -92,9 +92,9 @@ pub struct Call {
     pub operation: Operation,
     /// Name of the file or directory (of a rename: `from to to`).
     pub name: String,
-    /// Byte offset of a read or write.
+    /// Byte offset of a read or write, or where the range begins that is given space or gives it up.
     pub offset: Option<u64>,
-    /// Bytes read or written, or the length asked for.
+    /// Bytes read or written or of that range, or the length asked for.
     pub length: Option<u64>,
 }
 
@@ -318,9 +318,9 @@ impl File for FaultyFile {
         self.inner.set_len(length)
     }
 
-    fn allocate(&self, length: u64) -> Result<()> {
-        self.pass(Operation::Allocate, None, Some(length))?;
-        self.inner.allocate(length)
+    fn allocate(&self, range: Range<u64>) -> Result<()> {
+        self.pass(Operation::Allocate, Some(range.start), Some(range.end.saturating_sub(range.start)))?;
+        self.inner.allocate(range)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

@@ -4,6 +4,8 @@
 //! call returned is in the page cache and survives a kill of the process. Locks are
 //! `flock` locks: they belong to the open file and end with it or its process.
 
+mod space;
+
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::ops::Range;
@@ -13,15 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, SeekFrom, renameat_with};
+use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
 use crate::error::Context;
 use crate::root::create_durably;
 use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Storage, names};
-
-const ZEROS_LENGTH: usize = 64 * 1024;
 
 /// Files below a directory of the operating system.
 #[derive(Debug, Clone)]
@@ -291,29 +291,11 @@ impl File for RealFile {
         self.file.set_len(length).context_below(&self.root, Operation::SetLength, &self.name, None)
     }
 
-    fn allocate(&self, length: u64) -> Result<()> {
-        if length == 0 {
+    fn allocate(&self, range: Range<u64>) -> Result<()> {
+        if range.is_empty() || self.writable && space::is_whole_in_tmpfs(&self.file, range.end) {
             return Ok(());
         }
-        if i64::try_from(length).is_err() {
-            return Err(Errno::FBIG).context_below(&self.root, Operation::Allocate, &self.name, None);
-        }
-        // An attempt without a chance would take the free space from all others for a moment.
-        if lacks_space(&self.file, length) {
-            return Err(Errno::NOSPC).context_below(&self.root, Operation::Allocate, &self.name, None);
-        }
-        let reserve = |flags| rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, 0, length));
-        let reserved = match reserve(FallocateFlags::UNSHARE_RANGE) {
-            // Its blocks are no other file's, or the file system cannot tell.
-            Err(Errno::OPNOTSUPP | Errno::INVAL) => reserve(FallocateFlags::empty()),
-            reserved => reserved,
-        };
-        match reserved {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                fill_with_zeros(&self.file, length).context_below(&self.root, Operation::Allocate, &self.name, None)
-            }
-            result => result.context_below(&self.root, Operation::Allocate, &self.name, None),
-        }
+        space::reserve(&self.file, range).context_below(&self.root, Operation::Allocate, &self.name, None)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {
@@ -364,49 +346,6 @@ impl File for RealFile {
     }
 }
 
-/// Whether a file system that tells its free space has less than a file needs to be so long.
-fn lacks_space(file: &fs::File, length: u64) -> bool {
-    let (Ok(status), Ok(space)) = (rustix::fs::fstat(file), rustix::fs::fstatvfs(file)) else { return false };
-    let taken = u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512);
-    let free = space.f_bfree.saturating_mul(space.f_frsize);
-    // Some, like a tmpfs without a limit, tell nothing.
-    space.f_blocks > 0 && length.saturating_sub(taken) > free
-}
-
-/// Reserves space where the file system has no call for it: in the holes that it tells of, and behind the end. On failure
-/// the file may be longer, with zeros: cutting it back could remove what another handle has appended.
-fn fill_with_zeros(file: &fs::File, length: u64) -> io::Result<()> {
-    let end = file.metadata()?.len();
-    let mut position = 0;
-    while let Some(hole) = next_hole(file, position..end.min(length))? {
-        write_zeros(file, hole.clone())?;
-        position = hole.end;
-    }
-    write_zeros(file, end..length)
-}
-
-/// The first hole in a range of a file, which lies before its end.
-fn next_hole(file: &fs::File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
-    let seek = |from| match rustix::fs::seek(file, from) {
-        Ok(position) => Ok(position.min(range.end)),
-        // Behind the last one; or holes are nothing that this file system knows of.
-        Err(Errno::NXIO | Errno::INVAL) => Ok(range.end),
-        Err(error) => Err(error),
-    };
-    let start = seek(SeekFrom::Hole(range.start))?;
-    Ok(if start < range.end { Some(start..seek(SeekFrom::Data(start))?) } else { None })
-}
-
-fn write_zeros(file: &fs::File, mut range: Range<u64>) -> io::Result<()> {
-    let zeros = [0; ZEROS_LENGTH];
-    while range.start < range.end {
-        let step = (range.end - range.start).min(ZEROS_LENGTH as u64);
-        file.write_all_at(&zeros[..step as usize], range.start)?;
-        range.start += step;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,41 +364,5 @@ mod tests {
         }
         let read = storage.open("pipe", OpenMode::Read).unwrap_err();
         assert!(read.to_string().contains("should be a file"), "{read}");
-    }
-
-    #[test]
-    fn zeros_replace_a_missing_allocation_call_and_keep_what_is_there() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        fs::write(&path, b"kept").unwrap();
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        let length = ZEROS_LENGTH as u64 + 5;
-        fill_with_zeros(&file, length).unwrap();
-        let bytes = fs::read(&path).unwrap();
-        assert_eq!(bytes.len() as u64, length);
-        assert_eq!(&bytes[..4], b"kept");
-        assert!(bytes[4..].iter().all(|&byte| byte == 0));
-        fill_with_zeros(&file, 2).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), length);
-    }
-
-    #[test]
-    fn zeros_take_the_space_of_holes_where_the_allocation_call_is_missing() {
-        const LENGTH: u64 = 1 << 20;
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
-        file.set_len(LENGTH).unwrap();
-        let kept = [(300_000, b"kept"), (LENGTH / 2, b"too.")];
-        kept.iter().for_each(|(place, bytes)| file.write_all_at(*bytes, *place).unwrap());
-        file.sync_all().unwrap();
-        // Some write zeros for holes at once, and have none then.
-        assert!(file.metadata().unwrap().blocks() * 512 < LENGTH, "{path:?}: a file system without holes");
-        fill_with_zeros(&file, LENGTH - 5).unwrap();
-        file.sync_all().unwrap();
-        assert!(file.metadata().unwrap().blocks() * 512 >= LENGTH);
-        let mut expected = vec![0; LENGTH as usize];
-        kept.iter().for_each(|(place, bytes)| expected[*place as usize..][..4].copy_from_slice(*bytes));
-        assert!(fs::read(&path).unwrap() == expected);
     }
 }

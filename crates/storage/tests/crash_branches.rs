@@ -25,7 +25,7 @@ fn run(seed: u64) -> Arc<Controller> {
     let storage = controller.storage();
     let file = storage.open("pool", OpenMode::CreateNew).unwrap();
     storage.sync_directory("").unwrap();
-    file.allocate(WORDS * 8).unwrap();
+    file.allocate(0..WORDS * 8).unwrap();
     file.sync_data().unwrap();
     let memory = mapping(&*file);
     memory.set_domain(PersistenceDomain::Adr);

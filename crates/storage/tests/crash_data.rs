@@ -109,8 +109,8 @@ fn an_appended_length_without_its_bytes_reads_zeros() {
 #[test]
 fn reserved_space_reads_zeros_and_may_be_lost() {
     let (controller, file) = with_file();
-    file.allocate(100).unwrap();
-    file.allocate(50).unwrap();
+    file.allocate(0..100).unwrap();
+    file.allocate(0..50).unwrap();
     assert_eq!(contents(&controller), set([vec![], vec![0; 100]]));
     file.sync_data().unwrap();
     assert_eq!(contents(&controller), set([vec![0; 100]]));
@@ -170,7 +170,7 @@ fn images_hold_only_what_was_in_a_sector_since_the_last_sync() {
                     model.resize(offset, 0);
                 }
                 1 => {
-                    file.allocate(offset as u64).unwrap();
+                    file.allocate(random.random_range(0..=offset as u64)..offset as u64).unwrap();
                     model.resize(model.len().max(offset), 0);
                 }
                 2 | 3 => {

@@ -197,7 +197,7 @@ fn a_long_history_is_cut_after_every_event() {
         let offset = number * 700 % 64_400;
         if offset < 700 {
             let new = storage.open(&format!("log-{number}"), OpenMode::CreateNew).unwrap();
-            new.allocate(64 * 1024).unwrap();
+            new.allocate(0..64 * 1024).unwrap();
             storage.sync_directory("").unwrap();
             segment = Some(new);
         }

@@ -22,7 +22,7 @@ fn mapped(domain: PersistenceDomain) -> (Arc<Controller>, Arc<dyn File>, MappedM
     let storage = controller.storage();
     let file = storage.open("pool", OpenMode::CreateNew).unwrap();
     storage.sync_directory("").unwrap();
-    file.allocate(16384).unwrap();
+    file.allocate(0..16384).unwrap();
     file.sync_data().unwrap();
     let mapping = mapping(&*file);
     mapping.set_domain(domain);
@@ -105,7 +105,7 @@ fn a_sync_that_failed_leaves_stores_that_no_later_sync_makes_durable() {
 #[test]
 fn nothing_is_durable_beyond_a_length_that_is_not() {
     let (controller, file, mapping) = mapped(PersistenceDomain::Adr);
-    file.allocate(32768).unwrap();
+    file.allocate(0..32768).unwrap();
     store(&mapping, 16384, 1);
     mapping.flush(ONE, 16384, "test");
     mapping.fence(ONE, "test");

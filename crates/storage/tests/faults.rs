@@ -11,7 +11,7 @@ fn workload(storage: &dyn Storage) -> Result<()> {
     storage.create_directory("d")?;
     let file = storage.open("d/a", OpenMode::CreateNew)?;
     file.try_lock(LockKind::Exclusive)?;
-    file.allocate(8)?;
+    file.allocate(0..8)?;
     file.write_all_at(b"12345678", 0)?;
     file.sync_data()?;
     storage.sync_directory("d")?;

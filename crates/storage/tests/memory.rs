@@ -10,7 +10,7 @@ fn growth_beyond_the_capacity_is_refused_and_changes_nothing() {
     file.write_all_at(&[1; 600], 0).unwrap();
     assert!(file.write_all_at(&[2; 500], 501).unwrap_err().is_storage_full());
     assert!(file.set_len(1001).unwrap_err().is_storage_full());
-    assert!(file.allocate(1001).unwrap_err().is_storage_full());
+    assert!(file.allocate(0..1001).unwrap_err().is_storage_full());
     assert_eq!(file.len().unwrap(), 600);
     let mut bytes = [0; 600];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -27,10 +27,10 @@ fn reserved_space_cannot_meet_a_full_disk() {
     let storage = MemoryStorage::new();
     storage.set_capacity(1000);
     let file = storage.open("a", OpenMode::CreateNew).unwrap();
-    file.allocate(1000).unwrap();
+    file.allocate(0..1000).unwrap();
     assert_eq!(file.len().unwrap(), 1000);
     file.write_all_at(&[1; 1000], 0).unwrap();
-    file.allocate(10).unwrap();
+    file.allocate(0..10).unwrap();
     assert_eq!(file.len().unwrap(), 1000);
 }
 
@@ -100,12 +100,12 @@ fn space_that_was_given_up_inside_of_a_file_is_free_until_it_is_written() {
     other.write_all_at(&[1; 2 * 4096], 0).unwrap();
     // One block is left, and what has no room changes nothing.
     assert!(file.write_all_at(&[8; 4097], 8191).unwrap_err().is_storage_full());
-    assert!(file.allocate(40_000).unwrap_err().is_storage_full());
+    assert!(file.allocate(0..40_000).unwrap_err().is_storage_full());
     assert_eq!(storage.used_bytes(), 40_000 - 4096);
     file.write_all_at(&[8; 4096], 8192).unwrap();
     assert_eq!(storage.used_bytes(), 40_000);
     other.set_len(0).unwrap();
-    file.allocate(40_000).unwrap();
+    file.allocate(0..40_000).unwrap();
     assert_eq!(storage.used_bytes(), 40_000);
     // A cut takes holes along.
     file.punch(4096..40_000).unwrap();

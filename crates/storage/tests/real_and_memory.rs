@@ -129,8 +129,9 @@ impl Pair {
                 self.same(call, real.set_len(offset), memory.set_len(offset));
             }
             5 => {
-                let call = format!("allocate {index} {offset}");
-                self.same(call, real.allocate(offset), memory.allocate(offset));
+                let range = random.random_range(0..=offset)..offset;
+                let call = format!("allocate {index} {range:?}");
+                self.same(call, real.allocate(range.clone()), memory.allocate(range));
             }
             6 => self.same(format!("sync {index}"), real.sync_data(), memory.sync_data()),
             _ => match random.random_range(0..3) {

@@ -155,7 +155,7 @@ pub(super) fn sync_names(storage: &dyn Storage) -> Result<()> {
 }
 
 fn write_zeros(file: &dyn File, size: u64) -> terrane_storage::Result<()> {
-    file.allocate(size)?;
+    file.allocate(0..size)?;
     let zeros = vec![0; ZERO_CHUNK_LENGTH];
     let mut offset = 0;
     while offset < size {

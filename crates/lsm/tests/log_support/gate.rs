@@ -118,8 +118,8 @@ impl File for AskingFile {
     fn set_len(&self, length: u64) -> StorageResult<()> {
         self.inner.set_len(length)
     }
-    fn allocate(&self, length: u64) -> StorageResult<()> {
-        self.inner.allocate(length)
+    fn allocate(&self, range: Range<u64>) -> StorageResult<()> {
+        self.inner.allocate(range)
     }
     fn punch(&self, range: Range<u64>) -> StorageResult<()> {
         self.inner.punch(range)

@@ -168,7 +168,7 @@ impl<B: Backend> Pool<B> {
     ) -> Result<Self> {
         // Another creation may have ended meanwhile.
         check_free(storage, name)?;
-        file.allocate(METADATA_LENGTH)?;
+        file.allocate(0..METADATA_LENGTH)?;
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(METADATA_LENGTH)?;
         let mut header = Header {
@@ -241,7 +241,7 @@ impl<B: Backend> Pool<B> {
         }
         header.check_end(&*file, &pool)?;
         // Copying may have made holes of zeros, where a store on a full disk would end in a signal.
-        file.allocate(header.length)?;
+        file.allocate(0..header.length)?;
         let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
         backend.extend(header.length)?;
         let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
@@ -330,7 +330,7 @@ impl<B: Backend> Pool<B> {
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let length = header.length + self.chunk_length;
-        self.file.allocate(length).map_err(|error| error.moved_to(&self.name))?;
+        self.file.allocate(header.length..length).map_err(|error| error.moved_to(&self.name))?;
         // Where stores survive a power loss, the length has to do so first.
         if self.backend.domain() != PersistenceDomain::PageCache {
             self.sync(&mut header)?;

@@ -150,10 +150,11 @@ impl MemoryFile {
         Ok(())
     }
 
-    fn allocate_space(&self, length: u64) -> std::result::Result<(), Errno> {
-        if length == 0 {
+    fn allocate_space(&self, range: Range<u64>) -> std::result::Result<(), Errno> {
+        if range.is_empty() {
             return Ok(());
         }
+        let length = range.end;
         if i64::try_from(length).is_err() {
             return Err(Errno::FBIG);
         }
@@ -161,7 +162,7 @@ impl MemoryFile {
             return Err(Errno::BADF);
         }
         let mut content = self.inode.content.write();
-        self.inode.fill(0..length, 0)?;
+        self.inode.fill(range, 0)?;
         if length <= content.length() {
             return Ok(());
         }
@@ -236,8 +237,8 @@ impl File for MemoryFile {
         result.context(Operation::SetLength, &self.name, None)
     }
 
-    fn allocate(&self, length: u64) -> Result<()> {
-        self.allocate_space(length).context(Operation::Allocate, &self.name, None)
+    fn allocate(&self, range: Range<u64>) -> Result<()> {
+        self.allocate_space(range).context(Operation::Allocate, &self.name, None)
     }
 
     fn punch(&self, range: Range<u64>) -> Result<()> {

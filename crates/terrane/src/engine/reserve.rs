@@ -91,7 +91,7 @@ impl Reserve {
         let mut length = reserve_bytes(&*storage)?;
         if let Some(found @ 1..) = length {
             let file = storage.open(RESERVE_NAME, OpenMode::Write)?;
-            if file.allocate(found).is_err_and(|error| error.is_storage_full()) {
+            if file.allocate(0..found).is_err_and(|error| error.is_storage_full()) {
                 file.set_len(0)?;
                 length = Some(0);
             }
@@ -348,7 +348,7 @@ impl Reserve {
         let before = before.unwrap_or(0);
         if before > wanted {
             file.set_len(wanted)?;
-        } else if let Err(error) = file.allocate(wanted) {
+        } else if let Err(error) = file.allocate(0..wanted) {
             // Some file systems keep what they found before they had no more.
             file.set_len(before)?;
             if before == 0 && !self.is_spent() {

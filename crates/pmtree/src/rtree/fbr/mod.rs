@@ -191,7 +191,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
-    /// On tmpfs it does: there the system looks at each page of a file whose space is asked for.
     ///
     /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is: where the
     /// tree's block, the nodes from the root to one leaf and those that the log names are no blocks of the length that the shape

@@ -72,7 +72,7 @@ impl<const D: usize, B: Backend> PersistentRTree<D> for LoggedTree<D, B> {
         Ok(Self { pool, layout, split: options.split, block, lock: RwLock::new(()) })
     }
 
-    /// Takes a time that does not depend on the tree's size, but on tmpfs, as with the FBR-tree. Damage of the header, of the tree's shape and of what recovery goes
+    /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
     /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
     /// has another use in the log, a root of a level that no tree reaches, and a pool with blocks that names no tree. Other damage
     /// of nodes is found by who meets them. Not found is that a block for images is said to be where another node is, of the same

@@ -52,7 +52,7 @@ fn nothing_is_taken_back_of_what_another_uses() {
         // Has what this one left, and no room with that either.
         assert!(reserve.on_full(|| Err::<(), Error>(full())).is_err());
         // All that was given up is there as before.
-        Ok(disk.open("merged", OpenMode::CreateNew)?.allocate(BYTES)?)
+        Ok(disk.open("merged", OpenMode::CreateNew)?.allocate(0..BYTES)?)
     };
     reserve.on_full_after(Share::Most, work, || Ok(())).unwrap();
     assert_eq!(attempts, 2);
