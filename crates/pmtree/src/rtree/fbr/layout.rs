@@ -232,10 +232,11 @@ impl Metadata {
 
     #[inline]
     fn bits(length: usize, word: impl Fn(usize) -> u64) -> impl Iterator<Item = usize> {
-        let mut number = 0;
+        let (mut number, mut first) = (0, 0);
         let mut left = word(0) & FIRST_BITS;
         std::iter::from_fn(move || {
             while left == 0 {
+                first = FIRST_WORD_ENTRIES + number * WORD_BITS;
                 number += 1;
                 if number >= length {
                     return None;
@@ -244,7 +245,7 @@ impl Metadata {
             }
             let bit = left.trailing_zeros() as usize;
             left &= left - 1;
-            Some(if number == 0 { bit } else { FIRST_WORD_ENTRIES + (number - 1) * WORD_BITS + bit })
+            Some(first + bit)
         })
     }
 }

@@ -72,15 +72,18 @@ impl<const D: usize, V: View> Node<D, V> {
         Self { offset, words }
     }
 
+    #[inline]
     pub(super) fn level(&self) -> u64 {
         self.words.load(LEVEL)
     }
 
     /// Number of entries; whoever makes a node of words in the pool checks it once.
+    #[inline]
     pub(super) fn count(&self) -> usize {
         self.words.load(COUNT) as usize
     }
 
+    #[inline]
     pub(super) fn rect(&self, slot: usize) -> Rect<D> {
         let corner = |first: usize| self.words.load_array::<D>(first).map(f64::from_bits);
         let entry = Layout::<D>::entry(slot);
@@ -88,6 +91,7 @@ impl<const D: usize, V: View> Node<D, V> {
     }
 
     /// Child or payload.
+    #[inline]
     pub(super) fn target(&self, slot: usize) -> u64 {
         self.words.load(Layout::<D>::target(slot))
     }
