@@ -129,6 +129,7 @@ pub trait File: Send + Sync + Debug {
     fn set_len(&self, length: u64) -> Result<()>;
     /// Reserves space for a range of bytes (and extends the file to its end), so that later writes
     /// there cannot meet a full disk: also where the file has holes, or shares space with a copy.
+    /// Nobody else may make the file longer meanwhile.
     fn allocate(&self, range: Range<u64>) -> Result<()>;
     /// Gives up the space of a range of bytes, which read as zeros from then on; the length stays. Not durable before a
     /// sync: a power loss may bring back any of the bytes. An error where the file
