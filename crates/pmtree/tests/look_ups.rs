@@ -187,6 +187,35 @@ fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
     }
 }
 
+/// The hole of unvalidated searches, for one entry: the box that is read is that of one which is deleted then, and the payload that of the
+/// next one in its place. Both lie between others, so that no box changes; the leaf has a sibling, or is the root.
+#[test]
+fn what_takes_the_place_of_an_entry_is_not_found_by_the_box_of_that() {
+    let (old, new) = (Rect::point([5.0, 5.0]).unwrap(), Rect::point([6.0, 6.0]).unwrap());
+    let elsewhere = [0.0, 10.0, 1000.0, 1010.0].map(|at| Rect::point([at; 2]).unwrap());
+    for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
+        for others in [2, 4] {
+            let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
+            for load in 0.. {
+                let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+                (100..).zip(&elsewhere[..others]).for_each(|(payload, rect)| tree.insert(rect, payload).unwrap());
+                tree.insert(&old, 1).unwrap();
+                let tree = Arc::new(tree);
+                let other = tree.clone();
+                let replace = move || {
+                    assert!(other.delete(&old, 1).unwrap());
+                    other.insert(&new, 2).unwrap();
+                };
+                let (is_found, is_interrupted) = interrupt(At::Load, load, replace, || tree.contains(&old, 2).unwrap());
+                assert!(!is_found, "load {load}, {others} others, {leaves:?}");
+                if !is_interrupted {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_else_has_the_box_of_an_entry_is_not_read_once_it_is_found() {
     const ENTRIES: u64 = 60;
