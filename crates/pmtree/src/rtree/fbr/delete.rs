@@ -97,12 +97,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// Does the same for the nodes above a leaf, each from its parent, as far as something changes. Where others have
-    /// changed the path meanwhile, boxes stay larger than needed.
+    /// changed the path meanwhile, boxes stay larger than needed, and a node may keep too few entries.
     pub(super) fn tidy_above(&self, above: &[u64]) -> Result<()> {
         for pair in above.windows(2).rev() {
             let (parent, node) = (self.node(pair[0])?, self.node(pair[1])?);
             let _parent_lock = self.lock(&parent)?;
             if !self.links(&parent, node.offset)? {
+                // Others have the node, unless it has gone; they need not come to it again.
+                if !self.is_unlinked(&node) && self.metadata(&node).count() < self.layout.fill_min() {
+                    self.note_underfull();
+                }
                 return Ok(());
             }
             let _lock = self.lock(&node)?;

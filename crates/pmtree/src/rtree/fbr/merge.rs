@@ -28,7 +28,7 @@ type Siblings<'a, 't, const D: usize, B> = [&'a Child<'a, 't, D, B>; 2];
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Mends a node with fewer entries than it should have, by way of the sibling that it lies closest to. The locks
-    /// of it and its parent are held. Where there is no space to do it, the node stays as it is: a deletion needs none.
+    /// of it and its parent are held. Where there is no sibling, or no space to do it, the node stays as it is: a deletion needs none.
     pub(super) fn mend_underflow<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<()> {
         let metadata = self.locked_metadata(parent)?;
         let Some(own) = parent.slot_of(&metadata, node.offset) else {
@@ -36,6 +36,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         };
         let siblings = metadata.slots().filter(|&slot| slot != own).map(|slot| (slot, parent.rect(slot)));
         let Some((slot, _)) = choose::least_enlargement(siblings, &parent.rect(own)) else {
+            // Another deletion has merged all others, and is about to mend the parent.
+            self.note_underfull();
             return Ok(());
         };
         let sibling = self.child(parent.level(), parent.target(slot))?;

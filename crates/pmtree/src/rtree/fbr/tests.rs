@@ -9,7 +9,7 @@ use std::sync::Arc;
 use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Counted, Traced};
+use terrane_pmem::{Counted, Site, Traced};
 use terrane_storage::MemoryStorage;
 use terrane_storage::crash::{Controller, Image};
 use terrane_storage::sync::{AtomicU64, Ordering};
@@ -497,4 +497,55 @@ fn a_look_up_that_writers_overtake_again_and_again_ends() {
             assert_eq!(census.entries, COUNT + 1);
         }
     }
+}
+
+/// Takes all entries but so many away from a node.
+fn keep(tree: &Tree, node: u64, entries: usize) {
+    let node = tree.node(node).unwrap();
+    let slots: Vec<usize> = tree.metadata(&node).slots().skip(entries).collect();
+    for slot in slots {
+        tree.publish(&node, tree.metadata(&node), slot, false, Site::new("test"));
+    }
+}
+
+#[test]
+fn nodes_that_a_deletion_cannot_mend_are_noted() {
+    let tree = || {
+        let options = options(Rebalancing::InPlace, LeafForm::Bitmap);
+        let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+        (0..16).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
+        // An earlier session may have left some.
+        tree.may_be_underfull.store(false, Ordering::Relaxed);
+        tree
+    };
+    let is_noted = |tree: &Tree| tree.may_be_underfull.load(Ordering::Relaxed);
+    let children = |tree: &Tree, node: u64| -> Vec<u64> {
+        let node = tree.node(node).unwrap();
+        tree.metadata(&node).slots().map(|slot| node.target(slot)).collect()
+    };
+    // Without a sibling.
+    let alone = tree();
+    let parent = children(&alone, alone.root().unwrap().offset)[0];
+    let leaf = children(&alone, parent)[0];
+    let mend = |tree: &Tree| tree.mend_underflow(&tree.node(parent).unwrap(), &tree.node(leaf).unwrap()).unwrap();
+    assert_eq!(alone.node(parent).unwrap().level(), 1);
+    keep(&alone, leaf, 1);
+    keep(&alone, parent, 1);
+    assert!(!is_noted(&alone));
+    mend(&alone);
+    assert!(is_noted(&alone));
+    // With another parent than it had; full enough, with too few entries, and gone.
+    let moved = tree();
+    let other = children(&moved, moved.root().unwrap().offset)[1];
+    let tidy = |tree: &Tree| tree.tidy_above(&[other, leaf]).unwrap();
+    tidy(&moved);
+    assert!(!is_noted(&moved));
+    keep(&moved, leaf, 1);
+    tidy(&moved);
+    assert!(is_noted(&moved));
+    let gone = tree();
+    keep(&gone, leaf, 1);
+    gone.mark_unlinked(&gone.node(leaf).unwrap());
+    tidy(&gone);
+    assert!(!is_noted(&gone));
 }
