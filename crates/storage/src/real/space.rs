@@ -38,7 +38,7 @@ pub(super) fn reserve(file: &fs::File, range: Range<u64>) -> io::Result<()> {
 /// Whether a file lies in a tmpfs and has space for all of its bytes, among them all before `end`. To reserve it
 /// once more would look at each of its pages, which takes longer than all else of opening a large pool.
 ///
-/// What has been reserved behind the file's end is given up, since it would be counted for holes.
+/// What has been reserved behind the file's end is counted for holes: where so much is, it is given up, and the blocks are counted once more.
 pub(super) fn is_whole_in_tmpfs(file: &fs::File, end: u64) -> bool {
     let Some(page) = page_of_tmpfs(file) else { return false };
     // Pages that are in memory or swapped out are counted, and holes are not.

@@ -165,8 +165,8 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     locks: Locks,
     log: Log,
     marks: AtomicU64,
-    /// Whether deletions may have left nodes with fewer entries than they should have for lack of space: it is not known of those of an
-    /// earlier use of the pool.
+    /// Whether deletions may have left nodes with fewer entries than they should have, for lack of space or of a sibling, or since others
+    /// have changed the way to them: it is not known of those of an earlier use of the pool.
     may_be_underfull: AtomicBool,
     /// Held by who mends these; taken before any node's lock.
     mending: Mutex<()>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Counted, Site, Traced};
+use terrane_pmem::{Counted, Traced};
 use terrane_storage::MemoryStorage;
 use terrane_storage::crash::{Controller, Image};
 use terrane_storage::sync::{AtomicU64, Ordering};
@@ -502,10 +502,9 @@ fn a_look_up_that_writers_overtake_again_and_again_ends() {
 /// Takes all entries but so many away from a node.
 fn keep(tree: &Tree, node: u64, entries: usize) {
     let node = tree.node(node).unwrap();
-    let slots: Vec<usize> = tree.metadata(&node).slots().skip(entries).collect();
-    for slot in slots {
-        tree.publish(&node, tree.metadata(&node), slot, false, Site::new("test"));
-    }
+    let mut metadata = tree.metadata(&node);
+    tree.metadata(&node).slots().skip(entries).for_each(|slot| metadata.set(slot, false));
+    tree.store_metadata(&node, &metadata);
 }
 
 #[test]
