@@ -24,11 +24,13 @@ struct Meeting {
     ends: bool,
     /// Whether another program makes a file of the pool's name at the last moment.
     is_taken: bool,
+    /// Whether a name cannot be made durable, and another creation begins then.
+    sync_fails: bool,
 }
 
 impl Meeting {
     fn new(inner: MemoryStorage, mode: OpenMode) -> Self {
-        Self { inner, mode, other: Mutex::new(None), ends: false, is_taken: false }
+        Self { inner, mode, other: Mutex::new(None), ends: false, is_taken: false, sync_fails: false }
     }
 
     /// What a creation does first.
@@ -89,6 +91,10 @@ impl Storage for Meeting {
     }
 
     fn sync_directory(&self, directory: &str) -> terrane_storage::Result<()> {
+        if self.sync_fails && !self.inner.exists(DRAFT)? {
+            *self.other.lock().unwrap() = Some(self.inner.open(DRAFT, OpenMode::CreateNew)?);
+            return self.inner.open("lost", OpenMode::Read).map(drop);
+        }
         self.inner.sync_directory(directory)
     }
 
@@ -149,4 +155,14 @@ fn a_creation_beside_which_a_file_of_the_name_is_made_leaves_that_alone() {
     assert!(error.to_string().contains("exists"), "{error}");
     assert_eq!(storage.list("").unwrap(), ["pool"]);
     assert_eq!(storage.open("pool", OpenMode::Read).unwrap().len().unwrap(), 0, "the file was renamed over");
+}
+
+/// It has renamed its own draft by then.
+#[test]
+fn a_creation_whose_name_cannot_be_made_durable_removes_no_other() {
+    let storage = Meeting { sync_fails: true, ..Meeting::new(MemoryStorage::new(), OpenMode::Read) };
+    let error = create(&storage).unwrap_err();
+    assert!(error.to_string().contains("lost"), "{error}");
+    let other = storage.other.lock().unwrap().take().unwrap();
+    assert!(other.has_name().unwrap(), "the draft of another creation was removed");
 }
