@@ -105,6 +105,7 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["fbr", "--only", "in-place-4-adr,logged"], "no configuration logged; there are: in-place-4-adr,"),
         (&["fbr", "--exhaustive", "--only", "in-place-60-adr"], "of in-place-60-adr, but of in-place-4-adr,"),
         (&["pmwcas", "--exhaustive", "--part", "3/2"], "a part is written K/N"),
+        (&["pmwcas", "--exhaustive", "--part", "11/11"], "part 11/11 has no case of adr"),
         (&["pmwcas", "--part", "1/2"], "--exhaustive"),
         (&["pmwcas", "--budget", "0"], "0 is not in 1.."),
         (&["fbr", "--drop", "fbr.search.persist"], "interleavings.rs: what_a_search_has_seen"),

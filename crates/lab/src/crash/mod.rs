@@ -173,7 +173,15 @@ impl Run<'_> {
         }
         for subject in small {
             let begun = Instant::now();
-            match subject.exhaust(self.options.part, self.options.in_recoveries) {
+            let part = self.options.part;
+            match subject.exhaust(part, self.options.in_recoveries) {
+                Ok((tally, _)) if tally.histories == 0 => {
+                    let what = format!(
+                        "part {part} has no case of {}: there are fewer cases than parts",
+                        subject.configuration()
+                    );
+                    return Err(Usage(what).into());
+                }
                 Ok((tally, what)) => {
                     self.tell(S::NAME, &format!("{}: {what}", subject.configuration()), &tally, begun)?;
                 }
