@@ -238,6 +238,36 @@ fn a_full_disk_is_an_error_that_loses_nothing() {
     assert_eq!(blocks(&pool).len(), 22);
 }
 
+fn pushes_up_to_the_end_of_its_address_space<B: Backend>(storage: &dyn Storage) {
+    let short = Options { address_space: 5 * 4096, ..options(4096) };
+    let mut pool: Pool<B> = Pool::create(storage, "pool", &short).unwrap();
+    for _ in 0..2 {
+        while blocks(&pool).len() < 21 {
+            push(&pool, 512).unwrap();
+        }
+        // Each attempt comes to the same.
+        for _ in 0..2 {
+            let error = push(&pool, 512).unwrap_err();
+            assert!(matches!(error, Error::AddressSpace { wanted: 24576, reserved: 20480, .. }), "{error}");
+            assert_eq!((pool.length(), blocks(&pool).len()), (20480, 21));
+        }
+        pop(&pool);
+        drop(pool);
+        pool = Pool::open(storage, "pool", &short).unwrap();
+    }
+    drop(pool);
+    let pool: Pool<B> = Pool::open(storage, "pool", &options(4096)).unwrap();
+    (0..4).for_each(|_| _ = push(&pool, 512).unwrap());
+    assert_eq!((pool.length(), blocks(&pool).len()), (24576, 24));
+}
+
+#[test]
+fn address_space_that_ends_is_an_error_that_loses_nothing() {
+    pushes_up_to_the_end_of_its_address_space::<Traced>(&MemoryStorage::new());
+    let directory = crate::support::directory();
+    pushes_up_to_the_end_of_its_address_space::<Native>(&RealStorage::new(directory.path()));
+}
+
 #[test]
 fn growth_that_fails_at_any_call_leaves_a_pool_that_grows_later() {
     for at in 1..=3 {

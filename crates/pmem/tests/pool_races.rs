@@ -26,17 +26,23 @@ struct Meeting {
     is_taken: bool,
     /// Whether a name cannot be made durable, and another creation begins then.
     sync_fails: bool,
+    /// Whether the other creation has locked the draft that is there, and come no further.
+    has_locked: bool,
 }
 
 impl Meeting {
     fn new(inner: MemoryStorage, mode: OpenMode) -> Self {
-        Self { inner, mode, other: Mutex::new(None), ends: false, is_taken: false, sync_fails: false }
+        let other = Mutex::new(None);
+        Self { inner, mode, other, ends: false, is_taken: false, sync_fails: false, has_locked: false }
     }
 
-    /// What a creation does first.
+    /// What a creation does first, which finds one.
     fn replace_draft(&self) -> terrane_storage::Result<Arc<dyn File>> {
         let left = self.inner.open(DRAFT, OpenMode::Write)?;
         assert!(left.try_lock(LockKind::Exclusive)?);
+        if self.has_locked {
+            return Ok(left);
+        }
         self.inner.remove(DRAFT)?;
         let draft = self.inner.open(DRAFT, OpenMode::CreateNew)?;
         assert!(draft.try_lock(LockKind::Exclusive)?);
@@ -134,6 +140,20 @@ fn a_creation_that_finds_a_left_draft_removes_no_other() {
     let storage = MemoryStorage::new();
     drop(storage.open(DRAFT, OpenMode::CreateNew).unwrap());
     leaves_the_other_alone(&Meeting::new(storage, OpenMode::Write)).unwrap();
+}
+
+#[test]
+fn a_creation_that_finds_a_draft_which_another_one_has_locked_leaves_it_alone() {
+    let storage = MemoryStorage::new();
+    drop(storage.open(DRAFT, OpenMode::CreateNew).unwrap());
+    leaves_the_other_alone(&Meeting { has_locked: true, ..Meeting::new(storage, OpenMode::Write) }).unwrap();
+}
+
+/// It takes what this one has just made for a left draft.
+#[test]
+fn a_creation_whose_draft_another_one_has_locked_first_leaves_it_alone() {
+    let storage = MemoryStorage::new();
+    leaves_the_other_alone(&Meeting { has_locked: true, ..Meeting::new(storage, OpenMode::CreateNew) }).unwrap();
 }
 
 /// It has looked whether the name is free before the other one took it.
