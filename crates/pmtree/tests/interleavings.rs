@@ -10,6 +10,9 @@ use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect};
 use terrane_storage::crash::{Budget, Image, NameOrder};
 
+/// All entries, depth first and best first.
+const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];
+
 /// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute; an entry's place
 /// used again, once and as often as a version of 8 bits has values, counted by deletions alone and with insertions.
 fn scenarios() -> Vec<Scenario> {
@@ -233,7 +236,9 @@ fn entries_that_move_into_a_box_which_held_them_already_are_found() {
             }
             moves += 1;
             let stops = Stops { from: Some((COMMIT, 0)), stride: 1, count: 1 };
-            interleave(&scenario, &image, done, &SEARCHES[0], 1, stops);
+            for search in EVERYTHING {
+                interleave(&scenario, &image, done, &search, 1, stops);
+            }
         }
     }
     assert!(moves > 20, "{moves}");
@@ -250,7 +255,9 @@ fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
             let tree = scenario.open(&*image.storage());
             if interrupt(COMMIT, 0, || (), || Scenario::run(&tree, &scenario.operations[done..=done])).1 {
                 changes += 1;
-                interleave(&scenario, &image, done, &SEARCHES[0], 1, stops);
+                for search in EVERYTHING {
+                    interleave(&scenario, &image, done, &search, 1, stops);
+                }
             }
         }
     }
