@@ -88,7 +88,10 @@ impl Native {
         };
         let reserved = usize::try_from(address_space).unwrap_or(usize::MAX);
         let mapping = Mapping::reserve(reserved).map_err(|errno| {
-            unsuitable(format!("{address_space} bytes of address space cannot be set aside for it: {errno}"))
+            unsuitable(format!(
+                "{address_space} bytes of address space cannot be set aside for it: {errno}; open it with a smaller \
+                 `address_space` in its options, or lift the process's limit of addresses (RLIMIT_AS)"
+            ))
         })?;
         Ok(Self { file: file.clone(), pool: pool.to_owned(), mapping, medium })
     }
