@@ -4,6 +4,9 @@
 //! survives a power loss; on an ordinary one it survives the process, also SIGKILL, and a power loss makes the
 //! next opening refuse the file, unless it was closed.
 //!
+//! A full disk is an error of the insertion that needs space, and loses nothing. So is a limit of the length of files (RLIMIT_FSIZE), if the
+//! process ignores or handles SIGXFSZ; else that signal ends it, as one may at any time.
+//!
 //! To copy a tree, close it before. A copy of an open one looks like what a killed process has left, is opened as that until the machine
 //! restarts, and lacks some of what was written while it was taken; or it is refused.
 //!
