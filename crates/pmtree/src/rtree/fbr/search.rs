@@ -452,7 +452,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                         children.to_read.push(child);
                     }
                 }
-                // Before anything is followed: a child that was read of an entry just reused may be none.
+                // What is below something that has changed already would be read in vain.
                 self.is_current(&reading)
                     && match self.search_children(&mut children, Some(&reading), target, path)? {
                         Ok(()) => self.is_current(&reading),
