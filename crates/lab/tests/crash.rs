@@ -98,6 +98,7 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["pmwcas", "--replay", "nonsense"], "is not a case"),
         (&["pmwcas", "--replay", "adr; count; 99999999 kill"], "a crash comes at 99999999, and could at"),
         (&["pmwcas", "--replay", "adr; count; 3 kill"], "a crash comes at 3, and could at"),
+        (&["pmwcas", "--replay", "adr; count; 3 kill"], "name that with --drop"),
         (&["pmwcas", "--gate", "--only", "eadr"], "matters on adr alone"),
         (&["pmwcas", "--seed", "18446744073709551615"], "18446744073709551615"),
         (&["pmwcas", "--replay", "dax; count"], "there are: adr, eadr, page-cache"),

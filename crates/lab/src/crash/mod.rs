@@ -219,7 +219,11 @@ impl Run<'_> {
     fn replay<S: Structure>(&mut self, subjects: &[S], text: &str, dropped: Option<Dropped>) -> Result<Verdict> {
         let mut case = Case::<S::Step>::from_str(text).map_err(|error| Usage(error.to_string()))?;
         case.dropped = dropped;
-        match replay(find_configuration(subjects, &case.configuration)?, &case).map_err(Usage)? {
+        let foreign = |what: String| match &case.dropped {
+            Some(_) => Usage(what),
+            None => Usage(format!("{what}; if a flush or fence was left out when it was found, name that with --drop")),
+        };
+        match replay(find_configuration(subjects, &case.configuration)?, &case).map_err(foreign)? {
             None => {
                 writeln!(self.out, "nothing goes wrong")?;
                 Ok(Verdict::Clean)
