@@ -381,7 +381,8 @@ mod tests {
                 .collect();
             entered.wait();
             _ = epochs.enter().retire(Retired::Slot(1));
-            (0..50).for_each(|_| epochs.enter().hurry());
+            // With a batch for each they would be too many.
+            (0..3 * TICKETS_MAX / BATCH + 1).for_each(|_| epochs.enter().hurry());
             let (tickets, before) = (Arc::strong_count(&epochs.expired[0]), take(&epochs, 1));
             leave.wait();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
