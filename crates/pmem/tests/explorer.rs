@@ -10,8 +10,12 @@ use terrane_pmem::{Backend, Dropping, Instruction, LINE_LENGTH, PersistenceDomai
 use terrane_storage::Storage;
 
 const BREADTH: Breadth = Breadth { branches: 64, samples: 8, seed: 1 };
-const RIGHT: Canary = Canary { is_right: true };
-const WRONG: Canary = Canary { is_right: false };
+const RIGHT: Canary = Canary { is_right: true, domain: PersistenceDomain::Adr };
+const WRONG: Canary = Canary { is_right: false, ..RIGHT };
+const CACHED: Canary = Canary { domain: PersistenceDomain::PageCache, ..RIGHT };
+
+const GATE: Gate =
+    Gate { seeds: 0..2, only: None, breadth: BREADTH, near: BREADTH, names_stride: 1, in_all: true, inside_stride: 1 };
 
 #[test]
 fn what_is_wrong_on_purpose_is_caught_and_what_is_right_is_not() {
@@ -103,40 +107,34 @@ fn a_failure_after_many_recoveries_replays_and_what_is_right_survives_them() {
 
 #[test]
 fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
-    let options = Gate {
-        seeds: 0..2,
-        only: None,
-        breadth: BREADTH,
-        near: BREADTH,
-        names_stride: 1,
-        in_all: true,
-        inside_stride: 1,
-    };
-    let report = gate(&[RIGHT], &options).unwrap();
+    let report = gate(&[RIGHT], &GATE).unwrap();
     assert!(report.is_closed() && report.caught.len() == 4, "{report}");
     let dropped = Dropped { instruction: Instruction::Fence, site: "canary.entry".to_owned() };
     assert!(report.names().contains(&dropped), "{report}");
-    let one = gate(&[RIGHT], &Gate { only: Some(dropped.clone()), ..options.clone() }).unwrap();
+    let one = gate(&[RIGHT], &Gate { only: Some(dropped.clone()), ..GATE }).unwrap();
     assert!(one.is_closed() && one.names() == [&dropped].into(), "{one}");
     let few = Breadth { branches: 1, samples: 0, seed: 1 };
-    let blind = Gate { breadth: few, near: few, ..options };
+    let blind = Gate { breadth: few, near: few, ..GATE };
     assert!(!gate(&[RIGHT], &blind).unwrap().uncaught.is_empty(), "it cannot have tried enough");
 }
 
 type Opening = fn(&dyn Storage) -> Checked<<Canary as Subject>::Structure>;
 
 /// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be. It may be opened in
-/// another way.
+/// another way, and list other places.
 struct Brittle {
+    canary: Canary,
     unusable_with: usize,
     worked_on: AtomicU64,
     domain: PersistenceDomain,
     opening: Opening,
+    places: Vec<Place>,
 }
 
 impl Brittle {
     fn new(unusable_with: usize, opening: Opening) -> Self {
-        Self { unusable_with, worked_on: AtomicU64::new(0), domain: RIGHT.domain(), opening }
+        let (canary, worked_on) = (RIGHT, AtomicU64::new(0));
+        Self { canary, unusable_with, worked_on, domain: canary.domain(), opening, places: canary.places() }
     }
 }
 
@@ -158,7 +156,7 @@ impl Subject for Brittle {
     }
 
     fn create(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
-        RIGHT.create(storage)
+        self.canary.create(storage)
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
@@ -186,8 +184,45 @@ impl Subject for Brittle {
     }
 
     fn places(&self) -> Vec<Place> {
-        RIGHT.places()
+        self.places.clone()
     }
+}
+
+#[test]
+fn the_gate_is_not_closed_where_a_run_comes_to_what_is_not_listed() {
+    let places = vec![Place::flush("canary.entry"), Place::both("canary.flag")];
+    let subject = Brittle { places, ..Brittle::new(usize::MAX, |storage| RIGHT.open(storage)) };
+    let report = gate(&[subject], &GATE).unwrap();
+    let unlisted: Vec<String> = report.unlisted.iter().map(Dropped::to_string).collect();
+    assert_eq!(unlisted, ["fence:canary.entry"], "{report}");
+    assert!(!report.is_closed());
+}
+
+/// On the page cache no loss of power shows what a recovery is like that was interrupted: the pool is refused.
+#[test]
+fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survived() {
+    let opening: Opening = |storage| {
+        let structure = CACHED.open(storage)?;
+        // Behind the first flag.
+        let begun = structure.backend().load(ROOT) + WORD_LENGTH;
+        if structure.backend().load(begun) != 0 {
+            return Err("a recovery was interrupted".to_owned());
+        }
+        structure.backend().store(begun, 1);
+        structure.backend().store(begun, 0);
+        Ok(structure)
+    };
+    let search = |opening| {
+        let subject = Brittle { canary: CACHED, domain: CACHED.domain(), ..Brittle::new(usize::MAX, opening) };
+        let history = History::record(&subject, subject.steps(0), None).unwrap();
+        let mut explorer = Explorer::new(&subject);
+        explorer.all_power_losses(&history, 0, &BREADTH).unwrap();
+        explorer.all_kills(&history, 0).unwrap();
+        let outcome = explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default());
+        outcome.err().map(|failure| failure.what)
+    };
+    assert_eq!(search(opening).as_deref(), Some("a recovery was interrupted"));
+    assert_eq!(search(|storage| CACHED.open(storage)), None);
 }
 
 /// Where pages may be lost, opening has to say so: neither to panic, nor to open what then is wrong.

@@ -23,6 +23,8 @@ const ROOM: u64 = 8;
 pub struct Canary {
     /// Whether it is put right.
     pub is_right: bool,
+    /// What it is kept in.
+    pub domain: PersistenceDomain,
 }
 
 /// Adds an entry with this number, if there is room.
@@ -46,8 +48,8 @@ impl FromStr for Add {
 type Canaries = Pool<Dropping<Traced>>;
 
 impl Canary {
-    fn options() -> Options {
-        Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
+    fn options(self) -> Options {
+        Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, self.domain) }
     }
 
     /// Makes the array, unless it is there.
@@ -100,15 +102,15 @@ impl Subject for Canary {
     }
 
     fn domain(&self) -> PersistenceDomain {
-        PersistenceDomain::Adr
+        self.domain
     }
 
     fn create(&self, storage: &dyn Storage) -> Checked<Canaries> {
-        Self::set_up(Pool::create(storage, "canary", &Self::options()))
+        Self::set_up(Pool::create(storage, "canary", &self.options()))
     }
 
     fn open(&self, storage: &dyn Storage) -> Checked<Canaries> {
-        Self::set_up(Pool::open(storage, "canary", &Self::options()))
+        Self::set_up(Pool::open(storage, "canary", &self.options()))
     }
 
     fn steps(&self, seed: u64) -> Vec<Add> {
@@ -155,7 +157,7 @@ impl Subject for Canary {
 /// broken, and nothing that it says counts.
 pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
     let [right, wrong] = [true, false].map(|is_right| {
-        let canary = Canary { is_right };
+        let canary = Canary { is_right, domain: PersistenceDomain::Adr };
         let history = History::record(&canary, canary.steps(0), None)?;
         Explorer::new(&canary).all_power_losses(&history, 0, breadth)
     });
