@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::support::places::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
+use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{Explored, Kind, Recoveries, Step, small_trees};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
@@ -42,6 +43,22 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
         }
         println!("{}: {:?}", subject.configuration(), explorer.tally);
     }
+}
+
+/// More nodes than the first line of the log names, and than one behind it: each of a path changes, as the box lies beyond all others.
+#[test]
+fn a_power_loss_in_a_change_of_five_nodes_or_more_leaves_all_of_it_or_nothing() {
+    // More than four levels hold.
+    const ENTRIES: u32 = 300;
+    let find = |subject: &Explored| subject.kind() == Kind::Logged && subject.domain() == PersistenceDomain::Adr;
+    let subject = Explored::configurations().into_iter().find(find).unwrap();
+    assert_eq!(subject.options().fan_out, 4);
+    let places = (0..ENTRIES).map(|number| f64::from(number * 7 % ENTRIES)).chain([1e3]);
+    let steps = places.zip(0..).map(|(place, payload)| Step::Insert(Rect::point([place; 2]).unwrap(), payload));
+    let history = History::record(&subject, steps.collect(), None).unwrap();
+    let breadth = Breadth { branches: 64, samples: 24, seed: 1 };
+    let searched = Explorer::new(&subject).all_power_losses(&history, ENTRIES as usize, &breadth);
+    searched.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
