@@ -509,9 +509,10 @@ fn keep(tree: &Tree, node: u64, entries: usize) {
 
 #[test]
 fn nodes_that_a_deletion_cannot_mend_are_noted() {
-    let tree = || {
+    let storage = MemoryStorage::new();
+    let named = |name: &str| {
         let options = options(Rebalancing::InPlace, LeafForm::Bitmap);
-        let tree = Tree::create(&*Controller::new().storage(), "tree", &options).unwrap();
+        let tree = Tree::create(&storage, name, &options).unwrap();
         (0..16).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
         // An earlier session may have left some.
         tree.may_be_underfull.store(false, Ordering::Relaxed);
@@ -523,7 +524,7 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
         tree.metadata(&node).slots().map(|slot| node.target(slot)).collect()
     };
     // Without a sibling.
-    let alone = tree();
+    let alone = named("alone");
     let parent = children(&alone, alone.root().unwrap().offset)[0];
     let leaf = children(&alone, parent)[0];
     let mend = |tree: &Tree| tree.mend_underflow(&tree.node(parent).unwrap(), &tree.node(leaf).unwrap()).unwrap();
@@ -534,7 +535,7 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
     mend(&alone);
     assert!(is_noted(&alone));
     // With another parent than it had; full enough, with too few entries, and gone.
-    let moved = tree();
+    let moved = named("moved");
     let other = children(&moved, moved.root().unwrap().offset)[1];
     let tidy = |tree: &Tree| tree.tidy_above(&[other, leaf]).unwrap();
     tidy(&moved);
@@ -542,9 +543,32 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
     keep(&moved, leaf, 1);
     tidy(&moved);
     assert!(is_noted(&moved));
-    let gone = tree();
+    let gone = named("gone");
     keep(&gone, leaf, 1);
     gone.mark_unlinked(&gone.node(leaf).unwrap());
     tidy(&gone);
     assert!(!is_noted(&gone));
+    // A root with one child, which nothing can be announced of on a full disk.
+    let high = named("high");
+    let root = high.root().unwrap().offset;
+    keep(&high, root, 1);
+    storage.set_capacity(0);
+    let mut intents = Vec::new();
+    loop {
+        let mut intent = high.pool.intent();
+        match intent.reserve() {
+            Ok(()) => intents.push(intent),
+            Err(error) => {
+                break assert!(
+                    matches!(&error, terrane_pmem::Error::Storage(full) if full.is_storage_full()),
+                    "{error}"
+                );
+            }
+        }
+    }
+    high.lower_root().unwrap();
+    assert!(is_noted(&high) && high.root().unwrap().offset == root);
+    intents.clear();
+    high.lower_root().unwrap();
+    assert_ne!(high.root().unwrap().offset, root);
 }
