@@ -218,6 +218,20 @@ fn what_threads_have_retired_is_used_again_before_slots_are_added() {
     assert!(reserved().is_err(), "there are no more");
 }
 
+/// There is space for a page, and yet it is added only when nothing that was retired can be had.
+#[test]
+fn slots_are_added_only_when_no_retired_one_can_be_had() {
+    let pool: Pool<Traced> = create(&MemoryStorage::new());
+    replace(&pool, ROOT, 0).1.finish();
+    let retired = in_turn(5, 20, |number| replace(&pool, ROOT, number as u64).1.retire(&pool.pin()));
+    assert_eq!((retired.len(), blocks(&pool).len()), (20, 21), "all of it waits, in batches that are not full");
+    let mut held: Vec<_> = (0..32).map(|_| pool.intent()).collect();
+    for (number, intent) in held.iter_mut().enumerate() {
+        intent.reserve().unwrap();
+        assert_eq!(pool.backend().load(1088) != 0, number == 31, "a page of slots after {number} were had");
+    }
+}
+
 /// A pool with a page of slots, and the page.
 fn with_page_of_slots(storage: &dyn Storage) -> (Pool<Traced>, u64) {
     let pool: Pool<Traced> = create(storage);
