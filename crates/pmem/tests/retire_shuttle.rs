@@ -8,7 +8,7 @@ mod orders;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orders::explore;
+use orders::{explore, is_kept};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
@@ -58,15 +58,16 @@ fn look(pool: &Pool<Traced>, link: u64, thread: u64) {
 
 fn run(pool: &Pool<Traced>, links: u64, thread: u64, random: &mut SmallRng) {
     for round in 0..6 {
-        match random.random_range(0..3) {
-            0 => {
-                let other = random.random_range(0..THREADS);
-                look(pool, links + other * 8, other);
-            }
+        let (step, other, reclaims) = (random.random_range(0..3), random.random_range(0..THREADS), random.random());
+        if !is_kept(thread as usize, round as usize) {
+            continue;
+        }
+        match step {
+            0 => look(pool, links + other * 8, other),
             1 => replace(pool, links + thread * 8, Some(thread * 100 + round)),
             _ => replace(pool, links + thread * 8, (round % 2 == 1).then_some(thread * 100 + round)),
         }
-        if random.random() {
+        if reclaims {
             pool.reclaim().unwrap();
         }
     }

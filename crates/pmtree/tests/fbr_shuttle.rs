@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::entries::{Call, Held, Tree, check, held, recover, rect, run, seen};
-use super::orders::explore;
+use super::orders::{explore, is_kept};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
@@ -29,6 +29,20 @@ const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: N
 
 /// Entries that threads insert and delete.
 const ENTRIES: u64 = 4;
+
+/// What a thread does next.
+enum Work {
+    Step(Step),
+    LookAround(SearchMode),
+}
+
+fn next_work(random: &mut SmallRng) -> Work {
+    match random.random_range(0..6) {
+        0 => Work::LookAround(SearchMode::Validated),
+        1 => Work::LookAround(SearchMode::SharedLock),
+        _ => Work::Step(next_step(random)),
+    }
+}
 
 fn next_step(random: &mut SmallRng) -> Step {
     let payload = random.random_range(0..ENTRIES);
@@ -59,21 +73,19 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let threads = random.random_range(THREADS);
     let threads: Vec<_> = (0..threads)
-        .map(|_| {
+        .map(|thread| {
             let (controller, tree, calls) = (controller.clone(), tree.clone(), calls.clone());
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
-                for _ in 0..random.random_range(1..=OPERATIONS / threads) {
-                    let mode = match random.random_range(0..6) {
-                        0 => SearchMode::Validated,
-                        1 => SearchMode::SharedLock,
-                        _ => {
-                            record(&calls, &controller, next_step(&mut random), |step| run(&tree, step));
-                            continue;
+                for number in 0..random.random_range(1..=OPERATIONS / threads) {
+                    match next_work(&mut random) {
+                        _ if !is_kept(thread, number) => {}
+                        Work::Step(step) => _ = record(&calls, &controller, step, |step| run(&tree, step)),
+                        Work::LookAround(mode) => {
+                            let found = look_around(&controller, &tree, mode);
+                            calls.lock().unwrap().extend(found);
                         }
-                    };
-                    let found = look_around(&controller, &tree, mode);
-                    calls.lock().unwrap().extend(found);
+                    }
                 }
             })
         })

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::entries::{Call, Held, LARGE, Tree, check, held, recover, rect, run};
+use super::orders::{is_kept, run_seed};
 use rand::rngs::SmallRng;
 use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -298,15 +299,15 @@ impl Scenario {
         let start: Held = self.payloads.iter().map(|&payload| (payload, 1)).collect();
         *shared.controller.lock().unwrap() = Some(controller.clone());
         let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-        let spawn = |steps: &Vec<Step>| {
+        let spawn = |(thread, steps): (usize, &Vec<Step>)| {
             let (controller, tree, calls, steps) = (controller.clone(), tree.clone(), calls.clone(), steps.clone());
             shuttle::thread::spawn(move || {
-                for step in steps {
+                for (_, step) in steps.into_iter().enumerate().filter(|(number, _)| is_kept(thread, *number)) {
                     record(&calls, &controller, step, |step| run(&tree, step));
                 }
             })
         };
-        let threads: Vec<_> = self.steps.iter().map(spawn).collect();
+        let threads: Vec<_> = self.steps.iter().enumerate().map(spawn).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         *shared.controller.lock().unwrap() = None;
         let calls = calls.lock().unwrap().clone();
@@ -377,11 +378,7 @@ fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
             }
             Plan::InARow => Scenario::in_a_row(options, seed),
         };
-        let explored = scenario.clone();
-        if let Err(panic) = std::panic::catch_unwind(move || explored.explore()) {
-            eprintln!("seed {seed}, {scenario:?}; replay with TERRANE_TEST_SEED={seed} make shuttle TEST={test}");
-            std::panic::resume_unwind(panic);
-        }
+        run_seed(test, seed, || scenario.clone().explore());
     };
     // Each seed is a run of its own, on whatever thread.
     let next = AtomicU64::new(seeds.start);

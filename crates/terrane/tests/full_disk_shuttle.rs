@@ -18,7 +18,7 @@ use terrane::{
 };
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
-use crate::orders::explore;
+use crate::orders::{explore, is_kept};
 use crate::support::gate::asking;
 use crate::support::hook::HookedStorage;
 use crate::support::{schema, small_options};
@@ -190,6 +190,7 @@ impl World {
         for (number, step) in self.plan.steps[thread].iter().enumerate() {
             let value = number as i64 + 1;
             match step {
+                _ if !is_kept(thread, number) => {}
                 Step::Upsert(first, end) => {
                     for key in keys.start + first..keys.start + end {
                         if happens(self.dataset.upsert(&self.plan.record(key, value))).is_some() {

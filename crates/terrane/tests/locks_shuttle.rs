@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use terrane::locks::{Acquire, Frame, LockTable};
 use terrane_storage::sync::{AtomicUsize, Ordering};
 
-use super::orders::explore;
+use super::orders::{explore, is_kept};
 
 const THREADS: usize = 5;
 /// So few that most records of a batch collide.
@@ -95,10 +95,13 @@ fn locks_are_taken_in_turn(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let guarded: Arc<Guarded> = Arc::default();
     let threads: Vec<_> = (0..THREADS)
-        .map(|_| {
+        .map(|thread| {
             let work: Vec<Work> = (0..random.random_range(1..=3)).map(|_| Work::drawn(&mut random)).collect();
             let guarded = guarded.clone();
-            shuttle::thread::spawn(move || work.iter().for_each(|work| guarded.run(work)))
+            shuttle::thread::spawn(move || {
+                let kept = work.iter().enumerate().filter(|(number, _)| is_kept(thread, *number));
+                kept.for_each(|(_, work)| guarded.run(work));
+            })
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -33,7 +33,7 @@ use terrane::{
 use terrane_pmem::explorer::linearizability::Specification;
 use terrane_storage::{MemoryStorage, Storage};
 
-use orders::explore;
+use orders::{explore, is_kept};
 use record_history::{History, Id, Operation, Outcome, PERISHABLE, Records};
 use support::collisions::keys_locked_as;
 use support::gate::asking;
@@ -277,8 +277,9 @@ impl World {
 
     fn run(&self, thread: usize) {
         let mut has_index = self.plan.has_index;
-        for step in &self.plan.steps[thread] {
+        for (number, step) in self.plan.steps[thread].iter().enumerate() {
             match step {
+                _ if !is_kept(thread, number) => {}
                 Step::ReadSnapshot(dataset) => self.read_snapshot(*dataset),
                 Step::ReadCommitted(dataset, way) => self.read_committed(*dataset, *way),
                 Step::Flush => self.datasets.iter().for_each(|dataset| dataset.flush().unwrap()),
