@@ -261,6 +261,34 @@ fn pushes_up_to_the_end_of_its_address_space<B: Backend>(storage: &dyn Storage) 
     assert_eq!((pool.length(), blocks(&pool).len()), (24576, 24));
 }
 
+/// Of no pool, and of a whole one.
+fn refuses_too_little_address_space<B: Backend>(storage: &dyn Storage) {
+    let refused = |pool: terrane_pmem::Result<Pool<B>>, short: u64, expected: u64| match pool.unwrap_err() {
+        Error::AddressSpace { wanted, reserved, .. } => assert_eq!((wanted, reserved), (expected, short)),
+        other => panic!("{other}"),
+    };
+    let short = |address_space: u64| Options { address_space, ..options(4096) };
+    for address_space in [0, 1, 8191] {
+        refused(Pool::create(storage, "pool", &short(address_space)), address_space, 8192);
+        assert!(!storage.exists("pool").unwrap() && !storage.exists("pool.new").unwrap());
+    }
+    let pool: Pool<B> = Pool::create(storage, "pool", &short(12288)).unwrap();
+    push(&pool, 512).unwrap();
+    drop(pool);
+    for address_space in [0, 8192, 12287] {
+        refused(Pool::open(storage, "pool", &short(address_space)), address_space, 12288);
+    }
+    let pool: Pool<B> = Pool::open(storage, "pool", &short(12288)).unwrap();
+    assert_eq!(blocks(&pool).len(), 1);
+}
+
+#[test]
+fn too_little_address_space_is_an_error_that_names_what_is_needed() {
+    refuses_too_little_address_space::<Traced>(&MemoryStorage::new());
+    let directory = crate::support::directory();
+    refuses_too_little_address_space::<Native>(&RealStorage::new(directory.path()));
+}
+
 #[test]
 fn address_space_that_ends_is_an_error_that_loses_nothing() {
     pushes_up_to_the_end_of_its_address_space::<Traced>(&MemoryStorage::new());

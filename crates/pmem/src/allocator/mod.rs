@@ -234,6 +234,11 @@ impl<B: Backend> Pool<B> {
         Error::BlockLength { pool: self.name().to_owned(), wanted: block_length, longest: self.block_length_max() }
     }
 
+    /// Refuses a number of bytes that no block of this pool can hold.
+    pub fn check_block_length(&self, length: u64) -> Result<()> {
+        self.block_length(length).map(drop)
+    }
+
     /// The length of the blocks that hold so many bytes.
     pub(crate) fn block_length(&self, length: u64) -> Result<u64> {
         match length.checked_next_multiple_of(LINE_LENGTH) {

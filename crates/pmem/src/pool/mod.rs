@@ -169,8 +169,7 @@ impl<B: Backend> Pool<B> {
         // Another creation may have ended meanwhile.
         check_free(storage, name)?;
         file.allocate(0..METADATA_LENGTH)?;
-        let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
-        backend.extend(METADATA_LENGTH)?;
+        let backend: B = map(&file, &pool, options, METADATA_LENGTH)?;
         let mut header = Header {
             layout_id: options.layout_id,
             length: METADATA_LENGTH,
@@ -242,8 +241,7 @@ impl<B: Backend> Pool<B> {
         header.check_end(&*file, &pool)?;
         // Copying may have made holes of zeros, where a store on a full disk would end in a signal.
         file.allocate(0..header.length)?;
-        let backend = B::map(file.clone(), &pool, options.domain, options.address_space)?;
-        backend.extend(header.length)?;
+        let backend = map(&file, &pool, options, header.length)?;
         let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
         found.pool.check_openings(header.open_counter)?;
         found.pool.check_intents(header.state == State::Closed)?;
@@ -422,6 +420,17 @@ fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
         }
         State::Opening | State::Open => None,
     }
+}
+
+/// Maps so many bytes of a file.
+fn map<B: Backend>(file: &Arc<dyn File>, pool: &str, options: &Options, length: u64) -> Result<B> {
+    let (wanted, reserved) = (length, options.address_space);
+    if wanted > reserved {
+        return Err(Error::AddressSpace { pool: pool.to_owned(), wanted, reserved });
+    }
+    let backend = B::map(file.clone(), pool, options.domain, reserved)?;
+    backend.extend(length)?;
+    Ok(backend)
 }
 
 /// Refuses a name that something has.

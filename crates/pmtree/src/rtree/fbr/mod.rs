@@ -262,8 +262,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
     /// Gives the offset of its block.
     fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
-        let mut intent = pool.intent();
         let length = LOG_START + Log::length(layout);
+        pool.check_block_length(length.max(layout.node_length()))?;
+        let mut intent = pool.intent();
         let block = intent.acquire(length, ROOT)?;
         let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
         let backend = pool.backend();

@@ -182,6 +182,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
     /// Gives the offset of its block.
     fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
+        pool.check_block_length(layout.node_length().max(BLOCK_LENGTH))?;
         let mut intent = pool.intent();
         let block = intent.acquire(BLOCK_LENGTH, ROOT)?;
         let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
