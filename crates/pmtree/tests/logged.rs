@@ -29,6 +29,41 @@ fn it_holds_what_a_list_holds() {
     compare::<4>(3, &small(503), 1000);
 }
 
+/// Chunks that hold the block which the error names hold all of the tree.
+fn is_told_what_chunks_have_to_hold<T: PersistentRTree<2>>() {
+    let storage = MemoryStorage::new();
+    let mut options = small(503);
+    options.pool.chunk_length = 4096;
+    let Err(refused) = T::create(&storage, "tree", &options) else { panic!("chunks shorter than nodes") };
+    let Error::Pool(terrane_pmem::Error::BlockLength { wanted, longest, .. }) = refused else { panic!("{refused}") };
+    assert!(longest < 4096 && !storage.exists("tree").unwrap(), "{longest}");
+    options.pool.chunk_length = (wanted + 512).next_multiple_of(4096);
+    let tree = T::create(&storage, "tree", &options).unwrap();
+    (0..600).for_each(|payload| tree.insert(&Rect::point([payload as f64; 2]).unwrap(), payload).unwrap());
+}
+
+#[test]
+fn chunks_shorter_than_nodes_are_refused_with_the_length_that_they_need() {
+    is_told_what_chunks_have_to_hold::<FbrTree<2, Traced>>();
+    is_told_what_chunks_have_to_hold::<LoggedTree<2, Traced>>();
+}
+
+fn compares_coordinates_as_numbers<T: PersistentRTree<2>>() {
+    let tree = T::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
+    let [negative, positive] = [-0.0, 0.0].map(|zero| Rect::point([zero, 1.0]).unwrap());
+    for (inserted, named) in [(negative, positive), (positive, negative)] {
+        tree.insert(&inserted, 7).unwrap();
+        assert!(tree.contains(&named, 7).unwrap() && tree.delete(&named, 7).unwrap());
+        assert!(!tree.contains(&inserted, 7).unwrap());
+    }
+}
+
+#[test]
+fn a_box_at_negative_zero_is_the_one_at_zero() {
+    compares_coordinates_as_numbers::<FbrTree<2, Traced>>();
+    compares_coordinates_as_numbers::<LoggedTree<2, Traced>>();
+}
+
 #[test]
 fn what_it_does_not_have_is_refused() {
     let storage = MemoryStorage::new();

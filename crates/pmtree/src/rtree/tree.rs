@@ -31,11 +31,12 @@ pub trait PersistentRTree<const D: usize>: Debug + Send + Sync {
     /// Inserts a box with a payload. If it fails, the entry is not there.
     fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()>;
 
-    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. If it fails, the entry
-    /// is still there, unless the tree is damaged. [`FbrTree`] needs no space for it; [`LoggedTree`](crate::LoggedTree) may, for its log.
+    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. Coordinates are compared as
+    /// numbers, so that a box at -0.0 is the one at 0.0. If it fails, the entry is still there, unless the tree is damaged.
+    /// [`FbrTree`] needs no space for it; [`LoggedTree`](crate::LoggedTree) may, for its log.
     fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool>;
 
-    /// Whether there is an entry with exactly this box and payload.
+    /// Whether there is an entry with exactly this box and payload, as [`PersistentRTree::delete`] compares them.
     fn contains(&self, rect: &Rect<D>, payload: u64) -> Result<bool>;
 
     /// Calls `visit` with box and payload of each entry that overlaps a window. A tree that does not know a mode searches

@@ -15,8 +15,9 @@ const ROOT: Site = Site::new("fbr.delete.root");
 pub(super) type Path = SmallVec<[u64; 8]>;
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. When it
-    /// returns, the entry is gone durably. It needs no space. If it fails since the tree is damaged, the entry may be gone.
+    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. Coordinates are compared
+    /// as numbers, so that a box at -0.0 is the one at 0.0. When it returns, the entry is gone durably. It needs no space. If it fails
+    /// since the tree is damaged, the entry may be gone.
     ///
     /// What is durable after each step: the bit is clear; boxes of the leaf and of what lies above it are larger than needed;
     /// nodes have too few entries. All of that is harmless, and stays so after a crash until other operations meet it.

@@ -298,7 +298,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Whether there is an entry with exactly this box and payload.
+    /// Whether there is an entry with exactly this box and payload, as [`FbrTree::delete`] compares them.
     pub fn contains(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         Ok(self.find(rect, payload)?.is_some())
     }
