@@ -277,7 +277,7 @@ fn failures_shrink_to_the_steps_that_they_need() {
         (0..48).find(|&seed| run_without(&LeftOut::default(), &|| run_orders(seed, ORDERS, counts_are_lost)).is_err());
     let seed = failing.expect("a seed in which a count is lost");
     let run = || run_orders(seed, ORDERS, counts_are_lost);
-    let smallest = shrink(LeftOut::default(), &run);
+    let smallest = shrink(&run);
     let kept: Vec<(usize, usize)> = (0..THREADS)
         .flat_map(|thread| (0..4).map(move |step| (thread, step)))
         .filter(|step| !smallest.0.contains(step))

@@ -57,7 +57,8 @@ pub fn run_seed(test: &str, seed: u64, run: impl Fn()) {
         Err(_) => LeftOut::default(),
     };
     let Err(mut panic) = run_without(&left_out, &run) else { return };
-    let smallest = shrink(left_out.clone(), &run);
+    // What is replayed is small.
+    let smallest = if left_out.0.is_empty() { shrink(&run) } else { left_out.clone() };
     if smallest != left_out {
         eprintln!("the same seed with fewer steps:");
         panic = run_without(&smallest, &run).err().unwrap_or(panic);
@@ -107,14 +108,16 @@ pub fn is_kept(thread: usize, step: usize) -> bool {
 
 /// Runs without some steps; the panic it fails with.
 pub fn run_without(left_out: &LeftOut, run: &impl Fn()) -> Result<(), Box<dyn Any + Send>> {
+    ASKED.take();
     LEFT_OUT.set(left_out.clone());
     let done = panic::catch_unwind(AssertUnwindSafe(run));
     LEFT_OUT.take();
     done
 }
 
-/// What fails and all of whose steps are needed for that, from what fails.
-pub fn shrink(mut left_out: LeftOut, run: &impl Fn()) -> LeftOut {
+/// The steps without which still fails what has just failed, such that it needs all others.
+pub fn shrink(run: &impl Fn()) -> LeftOut {
+    let mut left_out = LeftOut::default();
     let asked = ASKED.with_borrow(BTreeSet::clone);
     let threads: BTreeSet<usize> = asked.iter().map(|(thread, _)| *thread).collect();
     let whole = threads.iter().map(|thread| asked.iter().copied().filter(|step| step.0 == *thread).collect());
