@@ -1,17 +1,22 @@
 //! Searches in the middle of writers' operations, and these in the middle of searches, at every place.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::interrupting::{At, Stopped, interrupt};
 use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, is_soak, point};
 use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
+use rand::seq::SliceRandom;
 use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect};
 use terrane_storage::crash::{Budget, Image, NameOrder};
 
 /// All entries, depth first and best first.
 const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];
+
+/// Where entries that one of two nodes takes from the other one are durable in both.
+const REDISTRIBUTE: At = At::Fence("fbr.complete.redistribute");
 
 /// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute; an entry's place
 /// used again, once and as often as a version of 8 bits has values, counted by deletions alone and with insertions.
@@ -48,6 +53,26 @@ fn scenarios() -> Vec<Scenario> {
     scenarios
 }
 
+/// Runs whole operations between any two loads of a search.
+fn interrupt_everywhere(scenario: &Scenario, image: &Image, operations: Range<usize>, search: &Search) {
+    for number in 0.. {
+        let tree = scenario.open(&*image.storage());
+        if scenario.name.starts_with("a place used") {
+            // The first change in a session shows by more than the number that is meant here.
+            let passing = point(1.0, 1.0);
+            let both = [Operation::Insert(passing, 9000), Operation::Delete(passing, 9000)];
+            Scenario::run(&tree, &both);
+        }
+        let (writer, run) = (tree.clone(), scenario.operations[operations.clone()].to_vec());
+        let write = move || Scenario::run(&writer, &run);
+        let (found, was_interrupted) = interrupt(At::Load, number, write, || search.run(&tree));
+        if !was_interrupted {
+            break;
+        }
+        scenario.check(search, &found, operations.start, operations.end, &format!("after {number} loads"));
+    }
+}
+
 #[test]
 fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     for (scenario, search) in scenarios().iter().flat_map(|scenario| SEARCHES.map(|search| (scenario, search))) {
@@ -55,23 +80,7 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
         if scenario.operations.len() > 500 && !matches!(search, Search::Window(min, _) if min[0] < 0.0) {
             continue;
         }
-        let image = scenario.after(0);
-        for number in 0.. {
-            let tree = scenario.open(&*image.storage());
-            if scenario.name.starts_with("a place used") {
-                // The first change in a session shows by more than the number that is meant here.
-                let passing = point(1.0, 1.0);
-                let both = [Operation::Insert(passing, 9000), Operation::Delete(passing, 9000)];
-                Scenario::run(&tree, &both);
-            }
-            let (writer, operations) = (tree.clone(), scenario.operations.clone());
-            let write = move || Scenario::run(&writer, &operations);
-            let (found, was_interrupted) = interrupt(At::Load, number, write, || search.run(&tree));
-            if !was_interrupted {
-                break;
-            }
-            scenario.check(&search, &found, 0, scenario.operations.len(), &format!("after {number} loads"));
-        }
+        interrupt_everywhere(scenario, &scenario.after(0), 0..scenario.operations.len(), &search);
     }
 }
 
@@ -242,6 +251,36 @@ fn entries_that_move_into_a_box_which_held_them_already_are_found() {
         }
     }
     assert!(moves > 20, "{moves}");
+}
+
+/// The same of nodes whose boxes stay as they are, the one that entries leave as well: the parent's number alone tells that they moved.
+#[test]
+fn entries_that_move_and_leave_all_boxes_as_they_are_are_found() {
+    let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
+    let mut moves = [0; 2];
+    for seed in 0..if is_soak() { 30 } else { 3 } {
+        let mut random = random(seed);
+        let alike = Rect::new([1.0; 2], [2.0; 2]).unwrap();
+        let entries: Vec<(Rect<2>, u64)> = (0..18).map(|payload| (alike, payload)).collect();
+        let mut deleted: Vec<u64> = (0..18).collect();
+        deleted.shuffle(&mut random);
+        let deletes = deleted.into_iter().skip(2).map(|payload| Operation::Delete(alike, payload)).collect();
+        let scenario = Scenario { name: "alike boxes", options: options.clone(), entries, operations: deletes };
+        for done in 0..scenario.operations.len() {
+            let image = scenario.after(done);
+            let comes_to = |site| {
+                let tree = scenario.open(&*image.storage());
+                interrupt(site, 0, || (), || Scenario::run(&tree, &scenario.operations[done..=done])).1
+            };
+            if comes_to(COMMIT) {
+                moves[usize::from(comes_to(REDISTRIBUTE))] += 1;
+                for search in EVERYTHING {
+                    interrupt_everywhere(&scenario, &image, done..done + 1, &search);
+                }
+            }
+        }
+    }
+    assert!(moves.iter().all(|count| *count > 3), "merges and redistributions: {moves:?}");
 }
 
 /// A search that has read which change a node is tied to before it was, and what the node holds when the change was brought in.
