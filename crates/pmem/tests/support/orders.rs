@@ -100,7 +100,6 @@ thread_local! {
 }
 
 /// Whether a thread does one of its steps. What is drawn for it is drawn in any case, so that the others stay the same.
-#[allow(dead_code, reason = "not every program has steps to leave out")]
 pub fn is_kept(thread: usize, step: usize) -> bool {
     ASKED.with_borrow_mut(|asked| asked.insert((thread, step)));
     LEFT_OUT.with_borrow(|left_out| !left_out.0.contains(&(thread, step)))
