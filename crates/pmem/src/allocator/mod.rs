@@ -234,7 +234,7 @@ impl<B: Backend> Pool<B> {
         Error::BlockLength { pool: self.name().to_owned(), wanted: block_length, longest: self.block_length_max() }
     }
 
-    /// Refuses a number of bytes that no block of this pool can hold.
+    /// Refuses a number of bytes that no block of this pool can hold, with [`Error::BlockLength`].
     pub fn check_block_length(&self, length: u64) -> Result<()> {
         self.block_length(length).map(drop)
     }
