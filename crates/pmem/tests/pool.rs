@@ -291,6 +291,18 @@ fn damage_to_one_copy_of_the_header_is_mended_from_the_other() {
 }
 
 #[test]
+fn of_two_whole_copies_of_the_header_the_later_one_counts() {
+    for copy in [0, 512] {
+        let storage = MemoryStorage::new();
+        create(&storage).close().unwrap();
+        let earlier = contents(&storage)[copy..copy + 128].to_vec();
+        open(&storage).unwrap().close().unwrap();
+        storage.open("pool", OpenMode::Write).unwrap().write_all_at(&earlier, copy as u64).unwrap();
+        assert_eq!(open(&storage).unwrap().open_counter(), 3, "the copy at {copy} is the earlier one");
+    }
+}
+
+#[test]
 fn damage_cannot_bring_back_what_the_header_said_before() {
     for copy in [0, 512] {
         let storage = MemoryStorage::new();

@@ -7,7 +7,7 @@ use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
 use terrane_storage::MemoryStorage;
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
 type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
 
@@ -143,6 +143,28 @@ fn copies_flush_more_than_changes_in_place() {
     let copies = lines_per_insertion(Rebalancing::CopyOnWrite, 4000);
     assert!(in_place <= 4.7, "{in_place}");
     assert!(copies >= 1.1 * in_place, "{copies} to {in_place}");
+}
+
+/// Only nodes so small that halves of the others would have too few let a child be split in place.
+#[test]
+fn copies_find_room_for_both_halves() {
+    for (fan_out, are_in_place) in [(4, true), (8, false), (55, false)] {
+        let controller = Controller::new();
+        let options = options(PersistenceDomain::Adr, fan_out, Rebalancing::CopyOnWrite);
+        let mut tree: FbrTree<2, Traced> = FbrTree::create(&*controller.storage(), "tree", &options).unwrap();
+        let mut random = random(6);
+        for payload in 0..fan_out as u64 * 200 {
+            let at = [0, 1].map(|_| random.random_range(0.0..1.0));
+            tree.insert(&Rect::point(at).unwrap(), payload).unwrap();
+        }
+        assert!(tree.check().unwrap().height > 1, "{fan_out} entries a node");
+        let is_at =
+            |event: &Event, wanted| matches!(event, Event::Pool(PoolEvent::Flush { site, .. }) if *site == wanted);
+        let log = controller.log();
+        let [in_place, copies] =
+            ["fbr.split.sibling", "fbr.split.copy"].map(|site| log.iter().any(|event| is_at(event, site)));
+        assert_eq!((in_place, copies), (are_in_place, true), "{fan_out} entries a node");
+    }
 }
 
 /// Lines that windows of a few hits read in a tree of clustered points.

@@ -3,7 +3,7 @@
 #[path = "../../../../pmem/tests/support/interrupting.rs"]
 mod interrupting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
@@ -571,4 +571,24 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
     intents.clear();
     high.lower_root().unwrap();
     assert_ne!(high.root().unwrap().offset, root);
+}
+
+/// An engagement that was read before tells so that the entry has been used again since, and by nothing else that it holds.
+#[test]
+fn uses_of_a_log_entry_are_told_apart() {
+    let mut tree =
+        FbrTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &options(Rebalancing::InPlace, LeafForm::Bitmap))
+            .unwrap();
+    let (mut seen, mut nodes) = (BTreeSet::new(), 1);
+    for number in 0..300 {
+        let (rect, payload) = entry(number);
+        tree.insert(&rect, payload).unwrap();
+        let census = tree.check().unwrap();
+        if census.leaves + census.inner_nodes > nodes {
+            nodes = census.leaves + census.inner_nodes;
+            let states: Vec<u64> = (0..ENTRIES).map(|index| tree.backend().load(tree.log_entry(index))).collect();
+            assert!(seen.insert(states), "after {} changes", seen.len());
+        }
+    }
+    assert!(seen.len() > 2 * ENTRIES);
 }
