@@ -13,9 +13,13 @@ fn lab(arguments: &[&str]) -> Output {
         .expect("the built program starts")
 }
 
-/// The figures of an experiment, of a small run.
+/// The figures of an experiment that takes times, of a small run.
 fn figures(experiment: &str, arguments: &[&str]) -> Vec<Value> {
-    let output = lab(&[&["run", experiment, "--format", "json", "--rounds", "1"], arguments].concat());
+    all_figures(experiment, &[&["--rounds", "1"], arguments].concat())
+}
+
+fn all_figures(experiment: &str, arguments: &[&str]) -> Vec<Value> {
+    let output = lab(&[&["run", experiment, "--format", "json"], arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let figures: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -74,7 +78,7 @@ const EXPECTED_COSTS: [(&str, &str, [f64; 2]); 9] = [
 
 #[test]
 fn reflushes_are_counted_at_each_checkpoint() {
-    let figures = figures("fbr/reflush", &["--count", "6000"]);
+    let figures = all_figures("fbr/reflush", &["--count", "6000"]);
     let in_place = of(&figures, "in-place", "reflush share");
     let insertions: Vec<u64> = in_place.iter().filter_map(|figure| figure["params"]["insertions"].as_u64()).collect();
     assert_eq!(insertions, [5000, 6000]);
@@ -160,6 +164,7 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
         (&["fbr/insert-costs"][..], "fbr/insert-cost"),
         (&["fbr/insert-cost", "--threads", "2"], "takes no --threads"),
         (&["fbr/insert-cost", "--points", "5000"], "takes no --points"),
+        (&["fbr/reflush", "--dir", "/tmp"], "takes no --dir"),
         (&["windows", "--fan-outs", "9"], "takes no --fan-outs"),
         (&["fbr/insert-cost", "--fan-outs", "3"], "4 to 503"),
         (&["fbr/insert-cost", "--count", "1"], "1000"),

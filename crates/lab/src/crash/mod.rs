@@ -53,7 +53,8 @@ pub struct Options {
     /// Leave out each flush and fence in turn, and tell what catches it.
     #[arg(long, conflicts_with = "exhaustive")]
     pub gate: bool,
-    /// Try every small case in place of random ones; of fbr, in the configurations of 4 entries a node on adr.
+    /// Try every small case in place of random ones: of fbr, in the configurations of 4 entries a node on adr; of pmwcas, every cut
+    /// of ten histories, and of a cut with more than 2048 images some of them.
     #[arg(long)]
     pub exhaustive: bool,
     /// Try a part of the small cases, such as 1/4 for the first of four: a long search in pieces.

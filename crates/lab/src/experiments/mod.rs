@@ -37,7 +37,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
 }
 
 /// Options that every experiment takes.
-pub const COMMON: [&str; 4] = ["rounds", "format", "dir", "seed"];
+pub const COMMON: [&str; 2] = ["format", "seed"];
 
 /// Options of the experiments.
 #[derive(Clone, Debug, clap::Args)]
