@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The file, its file system or this machine cannot hold a pool of the wanted kind.
-    #[error("{pool} cannot be a pool of persistent memory: {reason}")]
+    #[error("{pool} cannot be a pool: {reason}")]
     Unsuitable {
         /// The file.
         pool: String,
