@@ -573,7 +573,7 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
     assert_ne!(high.root().unwrap().offset, root);
 }
 
-/// An engagement that was read before tells so that the entry has been used again since, and by nothing else that it holds.
+/// Who has read an engagement tells by its state that the entry has been used again since.
 #[test]
 fn uses_of_a_log_entry_are_told_apart() {
     let mut tree =
