@@ -129,14 +129,17 @@ fn run(
     out: &mut impl io::Write,
 ) -> Result<anyhow::Result<()>, String> {
     let refuse_others = |takes: &[&str]| match given.iter().find(|option| !takes.contains(&option.as_str())) {
-        Some(option) => Err(format!("{name} takes no --{}", option.replace('_', "-"))),
+        Some(option) => {
+            let takes = takes.iter().map(|name| flag(name)).collect::<Vec<_>>().join(", ");
+            Err(format!("{name} takes no {}; it takes {takes}", flag(option)))
+        }
         None => Ok(()),
     };
     if let Some(section) = Section::ALL.into_iter().find(|section| section.name() == name) {
         if !options.only.is_empty() {
             return Err("--only chooses sections of `compare`; `run` runs the one it names".to_owned());
         }
-        refuse_others(&["points", "clients", "systems", "rounds", "format", "dir"])?;
+        refuse_others(&[section.takes(), &compare::COMMON].concat())?;
         let options = compare::Options { only: vec![section], ..options.clone() };
         return options.refuse().map_or_else(|| Ok(compare::run(&options, out)), Err);
     }
@@ -151,6 +154,11 @@ fn run(
     }
     let setup = Setup { options: of_papers.clone(), rounds: options.rounds, dir: options.dir.clone() };
     Ok(Experiment::run(experiment, &setup, options.format, out))
+}
+
+/// An option's name as it is given.
+fn flag(name: &str) -> String {
+    format!("--{}", name.replace('_', "-"))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -177,4 +185,24 @@ fn list(out: &mut impl io::Write) -> io::Result<()> {
         rows.into_iter().try_for_each(|(name, what)| writeln!(out, "  {name:<width$}  {what}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_experiment_takes_are_options_of_run() {
+        let command = Cli::command();
+        let options: Vec<&str> =
+            command.find_subcommand("run").unwrap().get_arguments().map(|option| option.get_id().as_str()).collect();
+        let of_sections = Section::ALL.into_iter().map(|section| (section.name(), section.takes()));
+        let of_papers = experiments::all().map(|experiment| (experiment.name, experiment.takes));
+        let common = [("a section", &compare::COMMON[..]), ("an experiment", &experiments::COMMON)];
+        for (name, takes) in of_sections.chain(of_papers).chain(common) {
+            for option in takes {
+                assert!(options.contains(option), "{name} takes {option}");
+            }
+        }
+    }
 }

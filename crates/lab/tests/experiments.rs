@@ -13,12 +13,12 @@ fn lab(arguments: &[&str]) -> Output {
         .expect("the built program starts")
 }
 
-/// The figures of an experiment that takes times, of a small run.
+/// The figures of one round.
 fn figures(experiment: &str, arguments: &[&str]) -> Vec<Value> {
-    all_figures(experiment, &[&["--rounds", "1"], arguments].concat())
+    figures_as_given(experiment, &[&["--rounds", "1"], arguments].concat())
 }
 
-fn all_figures(experiment: &str, arguments: &[&str]) -> Vec<Value> {
+fn figures_as_given(experiment: &str, arguments: &[&str]) -> Vec<Value> {
     let output = lab(&[&["run", experiment, "--format", "json"], arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -78,7 +78,7 @@ const EXPECTED_COSTS: [(&str, &str, [f64; 2]); 9] = [
 
 #[test]
 fn reflushes_are_counted_at_each_checkpoint() {
-    let figures = all_figures("fbr/reflush", &["--count", "6000"]);
+    let figures = figures_as_given("fbr/reflush", &["--count", "6000"]);
     let in_place = of(&figures, "in-place", "reflush share");
     let insertions: Vec<u64> = in_place.iter().filter_map(|figure| figure["params"]["insertions"].as_u64()).collect();
     assert_eq!(insertions, [5000, 6000]);
@@ -164,7 +164,15 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
         (&["fbr/insert-costs"][..], "fbr/insert-cost"),
         (&["fbr/insert-cost", "--threads", "2"], "takes no --threads"),
         (&["fbr/insert-cost", "--points", "5000"], "takes no --points"),
-        (&["fbr/reflush", "--dir", "/tmp"], "takes no --dir"),
+        (
+            &["fbr/reflush", "--dir", "/tmp"],
+            "takes no --dir; it takes --count, --full, --fan-outs, --split, --seed, --format",
+        ),
+        (&["fbr/reflush", "--rounds", "2"], "takes no --rounds"),
+        (&["lsm/memory", "--rounds", "2"], "takes no --rounds"),
+        (&["lsm/ingest", "--seed", "2"], "takes no --seed"),
+        (&["reopen", "--rounds", "2"], "takes no --rounds"),
+        (&["windows", "--clients", "2"], "takes no --clients"),
         (&["windows", "--fan-outs", "9"], "takes no --fan-outs"),
         (&["fbr/insert-cost", "--fan-outs", "3"], "4 to 503"),
         (&["fbr/insert-cost", "--count", "1"], "1000"),

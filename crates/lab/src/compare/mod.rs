@@ -100,7 +100,19 @@ impl Section {
             Section::Memory => "peak memory of import, merge, full query and second-process reader",
         }
     }
+
+    /// Names of the options it takes, beside those that all take.
+    pub fn takes(self) -> &'static [&'static str] {
+        match self {
+            Section::Inserts => &["clients", "rounds"],
+            Section::Reopen | Section::Size | Section::Memory => &[],
+            _ => &["rounds"],
+        }
+    }
 }
+
+/// Options that every section takes when it is run alone.
+pub const COMMON: [&str; 4] = ["points", "systems", "format", "dir"];
 
 /// Options of `compare`.
 #[derive(Clone, Debug, clap::Args)]

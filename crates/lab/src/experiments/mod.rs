@@ -26,7 +26,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it measures, in one line.
     pub description: &'static str,
-    /// Options it takes beside those that all take.
+    /// Names of the options it takes, beside those that all take.
     pub takes: &'static [&'static str],
     run: fn(&Setup, &mut Emit<'_>) -> Result<()>,
 }
@@ -37,7 +37,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
 }
 
 /// Options that every experiment takes.
-pub const COMMON: [&str; 2] = ["format", "seed"];
+pub const COMMON: [&str; 1] = ["format"];
 
 /// Options of the experiments.
 #[derive(Clone, Debug, clap::Args)]

@@ -24,37 +24,37 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "fbr/insert-cost",
         description: "insertion against node size: lines flushed, fences, bytes, bit flips, media blocks, CPU",
-        takes: &["rounds", "dir", "count", "full", "fan_outs", "split"],
+        takes: &["rounds", "dir", "count", "full", "fan_outs", "split", "seed"],
         run: insert_cost::run,
     },
     Experiment {
         name: "fbr/reflush",
         description: "lines flushed again at once, against the number of insertions",
-        takes: &["count", "full", "fan_outs", "split"],
+        takes: &["count", "full", "fan_outs", "split", "seed"],
         run: reflush::run,
     },
     Experiment {
         name: "fbr/range-query",
         description: "range queries against node size: CPU and lines read",
-        takes: &["rounds", "dir", "count", "full", "fan_outs", "queries", "split"],
+        takes: &["rounds", "dir", "count", "full", "fan_outs", "queries", "split", "seed"],
         run: range_query::run,
     },
     Experiment {
         name: "fbr/concurrency",
         description: "insertions, queries and 3:7 of them by 1 to 8 threads, without locks and with shared ones",
-        takes: &["rounds", "dir", "count", "full", "fan_outs", "threads", "seconds", "selectivities", "split"],
+        takes: &["rounds", "dir", "count", "full", "fan_outs", "threads", "seconds", "selectivities", "split", "seed"],
         run: concurrency::run,
     },
     Experiment {
         name: "fbr/reopen",
         description: "open after SIGKILL: time until it is open and to the first answer, nothing lost",
-        takes: &["rounds", "dir", "count", "full", "fan_outs", "split"],
+        takes: &["rounds", "dir", "count", "full", "fan_outs", "split", "seed"],
         run: reopen::run,
     },
     Experiment {
         name: "fbr/hdf5",
         description: "range queries over an HDF5 file, by an index of its coordinates and by reading all of it",
-        takes: &["rounds", "dir", "file", "queries", "fan_outs", "split"],
+        takes: &["rounds", "dir", "file", "queries", "fan_outs", "split", "seed"],
         run: hdf5::run,
     },
 ];

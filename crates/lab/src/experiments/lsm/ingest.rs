@@ -141,7 +141,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         Ok(cpu)
     })?)?;
     let walls = medians(walls)?;
-    let params = json!({"count": count, "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
+    let params = json!({"count": count, "memory_limit": MEMORY_LIMIT});
     // Behind the one without another index.
     let base = cpu[1];
     for (number, (kind, ingestion)) in subjects.iter().enumerate() {
@@ -193,8 +193,7 @@ pub fn partitions(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         let cpus = medians(cpus)?;
         for (number, (partitions, ingestion)) in subjects.iter().enumerate() {
             let row = format!("{}, {partitions}", kind.name());
-            let (memory_limit, seed) = (MEMORY_LIMIT, setup.options.seed);
-            let params = json!({"count": count, "memory_limit": memory_limit, "seed": seed, "partitions": partitions});
+            let params = json!({"count": count, "memory_limit": MEMORY_LIMIT, "partitions": partitions});
             let counters = ingestion.as_ref().map(|ingestion| ingestion.counters).unwrap_or_default();
             let mut add = |metric, value, unit| {
                 table.figure_in_row(&row, kind.name(), &params, metric, value, unit);

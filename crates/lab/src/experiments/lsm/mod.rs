@@ -24,19 +24,19 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "lsm/points",
         description: "static workload of points: sizes, creation, circle selects and joins of the five spatial kinds",
-        takes: &["rounds", "dir", "count", "full", "queries"],
+        takes: &["rounds", "dir", "count", "full", "queries", "seed"],
         run: statics::points,
     },
     Experiment {
         name: "lsm/houses",
         description: "static workload of rectangles like houses: rtree and shb",
-        takes: &["rounds", "dir", "count", "full", "queries"],
+        takes: &["rounds", "dir", "count", "full", "queries", "seed"],
         run: statics::houses,
     },
     Experiment {
         name: "lsm/lakes",
         description: "static workload of rectangles like lakes: rtree and shb",
-        takes: &["rounds", "dir", "count", "full", "queries"],
+        takes: &["rounds", "dir", "count", "full", "queries", "seed"],
         run: statics::lakes,
     },
     Experiment {
@@ -54,25 +54,25 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "lsm/tweets",
         description: "records of a kilobyte into three indexes and two partitions, beside small queries",
-        takes: &["rounds", "dir", "count", "full"],
+        takes: &["rounds", "dir", "count", "full", "seed"],
         run: tweets::run,
     },
     Experiment {
         name: "lsm/mixed",
         description: "dynamic workload 2: inserts and circle selects at once, of points and rectangles, at four rates",
-        takes: &["rounds", "dir", "full", "seconds"],
+        takes: &["rounds", "dir", "full", "seconds", "seed"],
         run: together::rates,
     },
     Experiment {
         name: "lsm/memory",
         description: "dynamic workloads 1 and 2 under the memory budgets M1D1 to M2D3",
-        takes: &["rounds", "dir", "count", "full", "seconds"],
+        takes: &["dir", "count", "full", "seconds", "seed"],
         run: together::memory,
     },
     Experiment {
         name: "lsm/grid",
         description: "levels of the grid of shb on houses and lakes: size, creation, entries, selects",
-        takes: &["rounds", "dir", "count", "full", "queries"],
+        takes: &["rounds", "dir", "count", "full", "queries", "seed"],
         run: tuning::run,
     },
     Experiment {

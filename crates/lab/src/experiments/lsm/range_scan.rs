@@ -49,7 +49,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     // Stages are told in wall time: the least is the one that nothing else interrupted.
     let times = times.into_iter().map(|times| times.into_iter().fold(f64::INFINITY, f64::min));
     drop(pin);
-    let params = json!({"count": count, "seed": setup.options.seed});
+    let params = json!({"count": count});
     for ((name, query), time) in queries.iter().zip(times) {
         let explanation = explained(&snapshot, &query.clone().using_index(*name))?;
         table.figure(name, &params, "entries read", explanation.entries as f64, "");
