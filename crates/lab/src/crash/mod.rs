@@ -41,10 +41,12 @@ pub struct Options {
     #[arg(long, value_name = "CONFIGURATION,…", value_delimiter = ',', conflicts_with = "replay")]
     pub only: Vec<String>,
     /// Seed that histories and crashes are drawn from.
-    #[arg(long, default_value_t = crate::workload::SEED, value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
+    #[arg(long, default_value_t = crate::workload::SEED, value_parser = clap::value_parser!(u64).range(..=SEED_MAX),
+        conflicts_with = "exhaustive")]
     pub seed: u64,
     /// Number of crash images to examine.
-    #[arg(long, value_name = "IMAGES", default_value_t = BUDGET, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "IMAGES", default_value_t = BUDGET, value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with_all = ["gate", "exhaustive", "replay"])]
     pub budget: u64,
     /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or fence:NAME. If random crashes do not, the
     /// search of --gate follows.
@@ -54,7 +56,8 @@ pub struct Options {
     #[arg(long, conflicts_with = "exhaustive")]
     pub gate: bool,
     /// Try every small case in place of random ones: of fbr, in the configurations of 4 entries a node on adr; of pmwcas, every cut
-    /// of ten histories, and of a cut with more than 2048 images some of them.
+    /// of ten histories. Of a cut where recovery tells more than 2048 images apart, those and drawn ones are tried; of a page cache,
+    /// drawn ones alone.
     #[arg(long)]
     pub exhaustive: bool,
     /// Try a part of the small cases, such as 1/4 for the first of four: a long search in pieces.

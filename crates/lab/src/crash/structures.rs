@@ -98,6 +98,9 @@ impl Structure for pmwcas::explored::Explored {
             }
             explorer.forget();
         }
-        Ok((explorer.tally, format!("every cut of {histories} histories, up to 2048 images of each")))
+        Ok((
+            explorer.tally,
+            format!("every cut of {histories} histories, all images where recovery tells at most 2048 apart"),
+        ))
     }
 }
