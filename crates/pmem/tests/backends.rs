@@ -165,7 +165,10 @@ fn a_domain_that_the_medium_does_not_have_is_refused() {
     let file = new_file(&storage, PAGE);
     let backend = Native::map(file, "/data/pool", PersistenceDomain::Eadr, ADDRESS_SPACE).unwrap();
     let refused = backend.extend(PAGE).unwrap_err().to_string();
-    assert!(refused.starts_with("/data/pool cannot be a pool: its file system gives no direct access"), "{refused}");
+    assert!(
+        refused.starts_with("/data/pool cannot be used as a pool: its file system gives no direct access"),
+        "{refused}"
+    );
     assert_eq!(backend.length(), 0);
 }
 
