@@ -327,7 +327,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    pub(super) fn log_entry(&self, index: usize) -> u64 {
+    fn log_entry(&self, index: usize) -> u64 {
         offset(&self.layout, self.block, index)
     }
 
