@@ -32,6 +32,9 @@ const SEED_MAX: u64 = u64::MAX >> 1;
 /// How many images of each cut are tried to see that something is caught.
 const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
 
+/// Options that lead to another search than the exhaustive one. Where one is given, clap no longer asks for what an option requires.
+const OTHER_SEARCHES: [&str; 3] = ["gate", "drop", "replay"];
+
 /// Options of `crash`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -56,15 +59,15 @@ pub struct Options {
     #[arg(long, conflicts_with = "exhaustive")]
     pub gate: bool,
     /// Try every small case in place of random ones: of fbr, in the configurations of 4 entries a node on adr; of pmwcas, every cut
-    /// of ten histories. Of a cut where recovery tells more than 2048 images apart, those and drawn ones are tried; of a page cache,
-    /// drawn ones alone.
+    /// of ten histories, with all of its images, or 2048 and 200 drawn ones if there are more; of a page cache, 4 drawn ones.
     #[arg(long)]
     pub exhaustive: bool,
     /// Try a part of the small cases, such as 1/4 for the first of four: a long search in pieces.
-    #[arg(long, value_name = "K/N", requires = "exhaustive", default_value_t = Part::ALL)]
+    #[arg(long, value_name = "K/N", requires = "exhaustive", conflicts_with_all = OTHER_SEARCHES,
+        default_value_t = Part::ALL)]
     pub part: Part,
     /// Of the small cases, try crashes inside of every recovery as well, which takes four times as long.
-    #[arg(long, requires = "exhaustive")]
+    #[arg(long, requires = "exhaustive", conflicts_with_all = OTHER_SEARCHES)]
     pub in_recoveries: bool,
     /// Go through one case again, as a failure has printed it.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["gate", "exhaustive"])]
