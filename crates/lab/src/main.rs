@@ -43,7 +43,7 @@ struct Cli {
 enum Command {
     /// List the experiments, systems and structures there are.
     List,
-    /// Run one experiment.
+    /// Run one experiment. Each takes some of the options; a refusal names them.
     Run {
         /// Name of the experiment; `list` shows them.
         experiment: String,

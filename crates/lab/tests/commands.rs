@@ -143,6 +143,17 @@ mod with_peers {
     }
 
     #[test]
+    fn sections_that_measure_none_of_the_systems_are_a_usage_error() {
+        let output = lab(&["run", "grown", "--points", "1000", "--rounds", "1", "--systems", "sqlite-full"]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("none of the chosen systems") && output.stdout.is_empty(),
+            "{}",
+            stderr(&output)
+        );
+    }
+
+    #[test]
     fn chosen_sections_and_systems_run_alone() {
         let dir = tempfile::tempdir().unwrap();
         let output = lab(&[

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::experiments::Unavailable;
 use crate::progress::{self, progress};
 use crate::report::{self, Emit, Format, Table};
 use crate::system::{Role, System};
@@ -120,7 +121,7 @@ pub struct Options {
     /// Points in the workload.
     #[arg(long, default_value_t = workload::POINTS_DEFAULT, value_name = "N")]
     pub points: usize,
-    /// Numbers of clients that insert at once.
+    /// Numbers of clients that insert at once, in the section inserts.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16], value_name = "N,…")]
     pub clients: Vec<usize>,
     /// Sections to run; all when absent.
@@ -129,7 +130,7 @@ pub struct Options {
     /// Systems to compare by name; all when absent.
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub systems: Vec<String>,
-    /// Alternating runs whose median counts.
+    /// Alternating runs whose median counts, in sections that repeat what they measure.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub rounds: usize,
     /// How figures are written.
@@ -218,7 +219,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
     let laboratory = Laboratory::new(options)?;
     ensure!(!laboratory.systems.is_empty(), "no system to compare was built in");
     let chosen = |section| options.only.is_empty() || options.only.contains(&section);
-    let mut emit = report::emitter(options.format, out);
+    let mut write = report::emitter(options.format, out);
+    let mut is_empty = true;
+    let mut emit = |table: Table| {
+        is_empty &= table.figures.is_empty();
+        write(table)
+    };
     if chosen(Section::Build) {
         process::build(&laboratory, &mut emit)?;
     }
@@ -246,6 +252,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
     if chosen(Section::Memory) {
         process::memory(&laboratory, &mut emit)?;
     }
+    ensure!(
+        !is_empty,
+        Unavailable("the chosen sections measure none of the chosen systems; choose others with --systems")
+    );
     Ok(())
 }
 

@@ -71,7 +71,7 @@ pub struct Options {
     /// File of a format that the experiment reads.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Seed of whatever is drawn.
+    /// Seed of boxes, sizes, texts and queries that are drawn; positions of points are always the same.
     #[arg(long, default_value_t = workload::SEED)]
     pub seed: u64,
 }
