@@ -145,8 +145,8 @@ fn copies_flush_more_than_changes_in_place() {
     assert!(copies >= 1.1 * in_place, "{copies} to {in_place}");
 }
 
-/// With copies an inner node keeps two entries free, so no child is split in place; except in nodes of 4, where the two that
-/// remain could not be divided.
+/// With copies an inner node keeps two entries free, so no child is split in place; except in nodes of 4, where the three that it
+/// would be split at make no two halves of 2.
 #[test]
 fn copies_find_room_for_both_halves() {
     for (fan_out, are_in_place) in [(4, true), (5, false), (55, false)] {
