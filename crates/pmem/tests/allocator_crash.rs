@@ -468,6 +468,22 @@ fn what_a_free_block_links_is_free() {
     }
 }
 
+/// Of an operation that the kill keeps from being executed: recovery settles it before the intent.
+#[test]
+fn what_a_block_links_that_an_operation_frees_is_free() {
+    let controller = Controller::new();
+    let pool = create(&controller, PersistenceDomain::Adr, None);
+    let guard = pool.pin();
+    let mut operation = pmwcas::Descriptor::new(&pool, &guard).unwrap();
+    let parent = operation.acquire(64).unwrap();
+    let mut of_child = pool.intent();
+    let child = of_child.acquire(64, parent + 16).unwrap();
+    persist(pool.backend(), parent + 16, &[child], NODE);
+    let image = controller.process_kill(controller.events());
+    assert_eq!(blocks_of(&open(&*image.storage(), PersistenceDomain::Adr)), [0; 0]);
+    drop((of_child, operation));
+}
+
 /// As an operation on several words may have left it.
 #[test]
 fn flags_in_a_link_are_no_part_of_it() {
