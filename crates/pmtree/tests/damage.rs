@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::support::{BOTH, FORMS, options, random, rect};
 use rand::Rng;
-use terrane_pmem::{PersistenceDomain, Pool, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
+use terrane_pmem::{Backend, PersistenceDomain, Pool, ROOT, Traced};
+use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
 use terrane_storage::crash::{Controller, Event, PoolEvent};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
@@ -120,6 +120,59 @@ fn a_check_tells_what_breaks_the_structure() {
         let [first, second] = [children[0], children[1]].map(|slot| root + 64 * (1 + slot));
         let outcome = checked(&|damaged| damaged.copy_within(first..first + 64, second));
         assert!(outcome.is_err_and(|error| error.contains("a node is linked twice")), "{options:?}");
+    }
+}
+
+/// What no file shows, since opening settles it or refuses it: words that are changed while the tree is open.
+#[test]
+fn a_check_tells_what_is_left_over_or_lost() {
+    type Damage = fn(&Pool<Traced>, Places);
+    #[derive(Clone, Copy)]
+    struct Places {
+        block: u64,
+        root: u64,
+        leaf: u64,
+    }
+    let cases: [(&str, Damage); 6] = [
+        ("entry 0 of the log was left over", |pool, at| pool.backend().store(at.block + LOG, 1 << 1)),
+        ("the pool's root word has changed", |pool, at| pool.backend().store(ROOT, at.block + 64)),
+        ("a block is acquired and not linked", |pool, at| {
+            let mut intent = pool.intent();
+            let lost = intent.acquire(64, ROOT).unwrap();
+            pool.backend().store(ROOT, lost);
+            intent.finish();
+            pool.backend().store(ROOT, at.block);
+        }),
+        ("a block of the tree is free", |pool, at| {
+            let mut intent = pool.intent();
+            intent.release(at.root, at.block + ROOT_WORD).unwrap();
+            pool.backend().store(at.block + ROOT_WORD, 0);
+            intent.finish();
+            pool.backend().store(at.block + ROOT_WORD, at.root);
+        }),
+        ("an inner node has no children", |pool, at| {
+            pool.backend().store(at.root, pool.backend().load(at.root) & !0b1111);
+        }),
+        ("the bitmap of a leaf is not what its entries' tags say", |pool, at| {
+            let metadata = pool.backend().load(at.leaf);
+            pool.backend().store(at.leaf, metadata & (metadata - 1));
+        }),
+    ];
+    for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
+        let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, rebalancing) };
+        let by_tags = leaves == LeafForm::SelfValidating;
+        for (says, damage) in &cases[..if by_tags { 6 } else { 5 }] {
+            let mut tree: FbrTree<2, Traced> = FbrTree::open(&with_entries(7, &options), "tree", &options).unwrap();
+            // Bitmaps are made of the tags by now.
+            assert_eq!(tree.check().unwrap().height, 1);
+            let load = |word| tree.pool().backend().load(word);
+            let block = load(ROOT);
+            let root = load(block + ROOT_WORD);
+            let slot = u64::from(load(root).trailing_zeros());
+            damage(tree.pool(), Places { block, root, leaf: load(root + 64 * (1 + slot) + 32) });
+            let error = tree.check().unwrap_err().to_string();
+            assert!(error.contains(says), "{error}, not: {says}; {options:?}");
+        }
     }
 }
 
