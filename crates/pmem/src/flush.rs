@@ -42,6 +42,8 @@ impl FlushInstruction {
         expect(unsafe_code, reason = "the compiler offers no function for clwb and clflushopt")
     )]
     pub(crate) fn write_back(self, word: &AtomicU64) {
+        #[cfg(test)]
+        EXECUTED.with_borrow_mut(|executed| executed.push(word.as_ptr().addr()));
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = word.as_ptr();
@@ -66,6 +68,12 @@ impl FlushInstruction {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// What this thread has executed: the address of each write-back, and 0 for a fence.
+    pub(crate) static EXECUTED: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 /// Waits until the stores and write-backs of this thread so far have arrived.
 #[inline]
 #[cfg_attr(
@@ -73,6 +81,8 @@ impl FlushInstruction {
     expect(unsafe_code, reason = "the fence has to hold back the compiler's own reordering too")
 )]
 pub(crate) fn store_fence() {
+    #[cfg(test)]
+    EXECUTED.with_borrow_mut(|executed| executed.push(0));
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the instruction changes no memory, no register and no flag.
     unsafe {

@@ -217,6 +217,31 @@ mod tests {
 
     use super::*;
 
+    /// On words of an ordinary file, since there is no such memory here: the instructions are those that a medium needs.
+    #[test]
+    fn each_medium_executes_the_write_backs_and_fences_that_it_needs() {
+        const SITE: Site = Site::new("test");
+        let Some(instruction) = FlushInstruction::detect() else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let file = RealStorage::new(directory.path()).open("pool", OpenMode::CreateNew).unwrap();
+        file.allocate(0..4096).unwrap();
+        let needed =
+            [(Medium::Dax(instruction), true, true), (Medium::Eadr, false, true), (Medium::PageCache, false, false)];
+        for (medium, writes_back, fences) in needed {
+            let mapping = Mapping::reserve(4096).unwrap();
+            let Backing::Descriptor(descriptor) = file.backing() else { panic!("a file has a descriptor") };
+            mapping.extend(descriptor, 4096, false).unwrap();
+            let native = Native { file: file.clone(), pool: "pool".to_owned(), mapping, medium };
+            flush::EXECUTED.take();
+            // Four lines, the first and the last in part.
+            native.flush(120..264, SITE);
+            native.fence(SITE);
+            let lines: Vec<usize> = [64, 128, 192, 256].map(|line| native.word(line).as_ptr().addr()).to_vec();
+            let executed: Vec<usize> = lines.into_iter().filter(|_| writes_back).chain(fences.then_some(0)).collect();
+            assert_eq!(flush::EXECUTED.take(), executed, "{medium:?}");
+        }
+    }
+
     /// What the machine says is told in its place here, since it has no such memory.
     #[test]
     fn caches_are_taken_for_durable_unless_the_machine_says_that_they_are_not() {
