@@ -25,3 +25,4 @@ mod threads;
 mod turns;
 mod unnoticed;
 mod wide_nodes;
+mod writers;

@@ -16,12 +16,12 @@ use terrane_storage::crash::Controller;
 
 pub type Tree = FbrTree<2, Interrupting>;
 
-fn all_options() -> impl Iterator<Item = Options> {
+pub fn all_options() -> impl Iterator<Item = Options> {
     let all = FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing)));
     all.map(|(leaves, rebalancing)| Options { leaves, ..options(PersistenceDomain::Adr, 4, rebalancing) })
 }
 
-fn tree(options: &Options, entries: &[(Rect<2>, u64)]) -> Arc<Tree> {
+pub fn tree(options: &Options, entries: &[(Rect<2>, u64)]) -> Arc<Tree> {
     let tree = Tree::create(&*Controller::new().storage(), "tree", options).unwrap();
     insert(&tree, entries);
     Arc::new(tree)
@@ -133,7 +133,7 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
 const A_MOMENT: Duration = Duration::from_millis(3);
 
 /// Whether somebody waits, or only takes its time; it drops the other end when it is done.
-fn waits(done: &mpsc::Receiver<()>) -> bool {
+pub fn waits(done: &mpsc::Receiver<()>) -> bool {
     done.recv_timeout(A_MOMENT) == Err(mpsc::RecvTimeoutError::Timeout)
 }
 

@@ -1,0 +1,116 @@
+//! Two writers on one tree: one stops in the middle of itself, and the other does what it can meanwhile, or waits.
+
+use std::sync::{Arc, mpsc};
+
+use crate::interrupting::{At, Stopped};
+use crate::support::{random, rect};
+use crate::unnoticed::{Operation, Tree, all_options, operate, search, tree, waits};
+use rand::Rng;
+use terrane_pmtree::{Options, Rect};
+
+/// Enough for three levels, so that inner nodes have siblings.
+const ENTRIES: u64 = 24;
+/// Operations of the first writer, one after the other, each of which stops once in a run.
+const OPERATIONS: usize = 30;
+/// Operations of the other writer while the first one stops.
+const MEANWHILE: usize = 3;
+
+fn seeds() -> std::ops::Range<u64> {
+    match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..2_000,
+        None => 0..120,
+    }
+}
+
+/// What is in the tree, and numbers for what comes.
+struct Drawn {
+    entries: Vec<(Rect<2>, u64)>,
+    next: u64,
+}
+
+impl Drawn {
+    /// An operation on an entry that no other one has: most come while the tree grows, and most go while it shrinks.
+    fn operation(&mut self, random: &mut impl Rng, grows: bool) -> Operation {
+        if self.entries.is_empty() || random.random_bool(if grows { 0.9 } else { 0.1 }) {
+            self.next += 1;
+            let mut own = crate::support::random(self.next);
+            (true, (rect(&mut own, 30), self.next))
+        } else {
+            (false, self.entries.swap_remove(random.random_range(0..self.entries.len())))
+        }
+    }
+}
+
+/// Runs the other operations while one waits at a load; whether these had to wait.
+fn beside(tree: &Arc<Tree>, load: usize, stopped: Operation, others: Vec<Operation>) -> bool {
+    let writer = tree.clone();
+    let writer = Stopped::start(At::Load, load, move || operate(&writer, stopped));
+    let (other, (tell, told)) = (tree.clone(), mpsc::channel::<()>());
+    let other = std::thread::spawn(move || {
+        others.into_iter().for_each(|operation| operate(&other, operation));
+        drop(tell);
+    });
+    let has_waited = waits(&told);
+    Stopped::end([writer]);
+    other.join().unwrap();
+    has_waited
+}
+
+/// Locks are taken from the root downwards, and by deletions also from a node in the middle. Whoever has the wrong ones finds what
+/// the other writer has half done, and the tree is none after that, or has lost something.
+#[test]
+fn what_a_writer_does_while_another_one_stops_is_whole() {
+    let all: Vec<Options> = all_options().collect();
+    let mut waiting = 0;
+    for seed in seeds() {
+        let mut random = random(seed);
+        let options = &all[seed as usize % all.len()];
+        let mut drawn =
+            Drawn { entries: (0..ENTRIES).map(|number| (rect(&mut random, 30), number)).collect(), next: ENTRIES };
+        let mut tree = tree(options, &drawn.entries);
+        for number in 0..OPERATIONS {
+            let grows = number % 20 >= 14;
+            let stopped = drawn.operation(&mut random, grows);
+            let others: Vec<Operation> = (0..MEANWHILE).map(|_| drawn.operation(&mut random, grows)).collect();
+            let load = random.random_range(0..400);
+            let come = others.iter().chain([&stopped]).filter(|(is_coming, _)| *is_coming).map(|(_, entry)| *entry);
+            drawn.entries.extend(come);
+            let what = format!(
+                "seed {seed}, operation {number}, load {load}, {stopped:?} beside {others:?}, {options:?}; \
+                 TERRANE_TEST_SEED={seed} runs it again"
+            );
+            waiting += u64::from(beside(&tree, load, stopped, others));
+            let mut left: Vec<u64> = drawn.entries.iter().map(|&(_, payload)| payload).collect();
+            left.sort_unstable();
+            assert_eq!(search(&tree, false), left, "{what}");
+            let alone = Arc::get_mut(&mut tree).unwrap();
+            alone.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+    // Of one seed there may be none.
+    assert!(waiting > 50 || seeds().count() == 1, "{waiting} writers have waited");
+}
+
+/// A root of any number of entries is read by an insertion, which stops before it has the lock of it. If others could divide it now, the
+/// insertion would go on in a half, and beside boxes that do not grow with it.
+#[test]
+fn nobody_divides_a_root_that_an_insertion_is_about_to_lock() {
+    const LOADS: usize = 8;
+    let mut random = random(7);
+    let entries: Vec<(Rect<2>, u64)> = (0..ENTRIES).map(|number| (rect(&mut random, 30), number)).collect();
+    let comes = |entry: &(Rect<2>, u64)| (true, *entry);
+    for options in all_options() {
+        for (early, load) in (0..entries.len() - MEANWHILE).flat_map(|early| (0..LOADS).map(move |load| (early, load)))
+        {
+            let mut tree = tree(&options, &entries[..early]);
+            let (stopped, others) = (comes(&entries[early]), &entries[early + 1..][..MEANWHILE]);
+            beside(&tree, load, stopped, others.iter().map(comes).collect());
+            let what = format!("{early} entries, load {load}, {options:?}");
+            let numbers: Vec<u64> = (0..=(early + MEANWHILE) as u64).collect();
+            assert_eq!(search(&tree, false), numbers, "{what}");
+            let alone = Arc::get_mut(&mut tree).unwrap();
+            alone.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+}
