@@ -33,8 +33,6 @@ const SELECTIVITIES: [f64; 2] = [SELECTIVITY, 5e-5];
 const TARGET_THREADS: usize = 8;
 /// Threads that answer queries which arrive by themselves.
 const READERS: usize = 7;
-/// What a query waits for longer than is no matter of a lock that was held for a moment.
-const WAIT: Duration = Duration::from_millis(1);
 /// Insertions for each query of them: 2 of 98.
 const WRITES_PER_QUERY: f64 = 2.0 / 98.0;
 
@@ -71,40 +69,6 @@ struct Outcome {
     operations: u64,
     wall: Duration,
     queries: Latencies,
-    on_core: OnCore,
-}
-
-/// How much of the time of queries their threads spent on a core: the rest they waited, for a lock or for a core.
-#[derive(Debug, Default)]
-struct OnCore {
-    /// CPU time of each query.
-    cpu: Latencies,
-    /// Queries that waited for longer than [`WAIT`].
-    waited: u64,
-    /// All queries.
-    queries: u64,
-}
-
-impl OnCore {
-    fn record(&mut self, latency: Duration, cpu: Duration) {
-        self.cpu.record(cpu);
-        self.waited += u64::from(latency.saturating_sub(cpu) > WAIT);
-        self.queries += 1;
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.cpu.merge(other.cpu);
-        self.waited += other.waited;
-        self.queries += other.queries;
-    }
-
-    fn add_to(&mut self, table: &mut Table, row: &str, system: &str, params: &Value) {
-        if let Some(cpu) = self.cpu.quantile_ns(0.99) {
-            table.figure_in_row(row, system, params, "p99 cpu", cpu as f64, "ns");
-            let share = 100.0 * self.waited as f64 / self.queries as f64;
-            table.figure_in_row(row, system, params, "waited", share, "%");
-        }
-    }
 }
 
 impl Outcome {
@@ -192,33 +156,28 @@ impl Laboratory<'_> {
             self.seconds.as_secs_f64(),
             self.setup.rounds
         ));
-        if workload != Workload::Insert {
-            table.note("waited: queries that spent more than 1 ms off a core, behind a lock or behind other threads");
-        }
         table.note("paper: 80 M polylines on Optane, 40 cores; its greatest gain in the mix is at 80 threads");
         // Whoever changes the tree gets one of its own.
         let read_only = if workload == Workload::Query { Some(self.fill()?) } else { None };
         for &count in threads {
             progress(&format!("{} by {count} thread(s)", workload.name()));
-            let mut subjects = MODES.map(|(name, mode)| (name, mode, Latencies::default(), OnCore::default()));
-            let rates = measure::alternate(self.setup.rounds, &mut subjects, |(_, mode, latencies, on_core)| {
+            let mut subjects = MODES.map(|(name, mode)| (name, mode, Latencies::default()));
+            let rates = measure::alternate(self.setup.rounds, &mut subjects, |(_, mode, latencies)| {
                 let own = if read_only.is_none() { Some(self.fill()?) } else { None };
                 let filled = own.as_ref().or(read_only.as_ref()).context("a tree is there")?;
                 let outcome = self.drive(filled, workload, *mode, count)?;
                 let rate = outcome.throughput();
                 latencies.merge(outcome.queries);
-                on_core.merge(outcome.on_core);
                 Ok(rate)
             })?;
             let params = self.params(workload.name(), count);
             let mut medians = Vec::new();
-            for ((name, _, mut latencies, mut on_core), mut rates) in subjects.into_iter().zip(rates) {
+            for ((name, _, mut latencies), mut rates) in subjects.into_iter().zip(rates) {
                 let rate = measure::median(&mut rates).context("no rounds")?;
                 medians.push(rate);
                 let row = row(name, count);
                 table.figure_in_row(&row, name, &params, "throughput", rate, "1/s");
                 add_latencies(&mut table, &row, name, &params, &mut latencies);
-                on_core.add_to(&mut table, &row, name, &params);
             }
             if let [free, shared] = medians[..] {
                 let of_shared = "throughput to shared-lock";
@@ -260,7 +219,6 @@ impl Laboratory<'_> {
                 let own = worker.join().map_err(|_| anyhow!("a thread panicked"))??;
                 all.operations += own.operations;
                 all.queries.merge(own.queries);
-                all.on_core.merge(own.on_core);
             }
             all.wall = start.elapsed();
             Ok(all)
@@ -288,11 +246,10 @@ impl Laboratory<'_> {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                let (start, cpu) = (Instant::now(), measure::thread_cpu());
+                // No call of the system: the scheduler would end a slice there in place of inside of a query.
+                let start = Instant::now();
                 count_and_sum(&filled.tree, &query, mode)?;
-                let (latency, cpu) = (start.elapsed(), measure::thread_cpu().saturating_sub(cpu));
-                outcome.queries.record(latency);
-                outcome.on_core.record(latency, cpu);
+                outcome.queries.record(start.elapsed());
                 outcome.operations += 1;
             }
         }
