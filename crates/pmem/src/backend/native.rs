@@ -212,6 +212,9 @@ impl Backend for Native {
 }
 
 #[cfg(test)]
+const SITE: Site = Site::new("test");
+
+#[cfg(test)]
 mod tests {
     use terrane_storage::{OpenMode, RealStorage, Storage};
 
@@ -220,7 +223,6 @@ mod tests {
     /// On words of an ordinary file, since there is no such memory here: the instructions are those that a medium needs.
     #[test]
     fn each_medium_executes_the_write_backs_and_fences_that_it_needs() {
-        const SITE: Site = Site::new("test");
         let Some(instruction) = FlushInstruction::detect() else { return };
         let directory = tempfile::tempdir().unwrap();
         let file = RealStorage::new(directory.path()).open("pool", OpenMode::CreateNew).unwrap();
