@@ -286,19 +286,19 @@ fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl 
     }
 }
 
-/// What trees and interruptions are drawn from: one seed where it is named, more in a long search.
-fn seeds() -> std::ops::Range<u64> {
+/// What trees and interruptions are drawn from: one seed where it is named, else a few, or many in a long search.
+pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
     match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..20_000,
-        None => 0..400,
+        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..many,
+        None => 0..few,
     }
 }
 
 /// Up to three times in one search, several entries come and go, in small trees on a coarse grid, where boxes are often equal.
 #[test]
 fn what_stays_is_found_wherever_searches_are_interrupted() {
-    for seed in seeds() {
+    for seed in seeds(400, 20_000) {
         let mut random = random(seed);
         let all: Vec<Options> = all_options().collect();
         let options = Options { fan_out: random.random_range(4..=6), ..all[random.random_range(0..all.len())].clone() };
