@@ -138,6 +138,11 @@ mod model {
             self.0.write().expect("the checker stops at the first panic")
         }
 
+        /// Takes shared access if nobody has exclusive access.
+        pub fn try_read(&self) -> Option<sync::RwLockReadGuard<'_, T>> {
+            self.0.try_read().ok()
+        }
+
         /// Takes exclusive access if nobody has any.
         pub fn try_write(&self) -> Option<sync::RwLockWriteGuard<'_, T>> {
             self.0.try_write().ok()

@@ -27,7 +27,9 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-use terrane_storage::sync::Mutex;
+use std::collections::BTreeSet;
+
+use terrane_storage::sync::{Mutex, RwLock};
 
 use crate::pool::METADATA_LENGTH;
 use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
@@ -49,6 +51,8 @@ pub(crate) struct Allocator {
     slots: Mutex<Vec<u64>>,
     /// Descriptors that nobody has.
     descriptors: Mutex<Vec<u64>>,
+    /// Pages of descriptors that threads may meet: all of them after recovery. They stay.
+    descriptor_pages: RwLock<BTreeSet<u64>>,
     /// Held while slots or descriptors are added. Who holds it may wait for the next one, and for what is free.
     page_growth: Mutex<()>,
     /// Held while what has expired is settled. Who holds it may wait for what is free, and for nothing else.
@@ -61,6 +65,7 @@ impl Allocator {
             free: Mutex::default(),
             slots: Mutex::new(pages::first_slots()),
             descriptors: Mutex::default(),
+            descriptor_pages: RwLock::default(),
             page_growth: Mutex::default(),
             settling: Mutex::default(),
         }

@@ -32,7 +32,7 @@ const GROWTH_SLOT: u64 = INTENTS;
 #[derive(Debug)]
 pub(crate) struct Units {
     /// Byte offset of the word that leads to the newest page.
-    root: u64,
+    pub(super) root: u64,
     length: u64,
 }
 
@@ -120,6 +120,9 @@ impl<B: Backend> Pool<B> {
             return Ok(unit);
         }
         let page = self.add_page(units)?;
+        if units.root == DESCRIPTORS.root {
+            self.allocator().descriptor_pages.write().insert(page);
+        }
         let mut added: Vec<u64> = units.of_page(page).collect();
         added.reverse();
         let taken = added.pop();
@@ -140,7 +143,15 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Whether a descriptor begins at an offset, which may be any.
+    ///
+    /// Who meets one that is in use finds its page among those that are known; all pages are read only during recovery, while
+    /// another thread adds one, since nobody waits for that, and where no descriptor is.
     pub(crate) fn is_descriptor(&self, offset: u64) -> Result<bool> {
+        let known = self.allocator().descriptor_pages.try_read();
+        let page = known.and_then(|pages| pages.range(..=offset).next_back().copied());
+        if page.is_some_and(|page| DESCRIPTORS.of_page(page).any(|descriptor| descriptor == offset)) {
+            return Ok(true);
+        }
         Ok(self.all_units(&DESCRIPTORS)?.any(|descriptor| descriptor == offset))
     }
 
@@ -213,6 +224,7 @@ impl<B: Backend> Pool<B> {
             let added = self.pages(units)?.into_iter().flat_map(|page| units.of_page(page));
             free.lock().splice(0..0, added);
         }
+        self.allocator().descriptor_pages.write().extend(self.pages(&DESCRIPTORS)?);
         Ok(())
     }
 

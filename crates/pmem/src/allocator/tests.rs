@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use terrane_storage::MemoryStorage;
 
 use super::chunk::Chunk;
+use super::pages::DESCRIPTORS;
 use crate::pmwcas::Descriptor;
 use crate::{Backend, Options, PersistenceDomain, Pool, ROOT, Traced};
 
@@ -174,4 +175,39 @@ fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {
         }
         pool = Pool::open(&storage, "pool", &options()).unwrap();
     }
+}
+
+/// Else each help would read all pages, of which a reader that lived long leaves many.
+#[test]
+fn a_descriptor_is_told_from_other_words_without_reading_all_pages() {
+    fn check(pool: &Pool<Traced>, session: &str) {
+        let units: BTreeSet<u64> = pool.all_units(&DESCRIPTORS).unwrap().collect();
+        let pages = pool.own_blocks().unwrap();
+        assert!(pages.len() > 1 && units.len() > 20, "in the {session}: {} of {}", units.len(), pages.len());
+        let tell = |offset| pool.is_descriptor(offset);
+        assert!(units.iter().all(|&unit| tell(unit).unwrap()), "in the {session}");
+        let others = pages.iter().copied().chain(units.iter().map(|unit| unit + 8)).chain([0, 1, ROOT, u64::MAX]);
+        others.for_each(|other| assert!(!tell(other).unwrap(), "in the {session}: {other}"));
+        // Nobody waits for a thread that adds a page.
+        let adding = pool.allocator().descriptor_pages.write();
+        assert!(units.iter().all(|&unit| tell(unit).unwrap()), "in the {session}");
+        drop(adding);
+        let newest = pool.backend().load(DESCRIPTORS.root);
+        pool.backend().store(DESCRIPTORS.root, 8);
+        assert!(
+            pool.own_blocks().is_err() && units.iter().all(|&unit| matches!(tell(unit), Ok(true))),
+            "in the {session}"
+        );
+        pool.backend().store(DESCRIPTORS.root, newest);
+    }
+
+    let storage = MemoryStorage::new();
+    let pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
+    let guard = pool.pin();
+    let operations: Vec<_> = (0..30).map(|_| Descriptor::new(&pool, &guard).unwrap()).collect();
+    check(&pool, "session that adds them");
+    drop(operations);
+    drop(guard);
+    pool.close().unwrap();
+    check(&Pool::open(&storage, "pool", &options()).unwrap(), "next session");
 }

@@ -279,8 +279,7 @@ impl<B: Backend> Pool<B> {
     /// Ends what was retired, makes everything durable and says that the pool is closed.
     ///
     /// If that fails, the pool stays marked as open; after a failed sync it is not opened again.
-    pub fn close(mut self) -> Result<()> {
-        self.reclaim_all()?;
+    pub fn close(self) -> Result<()> {
         self.settle_what_is_left()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
