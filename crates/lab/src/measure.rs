@@ -102,6 +102,11 @@ impl Latencies {
         self.values_ns.extend(other.values_ns);
     }
 
+    /// How many operations there are.
+    pub fn count(&self) -> usize {
+        self.values_ns.len()
+    }
+
     /// The value below or at which `fraction` of the operations lie, by nearest rank; `None` when there are none.
     pub fn quantile_ns(&mut self, fraction: f64) -> Option<u64> {
         self.values_ns.sort_unstable();

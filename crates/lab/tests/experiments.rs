@@ -44,6 +44,16 @@ fn values(figures: &[Value], system: &str, metric: &str) -> Vec<f64> {
     of(figures, system, metric).into_iter().filter_map(|figure| figure["value"].as_f64()).collect()
 }
 
+/// Whose figure is to reach what, and whether it does.
+fn targets<'a>(figures: &'a [Value], metric: &str) -> Vec<(&'a str, f64, bool)> {
+    let of_metric = figures.iter().filter(|figure| figure["metric"] == metric);
+    let stated = of_metric.map(|figure| {
+        let params = &figure["params"];
+        Some((figure["system"].as_str()?, params["target"].as_f64()?, params["met"].as_bool()?))
+    });
+    stated.map(|target| target.expect("a system, what it is to reach, and whether it does")).collect()
+}
+
 #[test]
 fn insertions_cost_the_same_each_time() {
     let run = || figures("fbr/insert-cost", &["--count", "1000", "--fan-outs", "55,183"]);
@@ -58,6 +68,8 @@ fn insertions_cost_the_same_each_time() {
     EXPECTED_COSTS.iter().for_each(|(system, metric, expected)| {
         assert_eq!(values(&first, system, metric), expected, "{system} {metric}");
     });
+    let targets = [targets(&first, "target of lines flushed"), targets(&first, "ratio of lines flushed")];
+    assert_eq!(targets, [vec![("in-place", 4.7, true)], vec![("copy-on-write", 1.1, true)]]);
     let copies = of(&first, "copy-on-write", "lines to in-place");
     assert_eq!((copies.len(), copies[0]["paper"].as_f64()), (2, Some(1.12)));
     assert!(of(&first, "in-place", "lines flushed")[0]["paper"].is_null(), "the paper's count is another one");
@@ -101,14 +113,14 @@ fn range_queries_find_the_same_in_all_trees_and_read_lines() {
 
 #[test]
 fn concurrency_reports_both_modes_by_threads() {
-    let arguments = ["--count", "2000", "--threads", "1,2", "--seconds", "0.05", "--selectivities", "0.019"];
+    let arguments = ["--count", "2000", "--threads", "1,8", "--seconds", "0.05", "--selectivities", "0.019"];
     let figures = figures("fbr/concurrency", &arguments);
     for mode in ["lock-free", "shared-lock"] {
         let throughput = of(&figures, mode, "throughput");
         let run = |figure: &&Value| format!("{} {}", figure["params"]["workload"], figure["params"]["threads"]);
         let runs: Vec<String> = throughput.iter().map(run).collect();
         let expected =
-            ["insert", "query", "3:7 mix"].map(|workload| [1, 2].map(|count| format!("\"{workload}\" {count}")));
+            ["insert", "query", "3:7 mix"].map(|workload| [1, 8].map(|count| format!("\"{workload}\" {count}")));
         assert_eq!(runs, expected.concat());
         assert!(throughput.iter().all(|figure| figure["value"].as_f64() > Some(0.0)));
         for quantile in ["p50", "p99", "p99.9"] {
@@ -118,6 +130,13 @@ fn concurrency_reports_both_modes_by_threads() {
     }
     let gains = of(&figures, "lock-free", "throughput to shared-lock");
     assert_eq!(gains.last().and_then(|figure| figure["paper"].as_f64()), Some(9.4));
+    let [free, shared] = ["lock-free", "shared-lock"].map(|mode| values(&figures, mode, "throughput"));
+    let expected: Vec<f64> = free.iter().zip(shared).map(|(free, shared)| free / shared).collect();
+    assert_eq!(values(&figures, "lock-free", "throughput to shared-lock"), expected);
+    for (metric, bound) in [("ratio of throughput", 2.0), ("ratio of p99", 0.2)] {
+        let stated: Vec<_> = targets(&figures, metric).into_iter().map(|(system, bound, _)| (system, bound)).collect();
+        assert_eq!(stated, [("lock-free", bound)], "{metric}");
+    }
 }
 
 #[test]
@@ -127,6 +146,8 @@ fn a_killed_process_leaves_a_tree_that_opens_with_all_it_acknowledged() {
         assert_eq!(of(&figures, "fbr-tree", metric).len(), 1, "{metric}");
     }
     assert_eq!(of(&figures, "fbr-tree", "first open")[0]["params"]["count"], 3000);
+    let stated = targets(&figures, "target of first open");
+    assert_eq!(stated.iter().map(|(_, bound, _)| *bound).collect::<Vec<_>>(), [10e6]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use terrane_pmtree::{PersistenceDomain, SearchMode};
 use terrane_storage::RealStorage;
 
 use super::{Boxes, FASTEST_FAN_OUT, Kind, Queries, SELECTIVITY, Tree, count_and_sum, create};
-use crate::experiments::Setup;
+use crate::experiments::{Setup, medians};
 use crate::measure::{self, Latencies};
 use crate::progress::progress;
 use crate::report::{Bound, Emit, Table};
@@ -66,15 +66,25 @@ impl Workload {
 /// What threads did together.
 #[derive(Debug, Default)]
 struct Outcome {
-    operations: u64,
-    wall: Duration,
+    insertions: u64,
     queries: Latencies,
+    wall: Duration,
 }
 
 impl Outcome {
+    /// Operations a second.
     fn throughput(&self) -> f64 {
-        self.operations as f64 / self.wall.as_secs_f64()
+        (self.insertions as f64 + self.queries.count() as f64) / self.wall.as_secs_f64()
     }
+}
+
+/// What a way of searching has reached in all runs.
+struct Reached {
+    name: &'static str,
+    /// Median operations a second.
+    rate: f64,
+    /// Of the queries of all runs.
+    latencies: Latencies,
 }
 
 struct Laboratory<'s> {
@@ -161,28 +171,20 @@ impl Laboratory<'_> {
         let read_only = if workload == Workload::Query { Some(self.fill()?) } else { None };
         for &count in threads {
             progress(&format!("{} by {count} thread(s)", workload.name()));
-            let mut subjects = MODES.map(|(name, mode)| (name, mode, Latencies::default()));
-            let rates = measure::alternate(self.setup.rounds, &mut subjects, |(_, mode, latencies)| {
+            let mut reached = of_each_mode(self.setup.rounds, |mode| {
                 let own = if read_only.is_none() { Some(self.fill()?) } else { None };
                 let filled = own.as_ref().or(read_only.as_ref()).context("a tree is there")?;
-                let outcome = self.drive(filled, workload, *mode, count)?;
-                let rate = outcome.throughput();
-                latencies.merge(outcome.queries);
-                Ok(rate)
+                self.drive(filled, workload, mode, count)
             })?;
             let params = self.params(workload.name(), count);
-            let mut medians = Vec::new();
-            for ((name, _, mut latencies), mut rates) in subjects.into_iter().zip(rates) {
-                let rate = measure::median(&mut rates).context("no rounds")?;
-                medians.push(rate);
+            for Reached { name, rate, latencies } in &mut reached {
                 let row = row(name, count);
-                table.figure_in_row(&row, name, &params, "throughput", rate, "1/s");
-                add_latencies(&mut table, &row, name, &params, &mut latencies);
+                table.figure_in_row(&row, name, &params, "throughput", *rate, "1/s");
+                add_latencies(&mut table, &row, name, &params, latencies);
             }
-            if let [free, shared] = medians[..] {
-                let of_shared = "throughput to shared-lock";
-                let (name, _) = MODES[0];
-                let figure = table.figure_in_row(&row(name, count), name, &params, of_shared, free / shared, "x");
+            if let [free, shared] = &reached[..] {
+                let (of_shared, row) = ("throughput to shared-lock", row(free.name, count));
+                let figure = table.figure_in_row(&row, free.name, &params, of_shared, free.rate / shared.rate, "x");
                 if workload == Workload::Mix && Some(&count) == threads.iter().max() {
                     figure.paper(PAPER_GAIN);
                 }
@@ -217,7 +219,7 @@ impl Laboratory<'_> {
             let mut all = Outcome::default();
             for worker in workers {
                 let own = worker.join().map_err(|_| anyhow!("a thread panicked"))??;
-                all.operations += own.operations;
+                all.insertions += own.insertions;
                 all.queries.merge(own.queries);
             }
             all.wall = start.elapsed();
@@ -240,7 +242,7 @@ impl Laboratory<'_> {
         while !is_over.load(Ordering::Relaxed) {
             for rect in boxes.by_ref().take(insertions) {
                 filled.insert(&rect)?;
-                outcome.operations += 1;
+                outcome.insertions += 1;
             }
             for query in queries.by_ref().take(searches) {
                 if is_over.load(Ordering::Relaxed) {
@@ -250,7 +252,6 @@ impl Laboratory<'_> {
                 let start = Instant::now();
                 count_and_sum(&filled.tree, &query, mode)?;
                 outcome.queries.record(start.elapsed());
-                outcome.operations += 1;
             }
         }
         Ok(outcome)
@@ -269,15 +270,9 @@ impl Laboratory<'_> {
             "arrivals at the rate of one thread's queries, {alone:.0} a second; 2 insertions for 98 queries by one writer"
         ));
         table.note("from arrival to answer, of all runs; paper: p99 three orders of magnitude below shared-lock");
-        let mut subjects = MODES.map(|(name, mode)| (name, mode, Latencies::default()));
-        measure::alternate(self.setup.rounds, &mut subjects, |(_, mode, latencies)| {
-            let outcome = self.arrive(&self.fill()?, *mode, alone)?;
-            let rate = outcome.throughput();
-            latencies.merge(outcome.queries);
-            Ok(rate)
-        })?;
+        let reached = of_each_mode(self.setup.rounds, |mode| self.arrive(&self.fill()?, mode, alone))?;
         let params = self.params("poisson", READERS + 1);
-        for (name, _, mut latencies) in subjects {
+        for Reached { name, mut latencies, .. } in reached {
             add_latencies(&mut table, name, name, &params, &mut latencies);
         }
         Ok(table)
@@ -290,7 +285,7 @@ impl Laboratory<'_> {
         let writes = poisson(seed.wrapping_add(1), rate * WRITES_PER_QUERY, self.seconds);
         let queries: Vec<_> = Queries::new(seed, self.selectivity).take(arrivals.len()).collect();
         let next = AtomicU64::new(0);
-        let all = Mutex::new(Outcome { operations: arrivals.len() as u64, ..Outcome::default() });
+        let all = Mutex::new(Outcome { insertions: writes.len() as u64, ..Outcome::default() });
         let start = Instant::now();
         thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -327,6 +322,20 @@ impl Laboratory<'_> {
         all.wall = start.elapsed();
         Ok(all)
     }
+}
+
+/// Lets the ways of searching run in turn, each with so many runs.
+fn of_each_mode(rounds: usize, mut run: impl FnMut(SearchMode) -> Result<Outcome>) -> Result<Vec<Reached>> {
+    let mut subjects = MODES.map(|(_, mode)| (mode, Latencies::default()));
+    let rates = measure::alternate(rounds, &mut subjects, |(mode, latencies)| {
+        let outcome = run(*mode)?;
+        let rate = outcome.throughput();
+        latencies.merge(outcome.queries);
+        Ok(rate)
+    })?;
+    let medians = medians(rates)?;
+    let reached = MODES.iter().zip(subjects).zip(medians);
+    Ok(reached.map(|((&(name, _), (_, latencies)), rate)| Reached { name, rate, latencies }).collect())
 }
 
 impl Filled {
@@ -372,18 +381,4 @@ fn poisson(seed: u64, rate: f64, length: Duration) -> Vec<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrivals_are_a_poisson_process_of_their_rate() {
-        let arrivals = poisson(1, 1000.0, Duration::from_secs(100));
-        assert!((arrivals.len() as f64 - 100_000.0).abs() < 1000.0, "{}", arrivals.len());
-        let gaps: Vec<f64> = arrivals.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
-        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        // The standard deviation of exponential gaps is their mean.
-        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{mean} {variance}");
-        assert!(arrivals.starts_with(&poisson(1, 1000.0, Duration::from_secs(1))), "a seed repeats them");
-    }
-}
+mod tests;
