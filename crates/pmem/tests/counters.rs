@@ -32,14 +32,14 @@ fn stores_bits_and_lines_are_counted() {
     let counters = count(PersistenceDomain::Adr, |backend, block| {
         backend.store(block, 0xff);
         backend.store(block, 0x0f);
-        backend.fetch_or(block + 8, 1);
-        backend.fetch_and(block + 8, 0);
-        backend.compare_exchange(block + LINE, 0, 3).unwrap();
-        backend.compare_exchange(block + LINE, 0, 7).unwrap_err();
-        backend.load(block);
+        backend.fetch_or(block + LINE, 1);
+        backend.fetch_and(block + 2 * LINE, 0);
+        backend.compare_exchange(block + 3 * LINE, 0, 3).unwrap();
+        backend.compare_exchange(block + 4 * LINE, 1, 7).unwrap_err();
+        backend.load(block + 5 * LINE);
     });
-    let bits_flipped = 8 + 4 + 1 + 1 + 2;
-    assert_eq!(counters, Counters { stores: 5, bits_flipped, lines_read: 2, ..Counters::default() });
+    let bits_flipped = 8 + 4 + 1 + 2;
+    assert_eq!(counters, Counters { stores: 5, bits_flipped, lines_read: 5, ..Counters::default() });
     assert_eq!(counters.bytes_stored(), 40);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrane_pmem::explorer::{
-    Breadth, Canary, Case, Checked, Cuts, Dropped, Explorer, Failure, Gate, History, Place, Sample, Subject,
+    Breadth, Canary, Case, Checked, Cuts, Dropped, Explorer, Failure, Gate, History, Place, Sample, Subject, Tally,
     check_canary, gate, replay, sample, shrink,
 };
 use terrane_pmem::{Backend, Dropping, Instruction, LINE_LENGTH, PersistenceDomain, ROOT, Site, Traced, WORD_LENGTH};
@@ -274,6 +274,43 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
         "{failures:?}"
     );
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
+}
+
+/// Recovery may know of the step that was under way, and of none that was not begun.
+#[test]
+fn what_comes_too_early_is_noticed() {
+    let ahead: Opening = |storage| {
+        let mut structure = RIGHT.open(storage)?;
+        let mut model = RIGHT.observe(&mut structure)?;
+        let (steps, done) = (RIGHT.steps(0), model.len());
+        steps.iter().skip(done).take(2).try_for_each(|step| RIGHT.apply(&structure, &mut model, step))?;
+        Ok(structure)
+    };
+    let subject = Brittle::new(usize::MAX, ahead);
+    let history = History::record(&subject, subject.steps(0), None).unwrap();
+    let first = history.ends().next().unwrap();
+    let failure = *Explorer::new(&subject).kill(&history, first).unwrap_err();
+    assert!(failure.what.contains("in place of"), "{failure}");
+}
+
+/// All of it is deterministic. A search that tries less would not be seen to, where what it tries is right.
+#[test]
+fn as_much_is_tried_as_ever() {
+    let counts = |tally: Tally| [tally.cuts, tally.cuts_sampled, tally.images];
+    let of = |domain| {
+        let subject = Canary { domain, ..RIGHT };
+        let history = History::record(&subject, subject.steps(0), None).unwrap();
+        let few = Breadth { branches: 3, ..BREADTH };
+        let (mut losses, mut inside) = (Explorer::new(&subject), Explorer::new(&subject));
+        losses.all_power_losses(&history, 0, &few).unwrap();
+        inside.inside_all_recoveries(&history, 0, &few, &mut Default::default()).unwrap();
+        let (sampled, _) = sample(&[subject], &Sample { seed: 5, images: 1, dropped: None });
+        [losses.tally, inside.tally, sampled].map(counts)
+    };
+    // Cuts; those of which some images were left out; images.
+    assert_eq!(of(PersistenceDomain::Adr), [[23, 2, 50], [383, 102, 5428], [126, 14, 916]]);
+    assert_eq!(of(PersistenceDomain::Eadr), [[175, 0, 176], [4058, 0, 8129], [394, 0, 748]]);
+    assert_eq!(of(PersistenceDomain::PageCache), [[22, 22, 166], [118, 118, 1935], [35, 35, 448]]);
 }
 
 /// Two words in one line, which a step leaves without a flush; what looks at them is only what goes on after a recovery.

@@ -343,7 +343,10 @@ fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
     let before = contents(&storage);
     drop(Pool::<Traced>::find(&storage, "pool", &options()).unwrap());
     assert!(contents(&storage) == before);
-    let taken = Pool::<Traced>::find(&storage, "pool", &options()).unwrap().take().unwrap();
+    let found = Pool::<Traced>::find(&storage, "pool", &options()).unwrap();
+    // What a structure finds of the session before would be of the present one otherwise.
+    assert_eq!(found.rehearse().unwrap().open_counter(), 3);
+    let taken = found.take().unwrap();
     assert_eq!(taken.open_counter(), 3);
     taken.visit_blocks(|block, _| panic!("{block} is acquired")).unwrap();
 }
