@@ -196,10 +196,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         is_changed
     }
 
-    /// Stores the words of the bitmap that differ.
+    /// Stores the words of the bitmap that differ, none of them as not durable yet, so in any order: where several differ, a log
+    /// entry or tags say the same.
     pub(super) fn store_metadata(&self, node: &Node<'_, D, B>, metadata: &Metadata) {
-        // The first word last: it tells readers that the others are not durable.
-        for (number, &word) in metadata.words().iter().enumerate().rev() {
+        for (number, &word) in metadata.words().iter().enumerate() {
             let offset = node.word(self.layout.bitmap_word(number));
             if self.backend().load(offset) != word {
                 self.backend().store(offset, word);
