@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};
@@ -21,10 +21,17 @@ const ACKNOWLEDGED: u64 = 20_000;
 
 const SIGKILL: i32 = 9;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    match std::env::args_os().nth(1) {
+fn main() -> ExitCode {
+    let outcome = match std::env::args_os().nth(1) {
         Some(directory) => insert_until_killed(Path::new(&directory)),
         None => kill_and_prove(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
