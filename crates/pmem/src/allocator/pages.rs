@@ -120,9 +120,7 @@ impl<B: Backend> Pool<B> {
             return Ok(unit);
         }
         let page = self.add_page(units)?;
-        if units.root == DESCRIPTORS.root {
-            self.allocator().descriptor_pages.write().insert(page);
-        }
+        self.note_pages(units, &[page]);
         let mut added: Vec<u64> = units.of_page(page).collect();
         added.reverse();
         let taken = added.pop();
@@ -218,13 +216,20 @@ impl<B: Backend> Pool<B> {
         Ok(growth.into_iter().chain(first).chain(pages.into_iter().flat_map(|page| units.of_page(page))))
     }
 
+    /// Notes pages before what is in them can be taken.
+    fn note_pages(&self, units: &Units, pages: &[u64]) {
+        if units.root == DESCRIPTORS.root {
+            self.allocator().descriptor_pages.write().extend(pages);
+        }
+    }
+
     /// Lets what is in added pages be taken, after recovery.
     pub(super) fn take_over_pages(&self) -> Result<()> {
         for (units, free) in [(&SLOTS, &self.allocator().slots), (&DESCRIPTORS, &self.allocator().descriptors)] {
-            let added = self.pages(units)?.into_iter().flat_map(|page| units.of_page(page));
-            free.lock().splice(0..0, added);
+            let pages = self.pages(units)?;
+            self.note_pages(units, &pages);
+            free.lock().splice(0..0, pages.into_iter().flat_map(|page| units.of_page(page)));
         }
-        self.allocator().descriptor_pages.write().extend(self.pages(&DESCRIPTORS)?);
         Ok(())
     }
 
