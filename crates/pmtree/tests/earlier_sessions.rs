@@ -27,6 +27,35 @@ fn found(tree: &Tree, number: u64, is_look_up: bool) -> bool {
     is_found
 }
 
+/// A kill has left an entry whose tag is durable and whose bit was not stored yet. It was found, so no search may go by the bitmap before
+/// that has the bit.
+#[test]
+fn an_entry_without_its_bit_is_found_at_every_step_of_the_writer_that_brings_the_bit() {
+    for rebalancing in BOTH {
+        let options = Options { leaves: LeafForm::SelfValidating, ..options(PersistenceDomain::Adr, 4, rebalancing) };
+        let controller = Controller::new();
+        let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
+        (IS_THERE..2).for_each(|number| tree.insert(&on_line(number), number).unwrap());
+        // The last store is that of the bitmap.
+        let killed = controller.process_kill(controller.events() - 1);
+        for is_look_up in [true, false] {
+            for change in 0.. {
+                let tree = Arc::new(Tree::open(&*killed.restart().storage(), "tree", &options).unwrap());
+                let (reader, seen) = (tree.clone(), Arc::new(Mutex::new(true)));
+                let sees = seen.clone();
+                let search = move || *sees.lock().unwrap() = found(&reader, 1, is_look_up);
+                let write = || tree.insert(&on_line(IS_NEW), IS_NEW).unwrap();
+                let ((), was_interrupted) = interrupt(At::Change, change, search, write);
+                assert!(*seen.lock().unwrap(), "look-up: {is_look_up}, {rebalancing:?}, change {change}");
+                if !was_interrupted {
+                    assert!(change > 0);
+                    break;
+                }
+            }
+        }
+    }
+}
+
 /// The search goes by tags, the writer makes the bitmap and changes a tag or a generation: what the search tells of that would be lost
 /// if it came before the writer's fence.
 #[test]

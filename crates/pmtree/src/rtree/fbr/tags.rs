@@ -119,6 +119,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Metadata::read(self.layout.words, |word| leaf.header_word(self.layout.generation_word(word)))
     }
 
+    /// The bitmap first: once the leaf is adopted in this session, searches go by that alone.
     fn bring_bitmap(&self, leaf: &Node<'_, D, B>, metadata: &Metadata) {
         self.store_metadata(leaf, metadata);
         self.backend().store(leaf.word(self.layout.adopted()), self.session);
