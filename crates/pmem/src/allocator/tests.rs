@@ -90,6 +90,14 @@ fn a_block_freed_in_the_very_chunk_that_is_looked_at_next_is_claimed_once() {
     }
 }
 
+#[test]
+fn a_block_freed_in_a_chunk_that_waits_to_be_looked_at_is_claimed_once() {
+    let (pool, blocks) = reopened(3);
+    // No chunk has such blocks: all are counted as seen, and not one bitmap is looked at.
+    pool.claim(128).unwrap();
+    claim_each_once(&pool, &blocks, &[blocks[0][0], blocks[1][5], blocks[2][100]]);
+}
+
 /// Frees a block in the pool, which is given out only when so many have left the queue of what is retired.
 fn free_after(pool: &Pool<Traced>, wait_for: u64, block: u64) {
     let (chunk, number) = pool.locate(block).unwrap();
