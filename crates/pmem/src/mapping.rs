@@ -56,8 +56,8 @@ impl Mapping {
         self.mapped.load(Ordering::Acquire)
     }
 
-    /// Maps the file up to `length`, a multiple of the page size, of which the file must have that
-    /// many bytes allocated. With `sync`, only a mapping of persistent memory that needs no sync
+    /// Maps the file up to `length`, a multiple of the page size, so many bytes of which must be allocated before a word of
+    /// them is reached. With `sync`, only a mapping of persistent memory that needs no sync
     /// succeeds (MAP_SYNC).
     pub(crate) fn extend(&self, file: BorrowedFd<'_>, length: usize, sync: bool) -> Result<(), Errno> {
         let mut has_hole = self.has_hole.lock();

@@ -1,10 +1,13 @@
 //! Creating, opening and closing pools, and files that are not to be opened.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use terrane_pmem::pmwcas::Descriptor;
-use terrane_pmem::{Backend, Error, Found, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
+use terrane_pmem::{
+    Backend, Error, Found, Native, OPENINGS_MAX, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced,
+};
 use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, RealStorage, Storage};
 
 const LAYOUT: u64 = 0x7e57;
@@ -558,11 +561,12 @@ fn a_pool_whose_growth_was_not_synced_is_neither_closed_nor_trusted() {
     }
 }
 
-#[test]
-fn a_pool_that_was_copied_with_holes_has_its_space_when_it_is_opened() {
-    let directory = crate::support::directory();
-    let storage = RealStorage::new(directory.path());
-    Pool::<Native>::create(&storage, "pool", &options()).unwrap().close().unwrap();
+/// Copies a closed pool to `copy`, and leaves out pages of zeros; its length, and the space that the copy takes.
+fn copy_with_holes(directory: &Path, use_pool: impl FnOnce(&Pool<Native>)) -> (u64, impl Fn() -> u64) {
+    let storage = RealStorage::new(directory);
+    let pool = Pool::<Native>::create(&storage, "pool", &options()).unwrap();
+    use_pool(&pool);
+    pool.close().unwrap();
     let bytes = contents(&storage);
     let copy = storage.open("copy", OpenMode::CreateNew).unwrap();
     copy.set_len(bytes.len() as u64).unwrap();
@@ -571,12 +575,36 @@ fn a_pool_that_was_copied_with_holes_has_its_space_when_it_is_opened() {
             copy.write_all_at(page, offset).unwrap();
         }
     }
-    drop(copy);
-    let taken = || std::fs::metadata(directory.path().join("copy")).unwrap().blocks() * 512;
+    let path = directory.join("copy");
+    let taken = move || std::fs::metadata(&path).unwrap().blocks() * 512;
     assert!(taken() < bytes.len() as u64, "the copy has no hole");
-    let pool = Pool::<Native>::open(&storage, "copy", &options()).unwrap();
-    assert!(taken() >= bytes.len() as u64, "{} of {} bytes", taken(), bytes.len());
+    (bytes.len() as u64, taken)
+}
+
+#[test]
+fn a_pool_that_was_copied_with_holes_has_its_space_when_it_is_opened() {
+    let directory = crate::support::directory();
+    let (length, taken) = copy_with_holes(directory.path(), |_| ());
+    let pool = Pool::<Native>::open(&RealStorage::new(directory.path()), "copy", &options()).unwrap();
+    assert!(taken() >= length, "{} of {length} bytes", taken());
     pool.close().unwrap();
+}
+
+/// Else a file that is refused could fill the disk.
+#[test]
+fn a_pool_with_holes_that_is_refused_for_its_header_or_the_options_takes_no_space() {
+    let refused = |use_pool: fn(&Pool<Native>), options: &Options| {
+        let directory = crate::support::directory();
+        let (length, taken) = copy_with_holes(directory.path(), use_pool);
+        let error = Pool::<Native>::open(&RealStorage::new(directory.path()), "copy", options).unwrap_err();
+        assert!(taken() < length, "{error}");
+        error
+    };
+    let narrow = Options { address_space: 4096, ..options() };
+    assert!(matches!(refused(|_| (), &narrow), Error::AddressSpace { .. }));
+    assert!(matches!(refused(|_| (), &Options { layout_id: 1, ..options() }), Error::OtherLayout { .. }));
+    let often = refused(|pool| pool.skip_openings(OPENINGS_MAX), &options());
+    assert!(matches!(&often, Error::Untrusted { reason, .. } if reason.contains("so often")), "{often}");
 }
 
 #[test]

@@ -64,7 +64,8 @@ pub trait Backend: Debug + Send + Sync + Sized {
     /// `domain` says.
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self>;
 
-    /// Maps the file up to `length`, which is allocated and a multiple of 4096. Words stay where they are.
+    /// Maps the file up to `length`, a multiple of 4096, which has to be allocated before a word of it is reached. Words stay
+    /// where they are.
     fn extend(&self, length: u64) -> Result<()>;
 
     /// Bytes that are mapped.

@@ -208,14 +208,15 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is left as it is.
+    /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is left as it is, but for space
+    /// that holes of it get where what its words say is what is refused.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::find(storage, name, options)?.take()
     }
 
     /// The first half of opening a pool, which changes nothing that is in it: a structure looks whether what it finds there is
     /// its own and sound, and takes the pool or refuses it. Until then a pool that was closed stays so. Where the file has holes
-    /// they get space.
+    /// they get space, before a word is read of it and after its header and the options were found to be in order.
     ///
     /// Not found is, since it would take a reading of the whole pool or checksums of all that is in it:
     /// - that a chunk's head has lost blocks: their bits have become 0, or its length. They are given out again, and what is in them is
@@ -239,11 +240,12 @@ impl<B: Backend> Pool<B> {
             return Err(Error::Untrusted { pool, reason });
         }
         header.check_end(&*file, &pool)?;
-        // Copying may have made holes of zeros, where a store on a full disk would end in a signal.
-        file.allocate(0..header.length)?;
         let backend = map(&file, &pool, options, header.length)?;
         let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
         found.pool.check_openings(header.open_counter)?;
+        // Copying may have made holes of zeros, where a store on a full disk would end in a signal; in some file systems a
+        // load too. So space comes before the first word is read, and after all that can be refused without.
+        found.pool.file.allocate(0..header.length)?;
         found.pool.check_intents(header.state == State::Closed)?;
         Ok(found)
     }
