@@ -1,12 +1,14 @@
-//! What two threads could meet between claiming a block and setting its bit, and what later sessions find of the pool's own pages.
+//! What two threads could meet between claiming a block and setting its bit, by where the looking for free blocks has come
+//! to, and what later sessions find of the pool's own pages.
 
 use std::collections::BTreeSet;
 
 use terrane_storage::MemoryStorage;
 
 use super::chunk::Chunk;
-use super::pages::DESCRIPTORS;
+use super::pages::{DESCRIPTORS, SLOTS};
 use crate::pmwcas::Descriptor;
+use crate::pool::INTENTS;
 use crate::{Backend, Options, PersistenceDomain, Pool, ROOT, Traced};
 
 fn options() -> Options {
@@ -182,6 +184,37 @@ fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {
             _ => drop(pool),
         }
         pool = Pool::open(&storage, "pool", &options()).unwrap();
+    }
+}
+
+/// Two operations that have the same one would overwrite what each other is doing (S2).
+#[test]
+fn an_opening_lets_each_slot_and_descriptor_be_taken_once() {
+    let storage = MemoryStorage::new();
+    let pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
+    let intents: Vec<_> = (0..100)
+        .map(|_| {
+            let mut intent = pool.intent();
+            intent.acquire(64, ROOT).unwrap();
+            intent
+        })
+        .collect();
+    let guard = pool.pin();
+    let operations: Vec<_> = (0..50).map(|_| Descriptor::new(&pool, &guard).unwrap()).collect();
+    // Pages of both, more than one of each.
+    assert!(pool.own_blocks().unwrap().len() > 4);
+    drop((intents, operations));
+    drop(guard);
+    drop(pool);
+    let pool: Pool<Traced> = Pool::open(&storage, "pool", &options()).unwrap();
+    let allocator = pool.allocator();
+    for (units, free) in [(&SLOTS, &allocator.slots), (&DESCRIPTORS, &allocator.descriptors)] {
+        let mut free = free.lock().clone();
+        free.sort_unstable();
+        // The first slot is kept for adding pages.
+        let mut all: Vec<u64> = pool.all_units(units).unwrap().filter(|&unit| unit != INTENTS).collect();
+        all.sort_unstable();
+        assert!(free == all, "{units:?}: {} free of {}", free.len(), all.len());
     }
 }
 
