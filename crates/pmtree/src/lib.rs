@@ -2,7 +2,9 @@
 //!
 //! A tree lives in a file that is mapped. On a file system with direct access to persistent memory, what was inserted
 //! survives a power loss; on an ordinary one it survives the process, also SIGKILL, and a power loss makes the
-//! next opening refuse the file, unless it was closed.
+//! next opening refuse the file, unless it was closed. A power loss is told by a restart of the machine: where only the disk
+//! goes away beneath an open tree and comes back (pulled out, unmounted by force), the next opening does not notice, and
+//! what the system had not written yet is missing.
 //!
 //! A full disk is an error of the insertion that needs space, and loses nothing. So is a limit of the length of files (RLIMIT_FSIZE), if the
 //! process ignores or handles SIGXFSZ; else that signal ends it, as one may at any time.

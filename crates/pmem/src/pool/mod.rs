@@ -225,6 +225,9 @@ impl<B: Backend> Pool<B> {
     ///   these name stays acquired then, as they do themselves, and a word that a descriptor is in the middle of changing is damage.
     /// - that what a crash has left of an intent or a descriptor names another block of the structure than it did.
     /// - that a part of the file is as it was at an earlier time, but for a header of before the pool grew.
+    ///
+    /// Nor that the file's device or file system went away without what it had in memory and came back before the machine restarted:
+    /// that looks like what a killed user has left.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
@@ -259,7 +262,8 @@ impl<B: Backend> Pool<B> {
         header.settle(&self.backend);
         let was_killed = header.state != State::Closed;
         let medium_changes = was_killed && header.domain != domain;
-        let is_marked = header.state == State::Open && header.boot_id == boot_id && !medium_changes;
+        // In this boot: what was open on the page cache in another one has been refused.
+        let is_marked = header.state == State::Open && !medium_changes;
         // What a killed user has stored and not flushed is read now, and must not go away later. On
         // another medium, it is as durable as that one made it.
         if medium_changes || was_killed && domain == PersistenceDomain::Adr {
