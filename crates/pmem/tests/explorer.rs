@@ -115,7 +115,9 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
     assert!(one.is_closed() && one.names() == [&dropped].into(), "{one}");
     let few = Breadth { branches: 1, samples: 0, seed: 1 };
     let blind = Gate { breadth: few, near: few, ..GATE };
-    assert!(!gate(&[RIGHT], &blind).unwrap().uncaught.is_empty(), "it cannot have tried enough");
+    let blind = gate(&[RIGHT], &blind).unwrap();
+    assert!(!blind.uncaught.is_empty() && blind.unreached.is_empty() && blind.unlisted.is_empty(), "{blind}");
+    assert!(!blind.is_closed(), "it cannot have tried enough");
 }
 
 type Opening = fn(&dyn Storage) -> Checked<<Canary as Subject>::Structure>;
@@ -196,6 +198,16 @@ fn the_gate_is_not_closed_where_a_run_comes_to_what_is_not_listed() {
     let unlisted: Vec<String> = report.unlisted.iter().map(Dropped::to_string).collect();
     assert_eq!(unlisted, ["fence:canary.entry"], "{report}");
     assert!(!report.is_closed());
+}
+
+#[test]
+fn the_gate_is_not_closed_where_no_run_comes_to_what_is_listed() {
+    let places = [RIGHT.places(), vec![Place::flush("canary.never")]].concat();
+    let subject = Brittle { places, ..Brittle::new(usize::MAX, |storage| RIGHT.open(storage)) };
+    let report = gate(&[subject], &GATE).unwrap();
+    let unreached: Vec<String> = report.unreached.iter().map(Dropped::to_string).collect();
+    assert_eq!(unreached, ["flush:canary.never"], "{report}");
+    assert!(report.uncaught.is_empty() && report.unlisted.is_empty() && !report.is_closed(), "{report}");
 }
 
 /// On the page cache no loss of power shows what a recovery is like that was interrupted: the pool is refused.
