@@ -20,6 +20,9 @@
 //!   returned, not built on and not replaced before it is durable. A late thread that has made the same value durable earlier may
 //!   take the mark of a later one away. What is durable of the word then is that value, or still the descriptor that says it or a
 //!   question for it; and the descriptor is not used again before the thread that has stored the value has made it durable (M5).
+//!   So M3 and M5 would bring back what an operation gives a word even if it had no mark, as long as it is flushed; no crash shows
+//!   the loss of such a mark. It is a second guard, which the paper has too: what a reader has returned is durable in its word,
+//!   and does not hang on a descriptor.
 //! - M5: a descriptor is used again only after nobody can meet it, and every thread that changed a word for it has made
 //!   that durable: each does so under its guard, and the descriptor is retired. A helper that is late may put it into a word
 //!   once more, for as long as it has its guard, and others with guards of later may meet it there; so it waits for those

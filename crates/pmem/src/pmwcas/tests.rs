@@ -1,8 +1,10 @@
 //! Threads that stop in the middle of an operation, step by step: what others make of it, and what a crash leaves.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use terrane_storage::OpenMode;
 use terrane_storage::crash::{Budget, Controller, Image};
 
 use super::kernel::{self, Answer};
@@ -176,6 +178,49 @@ fn a_reader_returns_nothing_that_a_power_loss_takes_back() {
     pool.backend().store(words[0], 7 | DIRTY);
     assert_eq!(values(&pool, &words), [7]);
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [7], "{image:?}"));
+}
+
+/// What M4 says, of every instant; the word alone, with no descriptor that could bring its value back.
+#[test]
+fn a_value_without_a_mark_is_durable_in_its_word() {
+    let (controller, pool, words) = create(3);
+    let first = controller.events();
+    {
+        let guard = pool.pin();
+        kernel::run(&pool, prepared(&pool, &guard, &words, 10), OTHERS[0]).unwrap();
+        assert_eq!(values(&pool, &words), [11, 12, 13]);
+        let mut failing = Descriptor::new(&pool, &guard).unwrap();
+        failing.swap(words[0], 11, 21).unwrap();
+        failing.swap(words[1], 99, 22).unwrap();
+        assert!(!failing.execute().unwrap());
+        // A reader meets what a thread has stored that stopped, and one takes a question back.
+        pool.backend().store(words[0], 7 | DIRTY);
+        assert_eq!(values(&pool, &words), [7, 12, 13]);
+        let late = prepared(&pool, &guard, &words[1..2], 10);
+        kernel::run(&pool, late, OTHERS[0]).unwrap();
+        compare_exchange(&pool, words[1], 22, 12, &guard).unwrap().unwrap();
+        pool.backend().compare_exchange(words[1], 12, conditional(late, 0, OTHERS[1])).unwrap();
+        assert_eq!(values(&pool, &words), [7, 12, 13]);
+    }
+    let in_word = |image: &Image, word| {
+        let mut bytes = [0; 8];
+        image.storage().open("pool", OpenMode::Read).unwrap().read_exact_at(&mut bytes, word).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    let few = Budget { exhaustive_pending: 10, samples: 20, ..BUDGET };
+    let mut checked = BTreeSet::new();
+    for cut in first..=controller.events() {
+        let running = controller.process_kill(cut);
+        for (number, &word) in words.iter().enumerate() {
+            let value = in_word(&running, word);
+            if value & FLAGS == 0 {
+                checked.insert((number, value));
+                let lost = controller.images(cut, &few, 1).find(|image| in_word(image, word) & !DIRTY != value);
+                assert!(lost.is_none(), "{value} in word {number} after {cut} events: {lost:?}");
+            }
+        }
+    }
+    assert_eq!(Vec::from_iter(checked), [(0, 1), (0, 7), (0, 11), (1, 2), (1, 12), (1, 22), (2, 3), (2, 13)]);
 }
 
 /// An operation that is stopped before it is decided, after another thread asked to install it in the first word and
