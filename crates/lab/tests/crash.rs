@@ -84,6 +84,17 @@ fn json_has_a_figure_a_line() {
 }
 
 #[test]
+fn a_case_that_shows_nothing_says_so_in_both_formats() {
+    const CASE: [&str; 3] = ["pmwcas", "--replay", "adr; count"];
+    let output = crash(&CASE);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "nothing goes wrong\n"));
+    let output = crash(&[&CASE[..], &["--format", "json"]].concat());
+    let line: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((output.status.code(), &line["metric"], &line["value"]), (Some(0), &"violations".into(), &0.into()));
+    assert_eq!(line["params"]["configuration"], "adr");
+}
+
+#[test]
 fn configurations_are_searched_that_are_named() {
     let output = crash(&["fbr", "--budget", "500", "--only", "logged-4-adr,in-place-4-eadr"]);
     assert!(output.status.success(), "{}", stderr(&output));

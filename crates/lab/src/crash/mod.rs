@@ -232,7 +232,7 @@ impl Run<'_> {
         };
         match replay(find_configuration(subjects, &case.configuration)?, &case).map_err(foreign)? {
             None => {
-                writeln!(self.out, "nothing goes wrong")?;
+                show::nothing(self.options.format, S::NAME, &case.configuration, self.out)?;
                 Ok(Verdict::Clean)
             }
             Some(failure) => {

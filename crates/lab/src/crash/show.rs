@@ -75,6 +75,14 @@ pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut
     }
 }
 
+/// That a case which was tried again shows nothing.
+pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut dyn Write) -> io::Result<()> {
+    match format {
+        Format::Text => writeln!(out, "nothing goes wrong"),
+        Format::Json => figure(out, structure, &json!({ "configuration": configuration }), "violations", 0.into(), "1"),
+    }
+}
+
 /// What catches the loss of each flush and fence.
 pub fn gate(format: Format, report: &GateReport, out: &mut dyn Write) -> io::Result<()> {
     if format == Format::Text {
