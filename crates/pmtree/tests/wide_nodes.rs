@@ -1,5 +1,6 @@
 //! Nodes whose bitmaps have several words, and headers of several lines: searches in the middle of changes, and power losses.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::interrupting::{At, Stopped, go_on_to, interrupt};
@@ -8,7 +9,7 @@ use crate::unnoticed::{Operation, Tree, operate, search};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::{Census, Options, Rebalancing, Rect, SearchMode};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
 
 const COMMIT: At = At::Fence("fbr.log.commit");
 const CLEAR: At = At::Fence("fbr.log.clear");
@@ -138,7 +139,8 @@ fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
     }
 }
 
-/// The power fails, or the process is killed, at places all over an operation: all of it is there or nothing.
+/// The power fails, or the process is killed, at places all over an operation and before each of its fences, where most can be
+/// lost: all of it is there or nothing.
 fn lose_power(moment: &Moment) {
     const PLACES: usize = 50;
     let budget = Budget { exhaustive_pending: 3, samples: 3, name_order: NameOrder::AnySubset };
@@ -149,7 +151,11 @@ fn lose_power(moment: &Moment) {
     let (after, last) = (search(&tree, false), controller.events());
     drop(tree);
     let stride = ((last - first) / PLACES).max(1);
-    for cut in (first..last).step_by(stride).chain([last]) {
+    let log = controller.log();
+    let is_fence = |cut: &usize| matches!(log.get(*cut), Some(Event::Pool(PoolEvent::Fence { .. })));
+    let cuts: BTreeSet<usize> =
+        (first..last).step_by(stride).chain((first..last).filter(is_fence)).chain([last]).collect();
+    for cut in cuts {
         for image in controller.images(cut, &budget, 7).chain([controller.process_kill(cut)]) {
             let what = format!("{:?}, {:?}, event {cut} of {first} to {last}", moment.options, moment.operation);
             let mut tree = moment.open(&*image.storage());
@@ -180,5 +186,31 @@ fn a_power_loss_where_headers_have_two_lines_loses_nothing() {
         series.extend(coming(20_000, 20));
         let chosen = |number, is_committed| number < 5 || is_committed;
         moments(&options, &early, &series, chosen).iter().for_each(lose_power);
+    }
+}
+
+/// A leaf that has too few entries shares those of its neighbour, or takes them all: the log has two bitmaps, each with words in two
+/// lines.
+#[test]
+fn a_power_loss_while_neighbours_with_two_lines_of_bitmaps_are_mended_loses_nothing() {
+    for rebalancing in BOTH {
+        let options = options(PersistenceDomain::Adr, TWO_LINES, rebalancing);
+        let early = coming(0, 750);
+        // From one side to the other.
+        let mut series: Vec<Operation> = early.iter().map(|&(_, entry)| (false, entry)).collect();
+        series.sort_by(|(_, (left, _)), (_, (right, _))| left.min()[0].total_cmp(&right.min()[0]));
+        let moments = moments(&options, &early, &series, |_, is_committed| is_committed);
+        let mut chosen = BTreeMap::new();
+        for moment in moments {
+            let mut tree = moment.open(&*moment.image.storage());
+            let before = tree.check().unwrap();
+            operate(&tree, moment.operation);
+            let after = tree.check().unwrap();
+            if before.height == 1 {
+                chosen.entry(before.leaves - after.leaves).or_insert(moment);
+            }
+        }
+        assert!(chosen.keys().eq(&[0, 1]), "{rebalancing:?}: {:?}", chosen.keys());
+        chosen.values().for_each(lose_power);
     }
 }
