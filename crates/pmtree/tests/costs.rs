@@ -67,6 +67,27 @@ fn a_deletion_takes_one_flush_and_one_fence_and_a_search_none() {
     assert_eq!(flushes_and_fences(deletion), (1, 1));
 }
 
+/// With 8 entries at the most, a node has 3 at least. The boxes stay as they are.
+#[test]
+fn a_deletion_that_leaves_a_node_its_least_share_costs_no_more() {
+    for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
+        let mut tree = tree::<2>(8, rebalancing);
+        let rects = [0.0, 100.0].map(|at| {
+            let places = [0.0, 5.0, 1.0, 2.0, 3.0].map(|place| Rect::point([at + place; 2]).unwrap());
+            places.into_iter().take(if at == 0.0 { 4 } else { 5 })
+        });
+        rects.into_iter().flatten().for_each(|rect| tree.insert(&rect, 1).unwrap());
+        assert_eq!(tree.check().unwrap().leaves, 2);
+        let delete = |tree: &Tree<2>, place: f64| {
+            let rect = Rect::point([place; 2]).unwrap();
+            flushes_and_fences(counted(tree, |tree| assert!(tree.delete(&rect, 1).unwrap())))
+        };
+        assert_eq!(delete(&tree, 1.0), (1, 1), "{rebalancing:?}");
+        assert_eq!(tree.check().unwrap().leaves, 2);
+        assert!(delete(&tree, 2.0) > (1, 1), "{rebalancing:?}");
+    }
+}
+
 /// Each level with a box that grows is a flush more; and a fence where leaves validate themselves, as boxes are durable before the entry.
 #[test]
 fn an_insertion_takes_one_flush_more_for_each_box_that_grows() {

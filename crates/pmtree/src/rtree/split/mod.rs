@@ -82,4 +82,23 @@ mod tests {
         let is_second = Split::RStar.divide(&rects, 4);
         assert!(rects.iter().zip(&is_second).all(|(rect, &second)| second == (rect.min()[1] > 5.0)), "{is_second:?}");
     }
+
+    /// No halves overlap. Cut in front of the last two boxes they have the least area, behind the first two the least margin.
+    #[test]
+    fn of_halves_that_overlap_equally_those_of_the_least_area_are_chosen() {
+        let rects = points(&[[0.0, 2.0], [3.0, 2.0], [6.0, 0.0], [9.0, 2.0], [12.0, 1.0], [15.0, 4.0]]);
+        let halves = Split::RStar.divide(&rects, 2);
+        assert_eq!(halves, [false, false, false, false, true, true]);
+    }
+
+    /// Neither node would grow for the point, and both have one box.
+    #[test]
+    fn a_box_that_lies_in_both_nodes_goes_to_the_smaller_one() {
+        let corners = [([3.0; 2], [9.0; 2]), ([0.0; 2], [4.0; 2]), ([3.5; 2], [3.5; 2])];
+        let rects = corners.map(|(min, max)| Rect::new(min, max).unwrap());
+        for [large, small] in [[0, 1], [1, 0]] {
+            let halves = Split::Quadratic.divide(&[rects[large], rects[small], rects[2]], 1);
+            assert_eq!(halves[2], halves[small], "the large one is box {large}: {halves:?}");
+        }
+    }
 }
