@@ -101,6 +101,24 @@ fn freed_space_is_reused_in_the_same_session_and_in_later_ones() {
 }
 
 #[test]
+fn every_block_of_a_chunk_is_given_out_before_the_pool_grows() {
+    const CHUNK: u64 = 1 << 14;
+    let pool: Pool<Traced> = create(&MemoryStorage::new(), CHUNK);
+    let grow = || {
+        let (before, mut last) = (pool.length(), 0);
+        while pool.length() == before {
+            last = push(&pool, 64).unwrap();
+        }
+        last
+    };
+    let first = grow();
+    let next = grow();
+    // Bitmaps of four words, and the chunk's head is two lines at the most.
+    let given = blocks(&pool).range(first..next).count() as u64;
+    assert!(given >= CHUNK / LINE_LENGTH - 2, "{given} blocks");
+}
+
+#[test]
 fn a_chunk_that_was_emptied_takes_blocks_of_another_length_in_a_later_session() {
     let storage = MemoryStorage::new();
     let pool: Pool<Traced> = create(&storage, 4096);
