@@ -228,8 +228,7 @@ fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survive
         let subject = Brittle { canary: CACHED, domain: CACHED.domain(), ..Brittle::new(usize::MAX, opening) };
         let history = History::record(&subject, subject.steps(0), None).unwrap();
         let mut explorer = Explorer::new(&subject);
-        explorer.all_power_losses(&history, 0, &BREADTH).unwrap();
-        explorer.all_kills(&history, 0).unwrap();
+        explorer.all_crashes(&history, 0, &BREADTH).unwrap();
         let outcome = explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default());
         outcome.err().map(|failure| failure.what)
     };
@@ -288,6 +287,38 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
+/// Brings the step that was under way to its end where its entry is there, and shows that, durably or not; once, as it notes.
+fn completing<const IS_DURABLE: bool>(storage: &dyn Storage) -> Checked<<Canary as Subject>::Structure> {
+    let mut structure = RIGHT.open(storage)?;
+    let next = RIGHT.observe(&mut structure)?.len() as u64;
+    let backend = structure.backend();
+    let flag = backend.load(ROOT) + next * 2 * LINE_LENGTH;
+    let entry = [LINE_LENGTH, LINE_LENGTH + WORD_LENGTH].map(|word| backend.load(flag + word));
+    let note = flag + WORD_LENGTH;
+    if entry[0] != 0 && entry[0] == entry[1] && backend.load(note) == 0 {
+        backend.store(note, 1);
+        backend.persist(note..note + WORD_LENGTH, SITE);
+        backend.store(flag, 1);
+        if IS_DURABLE {
+            backend.persist(flag..flag + WORD_LENGTH, SITE);
+        }
+    }
+    Ok(structure)
+}
+
+/// What was before the step under way is right, and what is after it, until a recovery tells which.
+#[test]
+fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
+    let search = |opening: Opening| {
+        let subject = Brittle::new(usize::MAX, opening);
+        let history = History::record(&subject, subject.steps(0), None).unwrap();
+        Explorer::new(&subject).inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()).err()
+    };
+    let failure = search(completing::<false>).unwrap();
+    assert!(failure.what.contains("in place of"), "{failure}");
+    assert!(search(completing::<true>).is_none());
+}
+
 /// Recovery may know of the step that was under way, and of none that was not begun.
 #[test]
 fn what_comes_too_early_is_noticed() {
@@ -313,8 +344,11 @@ fn as_much_is_tried_as_ever() {
         let subject = Canary { domain, ..RIGHT };
         let history = History::record(&subject, subject.steps(0), None).unwrap();
         let few = Breadth { branches: 3, ..BREADTH };
-        let (mut losses, mut inside) = (Explorer::new(&subject), Explorer::new(&subject));
+        let [mut losses, mut all, mut inside] = [(); 3].map(|()| Explorer::new(&subject));
         losses.all_power_losses(&history, 0, &few).unwrap();
+        all.all_crashes(&history, 0, &few).unwrap();
+        let kills = history.cuts_from(0).count() as u64;
+        assert_eq!((all.tally.histories, all.tally.images), (1, losses.tally.images + kills));
         inside.inside_all_recoveries(&history, 0, &few, &mut Default::default()).unwrap();
         let (sampled, _) = sample(&[subject], &Sample { seed: 5, images: 1, dropped: None });
         [losses.tally, inside.tally, sampled].map(counts)

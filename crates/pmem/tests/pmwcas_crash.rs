@@ -46,8 +46,7 @@ fn after_a_crash_at_any_instant_operations_happened_whole_or_not_at_all() {
         let mut explorer = Explorer::new(&subject);
         let breadth = Breadth { branches, samples: if is_soak() { 5000 } else { 40 }, seed: 1 };
         let history = history(&subject);
-        explorer.all_power_losses(&history, 0, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
-        explorer.all_kills(&history, 0).unwrap_or_else(|failure| panic!("{failure}"));
+        explorer.all_crashes(&history, 0, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{}: {:?}", subject.configuration(), explorer.tally);
     }
 }

@@ -91,8 +91,7 @@ impl Structure for pmwcas::explored::Explored {
         for &seed in part.of_all(&seeds) {
             histories += 1;
             let history = History::record(self, self.steps(seed), None)?;
-            explorer.all_power_losses(&history, 0, &breadth)?;
-            explorer.all_kills(&history, 0)?;
+            explorer.all_crashes(&history, 0, &breadth)?;
             if in_recoveries {
                 explorer.inside_all_recoveries(&history, 0, &breadth, &mut BTreeSet::new())?;
             }

@@ -112,9 +112,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
         cuts.try_for_each(|cut| self.power_losses(history, cut, breadth))
     }
 
-    /// Tries kills at every cut of a history from a step on.
-    pub fn all_kills(&mut self, history: &History<'_, S>, from_step: usize) -> Search<S> {
-        self.tally.histories += 1;
+    /// Tries power losses and kills at every cut of a history from a step on.
+    pub fn all_crashes(&mut self, history: &History<'_, S>, from_step: usize, breadth: &Breadth) -> Search<S> {
+        self.all_power_losses(history, from_step, breadth)?;
         history.cuts_from(from_step).try_for_each(|cut| self.kill(history, cut))
     }
 

@@ -74,9 +74,7 @@ fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step
         |search: &mut dyn FnMut(usize) -> Search<S>| history.power_cuts_from(last).into_iter().try_for_each(search);
     let search = match case.crashes.as_slice() {
         [] => return None,
-        [Crash { then, .. }] if then.is_empty() => {
-            explorer.all_power_losses(&history, last, &BREADTH).and_then(|()| explorer.all_kills(&history, last))
-        }
+        [Crash { then, .. }] if then.is_empty() => explorer.all_crashes(&history, last, &BREADTH),
         [Crash { then, .. }, ..] if then.is_empty() => {
             in_last(&mut |cut| explorer.inside_recovery(&history, cut, &BREADTH_INSIDE))
         }
