@@ -134,6 +134,27 @@ fn a_chunk_that_was_emptied_takes_blocks_of_another_length_in_a_later_session() 
     assert!(count > 55, "{count} blocks in one chunk");
 }
 
+/// No bit of the first word of its bitmap is set.
+#[test]
+fn a_chunk_whose_first_blocks_are_free_is_not_taken_for_empty() {
+    let storage = MemoryStorage::new();
+    let pool: Pool<Traced> = create(&storage, 1 << 14);
+    let chain: Vec<u64> = (0..200).map(|_| push(&pool, 64).unwrap()).collect();
+    // Each block links the one before it.
+    for pair in chain[..65].windows(2) {
+        let (block, link) = (pair[0], pair[1]);
+        let mut intent = pool.intent();
+        intent.release(block, link).unwrap();
+        pool.backend().store(link, 0);
+        intent.finish();
+    }
+    pool.close().unwrap();
+    let pool: Pool<Traced> = Pool::open(&storage, "pool", &options(1 << 14)).unwrap();
+    let new = push(&pool, 64).unwrap();
+    let expected = chain[64..].iter().chain([&new]).map(|&block| (block, 64)).collect();
+    assert_eq!(blocks(&pool), expected);
+}
+
 #[test]
 fn blocks_of_earlier_sessions_are_not_handed_out_again() {
     let storage = MemoryStorage::new();

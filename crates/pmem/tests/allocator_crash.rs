@@ -1,11 +1,14 @@
 //! Power losses and kills at any instant of acquiring and releasing: no block is lost, none is handed out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use terrane_pmem::explorer::{Place, Subject};
 use terrane_pmem::pmwcas::explored::Explored;
-use terrane_pmem::{Backend, Dropping, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced, pmwcas};
+use terrane_pmem::{
+    Backend, Dropping, INTENT_BLOCKS, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced, pmwcas,
+};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 
@@ -495,4 +498,64 @@ fn flags_in_a_link_are_no_part_of_it() {
     let image = controller.process_kill(controller.events());
     assert_eq!(blocks_of(&open(&*image.storage(), PersistenceDomain::Adr)), [block]);
     drop(intent);
+}
+
+/// Its entries take two lines, and what a later session finds in either of them it frees.
+#[test]
+fn blocks_that_an_intent_of_two_lines_has_named_are_not_freed_when_others_have_them() {
+    const LATER: u64 = 12;
+    let all = INTENT_BLOCKS as u64;
+    let options = Options { chunk_length: 1 << 14, ..options(PersistenceDomain::Adr) };
+    for (is_linked, ending) in [(false, Ending::Finish), (true, Ending::Finish), (true, Ending::Retire)] {
+        let controller = Controller::new();
+        let pool: Pool<Traced> = Pool::create(&*controller.storage(), "pool", &options).unwrap();
+        let backend = pool.backend();
+        let links = {
+            let mut intent = pool.intent();
+            let links = intent.acquire((all + LATER) * 8, ROOT).unwrap();
+            persist(backend, links, &[0; INTENT_BLOCKS + LATER as usize], NODE);
+            persist(backend, ROOT, &[links], LINK);
+            intent.finish();
+            links
+        };
+        let acquire = |numbers: Range<u64>, is_linked: bool| {
+            let mut intent = pool.intent();
+            for link in numbers.map(|number| links + 8 * number) {
+                let block = intent.acquire(64, link).unwrap();
+                if is_linked {
+                    persist(backend, block, &[link], NODE);
+                    persist(backend, link, &[block], LINK);
+                }
+            }
+            intent.finish();
+        };
+        let first = controller.events();
+        acquire(0..all, is_linked);
+        if is_linked {
+            let mut intent = pool.intent();
+            for link in (0..all).map(|number| links + 8 * number) {
+                intent.release(backend.load(link), link).unwrap();
+                persist(backend, link, &[0], LINK);
+            }
+            match ending {
+                Ending::Finish => intent.finish(),
+                Ending::Retire => intent.retire(&pool.pin()),
+            }
+            pool.reclaim().unwrap();
+        }
+        (all..all + LATER).for_each(|number| acquire(number..number + 1, true));
+        let budget = Budget { exhaustive_pending: 6, samples: 10, ..BUDGET };
+        for cut in first..=controller.events() {
+            for image in controller.images(cut, &budget, 7) {
+                let pool: Pool<Traced> = Pool::open(&*image.storage(), "pool", &options).unwrap();
+                let mut acquired = BTreeSet::new();
+                pool.visit_blocks(|block, _| assert!(acquired.insert(block))).unwrap();
+                for link in (0..all + LATER).map(|number| links + 8 * number) {
+                    let block = pool.backend().load(link);
+                    let what = format!("linked: {is_linked}, {ending:?}, {cut} of {first}: {image:?}");
+                    assert!(block == 0 || acquired.contains(&block), "{block} is linked and free; {what}");
+                }
+            }
+        }
+    }
 }
