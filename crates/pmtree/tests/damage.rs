@@ -479,6 +479,33 @@ fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {
     }
 }
 
+/// The first leaf, whether recovery changes it or not.
+#[test]
+fn a_damaged_leaf_on_the_way_down_is_refused_where_a_crash_has_left_a_change_too() {
+    // Of a node's first line, and of an entry.
+    const LEVEL: u64 = 24;
+    const TARGET: u64 = 32;
+    for rebalancing in BOTH {
+        let options = options(PersistenceDomain::Adr, 4, rebalancing);
+        for sound in half_changed(&options) {
+            let storage = with(&sound);
+            drop(FbrTree::<2, Traced>::open(&storage, "tree", &options).unwrap());
+            let recovered = bytes(&storage);
+            let word = |at: u64| u64::from_le_bytes(recovered[at as usize..at as usize + 8].try_into().unwrap());
+            let mut node = word(word(ROOT) + ROOT_WORD);
+            while word(node + LEVEL) > 0 {
+                let slot = u64::from(word(node).trailing_zeros());
+                node = word(node + 64 + slot * 64 + TARGET);
+            }
+            let mut damaged = sound;
+            damaged[(node + LEVEL) as usize..][..8].copy_from_slice(&5_u64.to_le_bytes());
+            let storage = with(&damaged);
+            let error = FbrTree::<2, Traced>::open(&storage, "tree", &options).unwrap_err();
+            assert!(bytes(&storage) == damaged, "{rebalancing:?}: {error}: the file was changed");
+        }
+    }
+}
+
 #[test]
 fn a_tree_of_another_shape_is_refused_and_its_file_left_as_it_is() {
     let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
