@@ -70,6 +70,11 @@ fn what_random_crashes_do_not_show_is_looked_for_where_it_was_left_out() {
     let text = stdout(&output);
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
     assert!(rows.len() == 1 && rows[0].contains(SITE) && rows[0].contains(", then "), "{text}");
+    let arguments = replay_arguments(&text);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    assert!(arguments.contains(&SITE), "{arguments:?}");
+    let again = crash(&arguments);
+    assert_eq!(again.status.code(), Some(1), "{}{}", stdout(&again), stderr(&again));
 }
 
 #[test]

@@ -213,12 +213,14 @@ impl Run<'_> {
         };
         match gate(subjects, &options) {
             Err(failure) => self.conclude(subjects, Some(*failure)),
-            Ok(report) => {
+            Ok(mut report) => {
                 show::gate(self.options.format, &report, self.out)?;
                 self.tell(S::NAME, "the gate", &report.tally, begun)?;
-                // That what was left out alone is caught is a violation like any other.
-                let is_clean = if options.only.is_some() { report.caught.is_empty() } else { report.is_closed() };
-                Ok(if is_clean { Verdict::Clean } else { Verdict::Violation })
+                if options.only.is_some() {
+                    // That what was left out alone is caught is a violation like any other.
+                    return self.conclude(subjects, report.caught.pop().map(|caught| caught.failure));
+                }
+                Ok(if report.is_closed() { Verdict::Clean } else { Verdict::Violation })
             }
         }
     }

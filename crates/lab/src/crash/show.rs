@@ -84,14 +84,15 @@ pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut d
 }
 
 /// What catches the loss of each flush and fence.
-pub fn gate(format: Format, report: &GateReport, out: &mut dyn Write) -> io::Result<()> {
+pub fn gate<Step: Display>(format: Format, report: &GateReport<Step>, out: &mut dyn Write) -> io::Result<()> {
     if format == Format::Text {
         return write!(out, "{report}");
     }
     for caught in &report.caught {
         let params = json!({
-            "site": caught.dropped.to_string(), "configuration": caught.configuration, "seed": caught.seed,
-            "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts, "what": caught.what,
+            "site": caught.dropped.to_string(), "configuration": caught.configuration(), "seed": caught.seed,
+            "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts(), "what": caught.failure.what,
+            "replay": caught.failure.command(),
         });
         figure(out, report.structure, &params, "caught", 1.into(), "1")?;
     }

@@ -31,30 +31,38 @@ pub struct Gate {
 
 /// The case that shows that something is needed.
 #[derive(Clone, Debug)]
-pub struct Catch {
+pub struct Catch<Step> {
     /// What was left out.
     pub dropped: Dropped,
-    /// Configuration of the structure.
-    pub configuration: String,
+    /// What goes wrong without it, as it was found: with all steps of the history.
+    pub failure: Failure<Step>,
     /// What the history was drawn from.
     pub seed: u64,
     /// Steps that had returned.
     pub steps_done: usize,
     /// The step that the crash interrupts, or after which it comes; or the creation.
     pub step: String,
+}
+
+impl<Step> Catch<Step> {
+    /// Configuration of the structure.
+    pub fn configuration(&self) -> &str {
+        &self.failure.case.configuration
+    }
+
     /// Events before each of the crashes.
-    pub cuts: Vec<usize>,
-    /// What went wrong.
-    pub what: String,
+    pub fn cuts(&self) -> Vec<usize> {
+        self.failure.case.crashes.iter().map(|crash| crash.cut).collect()
+    }
 }
 
 /// What each name's loss was caught by.
-#[derive(Clone, Debug, Default)]
-pub struct GateReport {
+#[derive(Clone, Debug)]
+pub struct GateReport<Step> {
     /// Name of the structure.
     pub structure: &'static str,
     /// At least one for each name.
-    pub caught: Vec<Catch>,
+    pub caught: Vec<Catch<Step>>,
     /// Names whose loss a test of its own shows, each with the test.
     pub elsewhere: BTreeMap<Dropped, &'static str>,
     /// Names whose loss nothing has shown, each with the configuration.
@@ -67,7 +75,19 @@ pub struct GateReport {
     pub tally: Tally,
 }
 
-impl GateReport {
+impl<Step> GateReport<Step> {
+    fn new() -> Self {
+        Self {
+            structure: "",
+            caught: Vec::new(),
+            elsewhere: BTreeMap::new(),
+            uncaught: Vec::new(),
+            unreached: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
+            tally: Tally::default(),
+        }
+    }
+
     /// Whether every flush and every fence of the structure was left out, and its loss shown.
     pub fn is_closed(&self) -> bool {
         self.uncaught.is_empty() && self.unreached.is_empty() && self.unlisted.is_empty()
@@ -80,14 +100,14 @@ impl GateReport {
 }
 
 /// A table in Markdown, by name.
-impl fmt::Display for GateReport {
+impl<Step> fmt::Display for GateReport<Step> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let caught =
-            self.caught.iter().map(|Catch { dropped, configuration, seed, steps_done, step, cuts, .. }| {
-                let cuts: Vec<String> = cuts.iter().map(usize::to_string).collect();
-                let case = format!("seed {seed}, after {steps_done} steps at `{step}`, cut {}", cuts.join(", then "));
-                (dropped, configuration.as_str(), case)
-            });
+        let caught = self.caught.iter().map(|caught| {
+            let Catch { dropped, seed, steps_done, step, .. } = caught;
+            let cuts: Vec<String> = caught.cuts().iter().map(usize::to_string).collect();
+            let case = format!("seed {seed}, after {steps_done} steps at `{step}`, cut {}", cuts.join(", then "));
+            (dropped, caught.configuration(), case)
+        });
         let elsewhere = self.elsewhere.iter().map(|(dropped, test)| (dropped, "", (*test).to_owned()));
         let uncaught =
             self.uncaught.iter().map(|(dropped, in_which)| (dropped, in_which.as_str(), "NOT CAUGHT".into()));
@@ -109,8 +129,8 @@ impl fmt::Display for GateReport {
 /// Only where lines have to be flushed; subjects on other media are passed over. Names come from histories and from the
 /// recoveries that follow their crashes, and are compared with those that the structure has ([`Subject::places`]). Fails if
 /// a history goes wrong without anything being left out.
-pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport, Box<Failure<S::Step>>> {
-    let mut report = GateReport::default();
+pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Step>, Box<Failure<S::Step>>> {
+    let mut report = GateReport::new();
     let mut caught: BTreeSet<Dropped> = BTreeSet::new();
     let (mut all, mut seen) = (BTreeSet::new(), BTreeSet::new());
     for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
@@ -215,7 +235,7 @@ struct Looked<'d> {
     is_of_recovery: bool,
 }
 
-fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch> {
+fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch<S::Step>> {
     let &Looked { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
     let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
         Err(failure) => Some((failure, Some(0))),
@@ -245,10 +265,8 @@ fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut 
         None => "the creation".to_owned(),
         Some(done) => failure.case.steps.get(done).map_or("the end".to_owned(), S::Step::to_string),
     };
-    let cuts = failure.case.crashes.iter().map(|crash| crash.cut).collect();
-    let configuration = subject.configuration().to_owned();
     let steps_done = steps_done.unwrap_or(0);
-    Some(Catch { dropped: dropped.clone(), configuration, seed, steps_done, step, cuts, what: failure.what })
+    Some(Catch { dropped: dropped.clone(), failure: *failure, seed, steps_done, step })
 }
 
 /// The first thing that is wrong after crashes at some cuts, or, if there is none, after crashes at some of these and in the
