@@ -156,6 +156,22 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     assert!(is_given_out());
 }
 
+/// One that were kept would be missing until the pool is opened again, and each page of them be followed by another.
+#[test]
+fn a_retired_intent_whose_blocks_are_all_linked_gives_its_slot_back() {
+    let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
+    let link_one = || {
+        let mut intent = pool.intent();
+        let block = intent.acquire(64, ROOT).unwrap();
+        pool.backend().store(ROOT, block);
+        intent.retire(&pool.pin());
+        pool.reclaim().unwrap();
+        pool.allocator().slots.lock().len()
+    };
+    let free = link_one();
+    (0..100).for_each(|time| assert_eq!(link_one(), free, "after {time} more"));
+}
+
 /// A page that were not found again would be acquired for ever, and each session would add one that does its work.
 #[test]
 fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {

@@ -1,9 +1,9 @@
 //! Threads that come to a word after the operation which led them there has been decided, or ended.
 
-use terrane_storage::crash::Controller;
+use terrane_storage::crash::{Controller, Event, PoolEvent};
 
 use super::kernel::{self, Answer};
-use super::layout::conditional;
+use super::layout::{CONDITIONAL, conditional, decode_conditional};
 use super::tests::{BUDGET, OTHERS, create, options, prepared, set_up, values};
 use super::*;
 use crate::{Dropping, Instruction, Traced};
@@ -107,4 +107,30 @@ fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
     assert!(!is_free, "it could have been another operation by then");
     pool.reclaim().unwrap();
     assert!(pool.is_free(stopped).unwrap());
+}
+
+/// With the number of another, a late thread would take that one's question for its own, and give the word to an operation that is
+/// over (M6).
+#[test]
+fn each_thread_asks_with_a_number_of_its_own() {
+    let (controller, pool, words) = create(1);
+    // What of its question is neither the descriptor nor the entry.
+    let number_of_question = |value: u64| {
+        let (guard, from) = (pool.pin(), controller.events());
+        assert_eq!(compare_exchange(&pool, words[0], value, value + 1, &guard).unwrap(), Ok(value));
+        let log = controller.log();
+        let asking = log[from..].iter().find_map(|event| match *event {
+            Event::Pool(PoolEvent::Store { offset, value, .. }) => {
+                (offset == words[0] && value & CONDITIONAL != 0).then_some(value)
+            }
+            _ => None,
+        });
+        let (descriptor, index) = decode_conditional(asking.unwrap());
+        asking.unwrap() ^ conditional(descriptor, index, 0)
+    };
+    let here = number_of_question(1);
+    // This thread lives on meanwhile.
+    let there = std::thread::scope(|scope| scope.spawn(|| number_of_question(2)).join().unwrap());
+    assert_ne!(here, there);
+    assert_eq!(number_of_question(3), here);
 }
