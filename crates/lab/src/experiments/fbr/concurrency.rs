@@ -212,8 +212,9 @@ impl Laboratory<'_> {
                     })
                 })
                 .collect();
-            barrier.wait();
+            // No thread works before that, whichever of them is woken first.
             let start = Instant::now();
+            barrier.wait();
             thread::sleep(self.seconds);
             is_over.store(true, Ordering::Relaxed);
             let mut all = Outcome::default();

@@ -86,6 +86,22 @@ fn latencies_are_from_arrival_to_answer() {
     assert!(shares.iter().all(|share| *share <= 1.0) && shares.iter().any(|share| *share > 0.8), "{shares:?}");
 }
 
+/// One thread that does nothing but query is in a query for almost all of the run.
+#[test]
+fn latencies_of_threads_side_by_side_are_whole() {
+    let setup = setup();
+    let laboratory = Laboratory { seconds: Duration::from_millis(20), selectivity: 1.0, ..laboratory(&setup) };
+    let filled = laboratory.fill().unwrap();
+    let shares = (0..10).map(|_| {
+        let mut outcome = laboratory.drive(&filled, Workload::Query, SearchMode::Validated, 1).unwrap();
+        let count = outcome.queries.count();
+        let ranks = (1..=count).map(|rank| outcome.queries.quantile_ns(rank as f64 / count as f64).unwrap());
+        ranks.sum::<u64>() as f64 / 1e9 / outcome.wall.as_secs_f64()
+    });
+    let shares: Vec<f64> = shares.collect();
+    assert!(shares.iter().all(|share| *share <= 1.0) && shares.iter().any(|share| *share > 0.7), "{shares:?}");
+}
+
 #[test]
 fn each_way_of_searching_has_the_median_of_its_rates_and_all_its_latencies() {
     let mut runs = 0;
