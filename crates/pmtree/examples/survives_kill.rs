@@ -61,7 +61,7 @@ fn insert_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
 fn kill_and_prove() -> Result<(), Box<dyn Error>> {
     let mut directory = tempfile::tempdir()?;
     match create(directory.path()) {
-        Err(terrane_pmtree::Error::Pool(terrane_pmem::Error::Unsuitable { .. })) => {
+        Err(terrane_pmtree::Error::Pool(terrane_pmtree::terrane_pmem::Error::Unsuitable { .. })) => {
             directory = tempfile::tempdir_in("/dev/shm")?;
             create(directory.path())?;
         }

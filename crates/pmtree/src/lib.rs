@@ -49,4 +49,6 @@ pub use rtree::fbr::{Census, FbrTree, LeafForm, Options, Rebalancing, SearchMode
 pub use rtree::logged::LoggedTree;
 pub use rtree::tree::PersistentRTree;
 pub use rtree::{Rect, Split};
+/// Pools, whose [`Options`](terrane_pmem::Options) are part of a tree's, and whose [`Error`](terrane_pmem::Error) of its errors.
+pub use terrane_pmem;
 pub use terrane_pmem::PersistenceDomain;
