@@ -70,6 +70,7 @@ fn an_open_pool_is_opened_by_nobody_else_and_a_name_is_taken_once() {
     drop(pool);
     let taken = Pool::<Traced>::create(&storage, "pool", &options()).unwrap_err();
     assert!(matches!(&taken, Error::Storage(error) if error.is_already_exists()), "{taken}");
+    assert!(taken.to_string().contains("pool: it exists; open it, or take another name"), "{taken}");
     assert_eq!(storage.list("").unwrap(), ["pool"]);
     open(&storage).unwrap();
 }

@@ -443,7 +443,8 @@ fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     if !storage.exists(name)? {
         return Ok(());
     }
-    let taken = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+    let reason = "it exists; open it, or take another name";
+    let taken = std::io::Error::new(std::io::ErrorKind::AlreadyExists, reason);
     Err(StorageError::new(Operation::Create, place(storage, name), None, taken).into())
 }
 
