@@ -54,7 +54,7 @@ pub fn tally(
                 ("distinct images", distinct),
             ];
             for (metric, value) in counts {
-                figure(out, structure, &params, metric, value.into(), "1")?;
+                figure(out, structure, &params, metric, value.into(), "")?;
             }
             figure(out, structure, &params, "images a minute", a_minute.into(), "1/min")
         }
@@ -70,7 +70,7 @@ pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut
                 "configuration": failure.case.configuration, "what": failure.what,
                 "crashes": failure.crashes, "replay": failure.command(),
             });
-            figure(out, failure.structure, &params, "violations", 1.into(), "1")
+            figure(out, failure.structure, &params, "violations", 1.into(), "")
         }
     }
 }
@@ -79,7 +79,7 @@ pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut
 pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => writeln!(out, "nothing goes wrong"),
-        Format::Json => figure(out, structure, &json!({ "configuration": configuration }), "violations", 0.into(), "1"),
+        Format::Json => figure(out, structure, &json!({ "configuration": configuration }), "violations", 0.into(), ""),
     }
 }
 
@@ -94,18 +94,18 @@ pub fn gate<Step: Display>(format: Format, report: &GateReport<Step>, out: &mut 
             "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts(), "what": caught.failure.what,
             "replay": caught.failure.command(),
         });
-        figure(out, report.structure, &params, "caught", 1.into(), "1")?;
+        figure(out, report.structure, &params, "caught", 1.into(), "")?;
     }
     for (dropped, test) in &report.elsewhere {
         let params = json!({ "site": dropped.to_string(), "test": test });
-        figure(out, report.structure, &params, "caught", 1.into(), "1")?;
+        figure(out, report.structure, &params, "caught", 1.into(), "")?;
     }
     for dropped in report.unreached.iter().chain(&report.unlisted) {
         let params = json!({ "site": dropped.to_string() });
-        figure(out, report.structure, &params, "reached and listed", 0.into(), "1")?;
+        figure(out, report.structure, &params, "reached and listed", 0.into(), "")?;
     }
     report.uncaught.iter().try_for_each(|(dropped, configuration)| {
         let params = json!({ "site": dropped.to_string(), "configuration": configuration });
-        figure(out, report.structure, &params, "caught", 0.into(), "1")
+        figure(out, report.structure, &params, "caught", 0.into(), "")
     })
 }
