@@ -67,6 +67,9 @@ mod tests {
     #[test]
     fn areas_beyond_all_numbers_leave_a_choice() {
         let huge = ([f64::MIN, f64::MIN], [f64::MAX, f64::MAX]);
-        assert!(chosen(&[huge, huge], [0.0, 0.0]).is_some());
+        assert_eq!(chosen(&[huge, huge], [0.0, 0.0]), Some(0));
+        let small = ([0.0, 0.0], [1.0, 1.0]);
+        assert_eq!(chosen(&[huge, small], [0.5, 0.5]), Some(1));
+        assert_eq!(chosen(&[small, huge], [0.5, 0.5]), Some(0));
     }
 }
