@@ -105,7 +105,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             metadata.set(to, true);
             bounds = bounds.union(&rect);
         }
-        metadata.set_dirty(false);
         let has_grown = self.store_rect(parent, own, &bounds);
         // Where it has not, it may be so large by an insertion that has not fenced yet.
         if has_grown || self.is_marked(parent, own) {
@@ -162,7 +161,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         for (slot, is_valid) in [(slot, true), (first.slot, false), (second.slot, false)] {
             metadata.set(slot, is_valid);
         }
-        metadata.set_dirty(false);
         let nodes = [parent.offset, first.node.offset, second.node.offset, merged.offset, 0];
         let change = Change { kind: Kind::CopyMerge, nodes, bitmaps: [metadata; 2] };
         self.make(entry, &change, acquired, released, COPY)

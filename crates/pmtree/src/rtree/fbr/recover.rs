@@ -140,7 +140,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.flush_entry(parent, slot, LINK_ENTRY);
         self.backend().fence(LINK_ENTRY);
         metadata.set(slot, true);
-        metadata.set_dirty(false);
         self.store_metadata(parent, &metadata);
         let offset = parent.word(self.layout.bitmap_word(Metadata::place(slot).0));
         self.backend().persist(offset..offset + WORD_LENGTH, LINK);

@@ -95,7 +95,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             nodes[role as usize] = copy.offset;
         }
         bitmap.set(old, false);
-        bitmap.set_dirty(false);
         let change = Change { kind: Kind::CopySplit, nodes, bitmaps: [bitmap; 2] };
         self.make(entry, &change, acquired, released, COPY)?;
         Ok([change.node(Role::NewFirst), change.node(Role::NewSecond)])
