@@ -95,7 +95,7 @@ fn latencies_of_threads_side_by_side_are_whole() {
     let shares = (0..10).map(|_| {
         let mut outcome = laboratory.drive(&filled, Workload::Query, SearchMode::Validated, 1).unwrap();
         let count = outcome.queries.count();
-        let ranks = (1..=count).map(|rank| outcome.queries.quantile_ns(rank as f64 / count as f64).unwrap());
+        let ranks = (1..=count).map(|rank| outcome.queries.quantile_ns((rank as f64 - 0.5) / count as f64).unwrap());
         ranks.sum::<u64>() as f64 / 1e9 / outcome.wall.as_secs_f64()
     });
     let shares: Vec<f64> = shares.collect();
