@@ -156,7 +156,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             self.adopt(node);
         }
         let mut metadata = node.bitmap();
-        // Who has set it holds the lock, or is of another session.
+        // Who has set it holds the lock, or is of another session. Left set, it would cost each search of the node a flush.
         metadata.set_dirty(false);
         self.check_metadata(node, &metadata)?;
         Ok(metadata)
