@@ -29,6 +29,7 @@ mod import;
 mod index_only;
 mod isolation;
 mod join_answers;
+mod join_memory;
 mod joins;
 mod locks_frame;
 mod locks_table;

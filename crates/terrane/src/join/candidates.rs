@@ -82,10 +82,12 @@ impl Candidates {
         self.taken == self.all.len()
     }
 
-    /// Whether they should be worked off before more are added.
+    /// Whether they should be worked off before more are added. A single outer geometry never fills them, however large
+    /// it is: a join has to hold the one whose partners it looks for.
     pub fn is_full(&self, bytes_max: usize) -> bool {
         let bytes = self.keys.len() + self.all.len() * size_of::<Candidate>();
-        self.all.len() >= CANDIDATES_MAX || bytes >= bytes_max || self.places_bytes >= bytes_max
+        let places_fill = self.places.len() > 1 && self.places_bytes >= bytes_max;
+        self.all.len() >= CANDIDATES_MAX || bytes >= bytes_max || places_fill
     }
 
     /// Brings them into the order of keys, in which records are looked up.

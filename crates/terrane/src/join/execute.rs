@@ -50,6 +50,15 @@ pub struct JoinRows {
     join: Join,
 }
 
+/// Why [`JoinRows::gather`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gathered {
+    /// There are candidates to work off.
+    Candidates,
+    /// The outer side has ended, or no more pairs are wanted.
+    End,
+}
+
 /// The inner side.
 struct Inner {
     predicate: Predicate,
@@ -176,7 +185,7 @@ impl JoinRows {
 
     /// The number of pairs that are left.
     pub(super) fn count_all(&mut self) -> Result<u64> {
-        while self.left > 0 && self.gather(None)? {
+        while self.left > 0 && self.gather(None)? == Gathered::Candidates {
             self.work_off(None)?;
         }
         Ok(self.explanation.matches)
@@ -190,7 +199,7 @@ impl JoinRows {
         let inner = BatchBuilder::new(&history, columns.as_deref(), has_distance)?;
         let mut builder = PairBuilder::new(&schema, &wanted, inner, bytes_max);
         while self.left > 0 && !builder.is_full() {
-            if self.candidates.is_taken() && !self.gather(Some(&mut builder))? {
+            if self.candidates.is_taken() && self.gather(Some(&mut builder))? == Gathered::End {
                 break;
             }
             self.work_off(Some(&mut builder))?;
@@ -209,13 +218,19 @@ impl JoinRows {
         self.inner.snapshot.pages_read()
     }
 
-    /// Gathers the next candidates, all of one outer batch; false at the end. A builder is told when the outer batch of
-    /// its pairs is let go.
-    fn gather(&mut self, mut builder: Option<&mut PairBuilder<'_>>) -> Result<bool> {
+    /// Gathers the next candidates, all of one outer batch. A builder is told when the outer batch of its pairs is let
+    /// go. Outer geometries that fill the budget without a candidate are dropped, and the search continues.
+    fn gather(&mut self, mut builder: Option<&mut PairBuilder<'_>>) -> Result<Gathered> {
         let (mut started, mut pages) = (self.now_ns(), self.pages_read());
         let bytes_max = self.inner.snapshot.work_bytes() / 4;
         self.candidates.clear(self.probe.is_some());
-        while !self.candidates.is_full(bytes_max) && self.left > 0 {
+        while self.left > 0 {
+            if self.candidates.is_full(bytes_max) {
+                if self.candidates.len() > 0 {
+                    break;
+                }
+                self.candidates.clear(self.probe.is_some());
+            }
             if self.probe.is_some() {
                 self.advance_probe()?;
                 continue;
@@ -230,7 +245,7 @@ impl JoinRows {
             self.explanation.add_time(INDEX_SEARCH, now - started);
             self.explanation.pages_read += read - pages;
             if !self.next_outer_batch(&mut builder)? {
-                return Ok(false);
+                return Ok(Gathered::End);
             }
             (started, pages) = (self.now_ns(), self.pages_read());
         }
@@ -240,7 +255,7 @@ impl JoinRows {
         let (now, read) = (self.now_ns(), self.pages_read());
         self.explanation.add_time(INDEX_SEARCH, now - started);
         self.explanation.pages_read += read - pages;
-        Ok(self.candidates.len() > 0)
+        Ok(if self.candidates.len() > 0 { Gathered::Candidates } else { Gathered::End })
     }
 
     fn next_outer_batch(&mut self, builder: &mut Option<&mut PairBuilder<'_>>) -> Result<bool> {
