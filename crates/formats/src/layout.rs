@@ -51,6 +51,10 @@ impl Layout {
                             warnings.extend(column.observed.timestamp_warnings(column.name, column_type));
                             Role::Value(column_type)
                         }
+                        // No key is a time, and its text loses nothing.
+                        None if options.key.as_deref() == Some(column.name) && column.observed.are_times() => {
+                            Role::Value(ColumnType::Utf8)
+                        }
                         None => {
                             let column_type = column.observed.column_type();
                             warnings.extend(column.observed.warnings(column.name, column_type));

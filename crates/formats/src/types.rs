@@ -6,7 +6,7 @@
 
 use arrow_schema::{DataType, TimeUnit};
 use serde_json::Value;
-use terrane_literal::{exact_float, json_integer, parse_date, parse_timestamp};
+use terrane_literal::{Time, Timestamp, exact_float, json_integer, parse_date, parse_timestamp};
 
 use crate::geometry::{is_geojson_geometry, looks_like_geometry};
 use crate::guess::is_geometry_name;
@@ -170,22 +170,30 @@ impl Observed {
         if parse_boolean(text).is_some() {
             self.booleans += 1;
         } else if parse_date(text).is_ok() {
-            self.dates += 1;
-            self.note_zone(text);
+            self.date(text);
         } else if let Ok(timestamp) = parse_timestamp(text) {
-            self.timestamp_notice = self.timestamp_notice.or(timestamp.notice());
-            self.zone_notice = self.zone_notice.or(timestamp.zone_notice());
-            if timestamp.has_zone {
-                self.timestamps_utc += 1;
-            } else {
-                self.timestamps += 1;
-            }
+            self.timestamp(timestamp);
         } else {
             let is_too_large = number::is_too_large(text);
             self.near_misses += u64::from(is_too_large || looks_like_date(text));
             self.exact_beyond_i64 += u64::from(is_too_large && !number::is_inexact_integer(text));
             self.codes += u64::from(number::parse_float(text, decimal_comma).is_some());
             self.free_text(row, text);
+        }
+    }
+
+    fn date(&mut self, text: &str) {
+        self.dates += 1;
+        self.note_zone(text);
+    }
+
+    fn timestamp(&mut self, timestamp: Timestamp) {
+        self.timestamp_notice = self.timestamp_notice.or(timestamp.notice());
+        self.zone_notice = self.zone_notice.or(timestamp.zone_notice());
+        if timestamp.has_zone {
+            self.timestamps_utc += 1;
+        } else {
+            self.timestamps += 1;
         }
     }
 
@@ -208,7 +216,8 @@ impl Observed {
         }
     }
 
-    /// Takes note of a JSON value. Strings stay text: JSON has types.
+    /// Takes note of a JSON value. Strings are text, or times where they are wholly times; numbers and booleans have
+    /// types of their own in JSON.
     pub(crate) fn json(&mut self, row: u64, value: &Value) {
         match value {
             Value::Null => {}
@@ -222,14 +231,19 @@ impl Observed {
                     self.floats += 1;
                 }
             }
-            Value::String(text) => {
-                // It may be one for the dataset that the file goes to.
-                if self.timestamp_notice.is_none() {
-                    self.timestamp_notice = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice());
+            Value::String(text) => match Time::of(text) {
+                Some(Time::Date) => self.date(text),
+                Some(Time::Timestamp(timestamp)) => self.timestamp(timestamp),
+                None => {
+                    // It may be one for the dataset that the file goes to.
+                    if self.timestamp_notice.is_none() {
+                        self.timestamp_notice = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice());
+                    }
+                    self.note_zone(text);
+                    self.near_misses += u64::from(looks_like_date(text));
+                    self.free_text(row, text);
                 }
-                self.note_zone(text);
-                self.free_text(row, text);
-            }
+            },
             Value::Array(_) | Value::Object(_) => {
                 self.nested += 1;
                 self.geometry_objects += u64::from(self.may_be_geometry && is_geojson_geometry(value));
@@ -247,7 +261,7 @@ impl Observed {
     }
 
     fn others(&self) -> u64 {
-        self.booleans + self.dates + self.timestamps + self.timestamps_utc + self.nested
+        self.booleans + self.times() + self.nested
     }
 
     /// Whether a column with the name of a coordinate is one: it has no more
@@ -274,10 +288,13 @@ impl Observed {
         ))
     }
 
-    /// The narrowest type that takes every value.
+    fn times(&self) -> u64 {
+        self.dates + self.timestamps + self.timestamps_utc
+    }
+
+    /// The narrowest type that takes every value. Dates beside timestamps are midnights.
     pub(crate) fn column_type(&self) -> ColumnType {
         let numbers = self.numbers();
-        let temporals = self.dates + self.timestamps + self.timestamps_utc;
         let all = numbers + self.non_finite + self.others() + self.texts;
         if all == 0 || self.texts + self.nested > 0 {
             ColumnType::Utf8
@@ -287,13 +304,18 @@ impl Observed {
             self.number_type()
         } else if self.dates == all {
             ColumnType::Date32
-        } else if self.timestamps_utc == all {
+        } else if self.times() == all && self.timestamps == 0 {
             ColumnType::TimestampUtc
-        } else if temporals == all && self.timestamps_utc == 0 {
+        } else if self.times() == all && self.timestamps_utc == 0 {
             ColumnType::Timestamp
         } else {
             ColumnType::Utf8
         }
+    }
+
+    /// Whether the narrowest type is one of times.
+    pub(crate) fn are_times(&self) -> bool {
+        matches!(self.column_type(), ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc)
     }
 
     fn number_type(&self) -> ColumnType {
@@ -329,8 +351,9 @@ impl Observed {
     fn text_warning(&self, name: &str) -> Option<String> {
         let others = self.numbers() + self.others() - self.nested;
         if let Some((row, value)) = &self.first_text {
-            // Only where the text is the exception, or was meant as anything else, is it worth a word.
-            let is_unexpected = others > self.texts || (others > 0 && self.near_misses == self.texts);
+            // Only where the text is the exception, stands beside times, or was meant as anything else, is it worth a word.
+            let is_unexpected =
+                others > self.texts || self.times() > 0 || (others > 0 && self.near_misses == self.texts);
             return is_unexpected.then(|| {
                 format!(
                     "column {name:?} is text because of {} value(s) like {value} (row {row}); \

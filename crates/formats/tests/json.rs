@@ -36,7 +36,7 @@ fn objects_a_line_become_typed_columns() {
          {\"id\":2,\"v\":2.5,\"s\":null,\"extra\":\"2020-01-01\"}\n",
     )
     .expect("valid");
-    assert_eq!(columns(&whole), ["id: Int64", "v: Float64", "s: Utf8", "ok: Boolean", "l: Utf8", "extra: Utf8"]);
+    assert_eq!(columns(&whole), ["id: Int64", "v: Float64", "s: Utf8", "ok: Boolean", "l: Utf8", "extra: Date32"]);
     assert_eq!(texts(&whole, "l"), [Some("[1,{\"a\":2}]".to_string()), None]);
     assert_eq!(whole.source.geometry, GeometryColumns::None);
     assert_eq!(whole.source.guess().key.as_deref(), Some("id"));

@@ -10,4 +10,4 @@ mod number;
 mod time;
 
 pub use number::{exact_float, exact_integer, json_integer};
-pub use time::{Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};
+pub use time::{Time, Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};

@@ -1,6 +1,6 @@
 //! Dates and timestamps as text: ISO 8601, and month/day/year with a time as spreadsheets of the
 //! United States write it; by arithmetic on the proleptic Gregorian calendar (days are counted in
-//! eras of 400 years that begin on the first of March). Leap seconds are not taken.
+//! eras of 400 years that begin on the first of March). Second 60 is the first of the next minute.
 
 const MICROSECONDS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
@@ -46,7 +46,31 @@ pub struct Timestamp {
     pub month_first: bool,
 }
 
-/// Days since 1970-01-01 of a date `YYYY-MM-DD` (a year with a sign may have up to seven digits).
+/// What a text is that is wholly a date or a timestamp with the year first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// A date alone.
+    Date,
+    /// A date with a time.
+    Timestamp(Timestamp),
+}
+
+impl Time {
+    /// What a text is, if it is wholly one of them.
+    pub fn of(text: &str) -> Option<Time> {
+        // Most texts are none, and their first bytes tell.
+        if !text.as_bytes().first().is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-')) {
+            return None;
+        }
+        if parse_date(text).is_ok() {
+            return Some(Time::Date);
+        }
+        parse_timestamp(text).ok().filter(|timestamp| !timestamp.month_first).map(Time::Timestamp)
+    }
+}
+
+/// Days since 1970-01-01 of a date `YYYY-MM-DD` or `YYYY/MM/DD` (with hyphens, a year with a sign may have up to
+/// seven digits).
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -75,10 +99,11 @@ impl Timestamp {
     }
 }
 
-/// Reads `YYYY-MM-DD[(T| )HH:MM[:SS[.fraction]][zone]]` or `M/D/YYYY H:MM[:SS[.fraction]][ (AM|PM)]`.
+/// Reads `YYYY-MM-DD[(T| )HH:MM[:SS[.fraction]][zone]]`, the same with slashes in the date as GDAL writes it, or
+/// `M/D/YYYY H:MM[:SS[.fraction]][ (AM|PM)]`.
 ///
-/// A zone is `Z`, ` UTC` or `±HH[[:]MM]`. Digits of the fraction beyond microseconds are cut; second 60
-/// is refused.
+/// A zone is `Z`, ` UTC` or `±HH[[:]MM]`. Digits of the fraction beyond microseconds are cut; second 60 is the
+/// first of the next minute, as in PostgreSQL.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -162,9 +187,10 @@ impl Scanner<'_> {
             return Err("write it as YYYY-MM-DD");
         }
         let year = self.number(digits)? * if sign < 0 { -1 } else { 1 };
-        self.expect(b'-')?;
+        let separator = if sign == 0 && self.rest.first() == Some(&b'/') { b'/' } else { b'-' };
+        self.expect(separator)?;
         let month = self.number(2)?;
-        self.expect(b'-')?;
+        self.expect(separator)?;
         let day = self.number(2)?;
         existing_day(year, month, day)
     }
@@ -209,7 +235,7 @@ impl Scanner<'_> {
                 (fraction, is_cut) = self.fraction()?;
             }
         }
-        if hour > 23 || minute > 59 || second > 59 {
+        if hour > 23 || minute > 59 || second > 60 {
             return Err("there is no such time of day");
         }
         Ok(((hour * 3600 + minute * 60 + second) * MICROSECONDS_PER_SECOND + fraction, is_cut))
@@ -368,12 +394,34 @@ mod tests {
     }
 
     #[test]
+    fn second_60_is_the_first_of_the_next_minute() {
+        assert_eq!(microseconds("2016-12-31T23:59:60Z"), microseconds("2017-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn dates_with_slashes_have_the_year_first_as_gdal_writes_them() {
+        assert_eq!(microseconds("2020/01/01 00:00:00+00"), microseconds("2020-01-01T00:00:00Z"));
+        assert_eq!(parse_date("2020/01/31"), parse_date("2020-01-31"));
+    }
+
+    #[test]
+    fn a_text_is_a_time_only_as_a_whole_and_with_the_year_first() {
+        assert_eq!(Time::of("2020-01-01"), Some(Time::Date));
+        assert!(matches!(Time::of("2020-01-01 05:00+05:30"), Some(Time::Timestamp(time)) if time.has_zone));
+        for text in ["", "4/1/2014 0:11:00", "2020-01-01 was a day", "2020", "north", "-", "20200101"] {
+            assert_eq!(Time::of(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_not_a_timestamp() {
         for text in [
             "",
             "/",
             "2020-01-01T24:00:00",
-            "2020-01-01T00:00:60",
+            "2020-01-01T00:00:61",
+            "2020/01-01T00:00:00",
+            "+2020/01/01",
             "2020-01-01T00:00:00.",
             "2020-01-01T00:00.5",
             "2020-01-01T00:00:00+25:00",

@@ -5,7 +5,7 @@ use terrane::record::{GeometryRef, RowGeometry};
 use terrane::schema::{Column, ColumnType, GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Key, Value};
 use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_geometry, unique_name};
-use terrane_literal::parse_timestamp;
+use terrane_literal::{Time, parse_timestamp};
 use terrane_space::Point;
 use terrane_space::geometry::{as_flat_point, point_wkb};
 
@@ -44,8 +44,13 @@ pub fn column_type_of(value: &Json) -> Option<ColumnType> {
             Some(ColumnType::Int64)
         }
         Json::Number(_) => Some(ColumnType::Float64),
+        Json::String(text) => Some(match Time::of(text) {
+            Some(Time::Date) => ColumnType::Date,
+            Some(Time::Timestamp(timestamp)) => ColumnType::Timestamp { utc: timestamp.has_zone },
+            None => ColumnType::Utf8,
+        }),
         // What is nested is kept as its JSON text.
-        Json::String(_) | Json::Array(_) | Json::Object(_) => Some(ColumnType::Utf8),
+        Json::Array(_) | Json::Object(_) => Some(ColumnType::Utf8),
     }
 }
 

@@ -25,6 +25,7 @@ mod insert_schema;
 mod insert_signals;
 mod insert_stream;
 mod joins;
+mod json_times;
 mod kill9;
 mod locked;
 mod lost_files;
