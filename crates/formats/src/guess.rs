@@ -9,13 +9,14 @@ use arrow_schema::{DataType, Schema};
 use crate::source::GeometryColumns;
 
 /// Pairs of names of a longitude and a latitude, in order of preference.
-const COORDINATE_NAMES: [(&str, &str); 9] = [
+const COORDINATE_NAMES: [(&str, &str); 10] = [
     ("longitude", "latitude"),
     ("lon", "lat"),
     ("lng", "lat"),
     ("long", "lat"),
     ("longitud", "latitud"),
     ("lon", "latitude"),
+    ("decimallongitude", "decimallatitude"),
     ("easting", "northing"),
     ("x", "y"),
     ("xcoord", "ycoord"),
@@ -42,13 +43,13 @@ pub(crate) fn is_geometry_name(name: &str) -> bool {
 }
 
 /// The first pair of column names, by column order, that read like longitude
-/// and latitude with a common prefix and suffix (`pickup_lon`, `pickup_lat`).
+/// and latitude with a common prefix and suffix (`pickup_lon`, `pickup_lat`; `pickupLon`, `pickupLat`).
 pub fn detect_coordinates_by_name<'a>(names: &[&'a str]) -> Option<(&'a str, &'a str)> {
-    let lower: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+    let lower: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     let mut best: Option<(usize, usize)> = None;
     for (x_name, y_name) in COORDINATE_NAMES {
         for (index, name) in lower.iter().enumerate() {
-            let Some(partner) = partner_of(name, x_name, y_name) else {
+            let Some(partner) = partner_of(names[index], name, x_name, y_name) else {
                 continue;
             };
             if let Some(other) = lower.iter().position(|candidate| *candidate == partner)
@@ -61,14 +62,20 @@ pub fn detect_coordinates_by_name<'a>(names: &[&'a str]) -> Option<(&'a str, &'a
     best.map(|(x, y)| (names[x], names[y]))
 }
 
-/// The name that the partner of `name` must have, if `name` contains `x_name`
-/// as a word of its own.
-fn partner_of(name: &str, x_name: &str, y_name: &str) -> Option<String> {
-    let is_boundary = |character: Option<char>| character.is_none_or(|c| !c.is_alphanumeric());
-    let start = name.match_indices(x_name).map(|(start, _)| start).find(|&start| {
-        is_boundary(name[..start].chars().next_back()) && is_boundary(name[start + x_name.len()..].chars().next())
-    })?;
-    let (prefix, suffix) = (&name[..start], &name[start + x_name.len()..]);
+/// The name that the partner of a column must have, if its name contains `x_name` as a word of its own; `lower` is the
+/// name in small letters.
+fn partner_of(name: &str, lower: &str, x_name: &str, y_name: &str) -> Option<String> {
+    // In camel case a capital begins a word; a single letter is too weak for that.
+    let is_capital = |character: Option<char>| x_name.len() > 1 && character.is_some_and(|c| c.is_ascii_uppercase());
+    let is_small = |character: Option<char>| character.is_some_and(|c| c.is_ascii_lowercase());
+    let is_boundary = |before: Option<char>, after: Option<char>| {
+        let is_letter = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+        !(is_letter(before) && is_letter(after)) || (is_small(before) && is_capital(after))
+    };
+    let is_boundary_at = |place: usize| is_boundary(name[..place].chars().next_back(), name[place..].chars().next());
+    let mut starts = lower.match_indices(x_name).map(|(start, _)| start);
+    let start = starts.find(|start| is_boundary_at(*start) && is_boundary_at(start + x_name.len()))?;
+    let (prefix, suffix) = (&lower[..start], &lower[start + x_name.len()..]);
     // A single letter with something around it is too weak: "x_axis_label".
     if x_name.len() == 1 && !(prefix.is_empty() || suffix.is_empty()) {
         return None;
@@ -162,7 +169,18 @@ mod tests {
         assert_eq!(names(&["LONGITUDE", "LATITUDE"]), Some(("LONGITUDE", "LATITUDE")));
         assert_eq!(names(&["lng", "lat"]), Some(("lng", "lat")));
         assert_eq!(names(&["x", "y"]), Some(("x", "y")));
+        for pair in [
+            ["decimalLongitude", "decimalLatitude"],
+            ["decimallongitude", "decimallatitude"],
+            ["longitude_deg", "latitude_deg"],
+            ["pickupLon", "pickupLat"],
+            ["lonDeg", "latDeg"],
+            ["Größe_lon", "Größe_lat"],
+        ] {
+            assert_eq!(names(&[pair[1], pair[0]]), Some((pair[0], pair[1])));
+        }
         assert_eq!(names(&["colon", "colat"]), None);
+        assert_eq!(names(&["xMin", "yMin"]), None);
         assert_eq!(names(&["pickup_lon", "dropoff_lat"]), None);
     }
 
