@@ -7,7 +7,9 @@
 
 pub mod decimal;
 mod number;
+mod pattern;
 mod time;
 
 pub use number::{exact_float, exact_integer, json_integer};
+pub use pattern::TimePattern;
 pub use time::{Time, Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};
