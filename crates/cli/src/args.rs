@@ -2,6 +2,7 @@
 
 mod dataset;
 mod join;
+mod reading;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ use terrane::{DatasetOptions, DiskReserve, Durability};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
 pub use join::{JoinArguments, PairsWanted};
+pub use reading::{QuoteFlag, ReadingFlags, TypeOfColumn};
+use reading::{parse_character, parse_quote};
 
 use crate::messages::{Color, LogLevel};
 use crate::shape::{parse_circle, parse_place, parse_window};
@@ -170,6 +173,14 @@ pub struct ImportArguments {
     /// Numbers of a CSV file are written like 12,5; otherwise the guess is printed.
     #[arg(long)]
     pub decimal_comma: bool,
+    /// Character between the fields of a CSV file, or tab; otherwise it is detected.
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_character)]
+    pub delimiter: Option<u8>,
+    /// Character that encloses fields of a CSV file [default: "], or none.
+    #[arg(long, value_name = "CHARACTER|none", value_parser = parse_quote)]
+    pub quote: Option<QuoteFlag>,
+    #[command(flatten)]
+    pub reading: ReadingFlags,
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
@@ -226,6 +237,8 @@ pub struct InsertArguments {
     /// Coordinates are in a plane, of any unit, and not longitude and latitude.
     #[arg(long)]
     pub planar: bool,
+    #[command(flatten)]
+    pub reading: ReadingFlags,
     /// Read this file from where its feed stands, and go on as it grows, until a signal. What is followed is the name: a
     /// link that is set to another file is a file that takes the name. Links among the directories above are resolved at
     /// the start, but are followed in the same way where the feed has a name of its own (--feed).

@@ -161,6 +161,9 @@ impl Import<'_> {
             bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
         }
         bar.finish_and_clear();
+        for notice in file.notices() {
+            self.messages.warn(format_args!("{}: {notice}", path.display()));
+        }
         Ok(())
     }
 

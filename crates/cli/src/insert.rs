@@ -25,19 +25,20 @@ use std::time::Duration;
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
 use terrane::{BatchOutcome, CoordinateSystem, Dataset, Durability, OnConflict, Store, counted};
-use terrane_formats::{ForeignMembers, parse_record};
+use terrane_formats::{ForeignMembers, RecordOptions, RecordReader};
 
 use crate::args::{Common, InsertArguments, OnOverload};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::place::{self, StorePlace};
+use crate::reading::check_reading;
 
 use atomic::Together;
 use backlog::{Backlog, Excess};
 use follow::Follow;
 use lines::{Arrivals, Line, Lines};
 use mark::LastBytes;
-use row::Row;
+use row::{Reading, Row};
 use source::{Place, Source};
 use stop::{Input, Stop};
 
@@ -58,6 +59,9 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let mut insertion = Insertion::new(arguments, source, &store, messages)?;
     insertion.together = arguments.atomic.then(|| Together::new(place::decoding_memory(common)));
     let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
+    for notice in insertion.reading.records.notices() {
+        messages.warn(notice);
+    }
     let Insertion { inserted, refused, repeated, discarded, .. } = insertion;
     let feed = insertion.source.as_ref().map(|source| (source.name().to_owned(), source.position()));
     let is_missing = insertion.dataset.is_none();
@@ -110,6 +114,7 @@ struct Insertion<'a> {
     arguments: &'a InsertArguments,
     messages: &'a Messages,
     store: &'a Store,
+    reading: Reading,
     /// `None` until the first valid record shows what the dataset is like.
     dataset: Option<Dataset>,
     /// Where the records come from, if it is kept how far that has been read.
@@ -152,7 +157,16 @@ impl<'a> Insertion<'a> {
         }
         if let Some(dataset) = &dataset {
             place::check_partitions(arguments.creation.partitions, dataset)?;
+            check_reading(&arguments.reading, &arguments.dataset, &dataset.schema())?;
         }
+        let planar =
+            dataset.as_ref().map_or(arguments.planar, |dataset| dataset.schema().system == CoordinateSystem::Planar);
+        let records = RecordReader::new(RecordOptions {
+            coordinates: arguments.reading.coordinates(planar),
+            nulls: arguments.reading.null.clone(),
+        });
+        let reading =
+            Reading { records: records.map_err(Failure::usage)?, demanded: arguments.reading.demanded_types() };
         if let (Some(source), Some(dataset)) = (&mut source, &dataset) {
             source.open(dataset)?;
         }
@@ -161,6 +175,7 @@ impl<'a> Insertion<'a> {
             arguments,
             messages,
             store,
+            reading,
             dataset,
             pending: Vec::new(),
             together: None,
@@ -268,11 +283,7 @@ impl<'a> Insertion<'a> {
             Ok(text) => text,
             Err(reason) => return Ok(Err(reason)),
         };
-        let planar = self
-            .dataset
-            .as_ref()
-            .map_or(self.arguments.planar, |dataset| dataset.schema().system == CoordinateSystem::Planar);
-        let mut record = match parse_record(&text, planar) {
+        let mut record = match self.reading.records.parse(&text) {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -294,12 +305,12 @@ impl<'a> Insertion<'a> {
         let schema = match (self.together.as_ref().and_then(Together::schema), &self.dataset) {
             (Some(schema), _) => schema.clone(),
             (None, Some(dataset)) => dataset.schema(),
-            (None, None) => match first::schema_of(&mut record, self.arguments.planar) {
+            (None, None) => match first::schema_of(&mut record, self.arguments.planar, &self.reading) {
                 Ok(schema) => Arc::new(schema),
                 Err(reason) => return Ok(Err(reason)),
             },
         };
-        let row = match row::convert(record, &schema, line.number) {
+        let row = match row::convert(record, &schema, &self.reading, line.number) {
             Ok(row) => Row { position, ..row },
             Err(reason) => return Ok(Err(reason)),
         };

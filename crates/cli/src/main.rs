@@ -26,6 +26,7 @@ mod output;
 mod place;
 mod policy;
 mod query;
+mod reading;
 mod shape;
 mod size;
 

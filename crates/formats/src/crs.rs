@@ -42,6 +42,14 @@ impl DeclaredCrs {
         }
     }
 
+    /// From the number that a geometry of PostGIS carries.
+    pub(crate) fn from_srid(srid: u32) -> DeclaredCrs {
+        match srid {
+            0 => DeclaredCrs::Undeclared,
+            code => DeclaredCrs::epsg(code),
+        }
+    }
+
     fn authority(authority: &str, code: &str) -> Option<DeclaredCrs> {
         match authority.to_ascii_uppercase().as_str() {
             "EPSG" => code.parse().ok().map(DeclaredCrs::epsg),

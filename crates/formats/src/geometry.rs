@@ -1,30 +1,56 @@
 //! Geometries of every notation to the one that leaves this crate:
 //! little-endian ISO WKB in the coordinates of the dataset.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use terrane_space::CoordinateSystem;
 use terrane_space::geometry::{
     GeometryKind, cut_at_antimeridian, from_geojson, from_wkt, parse_wkb, summarise, to_geojson, to_wkt,
 };
+use terrane_space::{CoordinateSystem, Point};
 
 use crate::crs::{DeclaredCrs, visit_declared};
 use crate::error::FormatError;
 use crate::json::parse_strict;
-use crate::reprojection::Reprojection;
+use crate::place::{Notes, fit_geometry, fit_point};
+use crate::reprojection::{Conversion, Crs, Reprojection, conversion_from};
 use crate::source::quoted;
 use crate::wkb_transform::transform_coordinates;
 
-/// Converts the geometries of one file.
+/// How the coordinates of a file or a stream of records are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CoordinateOptions {
+    /// They stay in the file's own reference system.
+    pub planar: bool,
+    /// Their reference system, whatever the file says.
+    pub crs: Option<Crs>,
+    /// Longitudes beyond 180 degrees are brought back by whole turns; what goes beyond is cut at 180 degrees.
+    pub wrap_longitudes: bool,
+}
+
+impl CoordinateOptions {
+    /// Coordinates of a plane, as they are.
+    pub fn planar() -> CoordinateOptions {
+        CoordinateOptions { planar: true, ..CoordinateOptions::default() }
+    }
+}
+
+/// Converts the coordinates and geometries of one file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GeometryReader {
     reprojection: Option<Arc<Reprojection>>,
-    /// What the file as a whole declares.
+    /// What the file as a whole declares, or what counts in its place.
     declared: DeclaredCrs,
-    /// Whether a system that a geometry names must be that of the file, or WGS 84.
+    /// Whether that counts whatever a geometry says.
+    is_given: bool,
+    /// Whether a system that a geometry names must be that of the file, or one that can be converted.
     is_lonlat: bool,
+    wraps: bool,
+    notes: Arc<Notes>,
+    /// The conversions of systems that single geometries name.
+    others: Arc<Mutex<BTreeMap<u32, Conversion>>>,
 }
 
 impl GeometryReader {
@@ -35,43 +61,81 @@ impl GeometryReader {
     pub(crate) fn new(
         path: &Path,
         crs: &DeclaredCrs,
-        planar: bool,
+        options: &CoordinateOptions,
         warnings: &mut Vec<String>,
     ) -> Result<GeometryReader, FormatError> {
-        if planar {
+        if options.planar {
             if !matches!(crs, DeclaredCrs::Undeclared) {
                 warnings.push(format!("coordinates are kept in the file's reference system, {crs}"));
             }
             return Ok(GeometryReader::default());
         }
-        let refuse = |reason: String| FormatError::Crs { path: path.to_path_buf(), crs: crs.to_string(), reason };
-        let reprojection = match crs {
-            DeclaredCrs::Wgs84 | DeclaredCrs::Undeclared => None,
-            DeclaredCrs::Epsg(code) => {
-                let reprojection = Reprojection::from_epsg(*code).map_err(refuse)?;
-                warnings.push(format!("coordinates are converted from {crs} to longitude and latitude (EPSG:4326)"));
-                warnings.extend(reprojection.caveat().map(|caveat| format!("{crs}: {caveat}")));
-                Some(Arc::new(reprojection))
-            }
-            DeclaredCrs::Other(_) => {
-                return Err(refuse("it has no EPSG code to convert it by".to_string()));
-            }
-        };
-        Ok(GeometryReader { reprojection, declared: crs.clone(), is_lonlat: true })
+        let given = options.crs.as_ref().map(Crs::declared);
+        if let Some(given) = given.filter(|given| *given != crs && *crs != DeclaredCrs::Undeclared) {
+            warnings.push(format!("the file declares {crs}; its coordinates are read as {given}, as asked for"));
+        }
+        let reader = GeometryReader::of(given.unwrap_or(crs), options);
+        let reader =
+            reader.map_err(|reason| FormatError::Crs { path: path.to_path_buf(), crs: crs.to_string(), reason })?;
+        if let (Some(reprojection), declared) = (&reader.reprojection, &reader.declared) {
+            warnings.push(converted(declared));
+            warnings.extend(reprojection.caveat().map(|caveat| format!("{declared}: {caveat}")));
+        }
+        Ok(reader)
     }
 
     /// A reader for records that belong to no file.
-    pub(crate) fn of_records(planar: bool) -> GeometryReader {
-        GeometryReader { is_lonlat: !planar, ..GeometryReader::default() }
+    ///
+    /// # Errors
+    /// When the reference system cannot be converted.
+    pub(crate) fn of_records(options: &CoordinateOptions) -> Result<GeometryReader, String> {
+        match options.planar {
+            true => Ok(GeometryReader::default()),
+            false => {
+                let given = options.crs.as_ref().map_or(&DeclaredCrs::Undeclared, Crs::declared);
+                GeometryReader::of(given, options)
+            }
+        }
+    }
+
+    fn of(declared: &DeclaredCrs, options: &CoordinateOptions) -> Result<GeometryReader, String> {
+        Ok(GeometryReader {
+            reprojection: conversion_from(declared)?,
+            declared: declared.clone(),
+            is_given: options.crs.is_some(),
+            is_lonlat: true,
+            wraps: options.wrap_longitudes,
+            ..GeometryReader::default()
+        })
+    }
+
+    /// What was done to coordinates so far that their owner should know.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let converted_here = others.iter().filter(|(_, conversion)| matches!(conversion, Ok(Some(_))));
+        let codes: Vec<u32> = converted_here.map(|(code, _)| *code).collect();
+        codes.into_iter().map(|code| converted(&DeclaredCrs::Epsg(code))).chain(self.notes.messages()).collect()
+    }
+
+    /// A position of two coordinates as the dataset has it.
+    ///
+    /// # Errors
+    /// One that is nowhere on the earth in the file's reference system.
+    pub(crate) fn point(&self, point: Point) -> Result<Point, String> {
+        match &self.reprojection {
+            _ if !self.is_lonlat => Ok(point),
+            Some(reprojection) => {
+                let converted = reprojection.convert(point.x, point.y)?;
+                Ok(Point::new(converted.longitude, converted.latitude))
+            }
+            None => Ok(fit_point(point, self.wraps, &self.notes)),
+        }
     }
 
     /// From WKB of either byte order, also EWKB.
     pub(crate) fn wkb(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
         let parsed = parse_wkb(bytes).map_err(|error| error.to_string())?;
-        if let Some(srid) = parsed.srid {
-            self.check_srid(srid)?;
-        }
-        self.finish(parsed.bytes)
+        self.of_system(parsed.bytes, parsed.srid)
     }
 
     /// From WKT (also with an `SRID=…;` prefix), hexadecimal WKB or GeoJSON.
@@ -83,17 +147,17 @@ impl GeometryReader {
         if let Some(bytes) = hexadecimal(text) {
             return self.wkb(&bytes);
         }
-        let mut wkt = text;
+        let (mut wkt, mut declared) = (text, None);
         if let Some((prefix, rest)) = text.split_once(';')
             && let Some((name, srid)) = prefix.split_once('=')
             && name.trim().eq_ignore_ascii_case("SRID")
         {
             let srid =
                 srid.trim().parse().map_err(|_| format!("{:?} is not a reference system number", srid.trim()))?;
-            self.check_srid(srid)?;
+            declared = Some(srid);
             wkt = rest;
         }
-        self.finish(from_wkt(wkt).map_err(|error| error.to_string())?)
+        self.of_system(from_wkt(wkt).map_err(|error| error.to_string())?, declared)
     }
 
     /// From a value of a JSON record: a GeoJSON geometry object, or a text; null and blank text are none.
@@ -118,13 +182,18 @@ impl GeometryReader {
         if let Some(crs) = refused {
             return Err(format!("the geometry is declared to be in {crs}, which is not converted for one geometry"));
         }
-        self.finish(from_geojson(value).map_err(|error| error.to_string())?)
+        let geometry = from_geojson(value).or_else(|error| {
+            let shortened = without_further_numbers(value).ok_or(error)?;
+            self.notes.note_further();
+            from_geojson(&shortened)
+        });
+        self.finish(geometry.map_err(|error| error.to_string())?, self.reprojection.as_deref())
     }
 
     /// Whether a geometry that declares a system is in the coordinates of the file.
     fn takes(&self, crs: &DeclaredCrs) -> bool {
         match crs {
-            _ if !self.is_lonlat => true,
+            _ if !self.is_lonlat || self.is_given => true,
             DeclaredCrs::Undeclared => true,
             DeclaredCrs::Wgs84 => self.reprojection.is_none(),
             DeclaredCrs::Epsg(_) => *crs == self.declared,
@@ -132,28 +201,27 @@ impl GeometryReader {
         }
     }
 
-    fn check_srid(&self, srid: u32) -> Result<(), String> {
-        let declared = match srid {
-            0 => DeclaredCrs::Undeclared,
-            4326 | 4979 => DeclaredCrs::Wgs84,
-            other => DeclaredCrs::Epsg(other),
-        };
-        match self.takes(&declared) {
-            true => Ok(()),
-            false => Err(format!(
-                "the geometry names EPSG:{srid}, and the file is read as {}; bring its coordinates into that system, or keep \
-                 them as they are in a planar dataset",
-                match &self.declared {
-                    DeclaredCrs::Epsg(code) => format!("EPSG:{code}"),
-                    _ => "longitude and latitude of WGS 84".to_owned(),
-                }
-            )),
+    /// A geometry that names its system by a number, or none.
+    fn of_system(&self, wkb: Vec<u8>, srid: Option<u32>) -> Result<Vec<u8>, String> {
+        let declared = DeclaredCrs::from_srid(srid.unwrap_or(0));
+        if self.takes(&declared) {
+            return self.finish(wkb, self.reprojection.as_deref());
         }
+        let DeclaredCrs::Epsg(code) = declared else {
+            return self.finish(wkb, None);
+        };
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let conversion = others.entry(code).or_insert_with(|| conversion_from(&declared)).clone();
+        drop(others);
+        let reprojection = conversion.map_err(|reason| {
+            format!("the geometry names EPSG:{code}, which cannot be converted: {reason}; convert it first, or keep its coordinates in a planar dataset")
+        })?;
+        self.finish(wkb, reprojection.as_deref())
     }
 
-    fn finish(&self, wkb: Vec<u8>) -> Result<Vec<u8>, String> {
-        let Some(reprojection) = &self.reprojection else {
-            return Ok(wkb);
+    fn finish(&self, wkb: Vec<u8>, reprojection: Option<&Reprojection>) -> Result<Vec<u8>, String> {
+        let Some(reprojection) = reprojection else {
+            return if self.is_lonlat { fit_geometry(wkb, self.wraps, &self.notes) } else { Ok(wkb) };
         };
         match transform_coordinates(&wkb, reprojection)? {
             (transformed, true) => cut_at_antimeridian(&transformed).map_err(|error| error.to_string()),
@@ -162,13 +230,30 @@ impl GeometryReader {
     }
 }
 
-/// The geometry of a record that belongs to no file: GeoJSON, or a text of WKT, EWKT, hexadecimal WKB or GeoJSON, as
-/// little-endian ISO WKB; `None` for null and blank text.
-///
-/// # Errors
-/// When it is none; unless it is planar, when it names a system other than WGS 84.
-pub fn parse_geometry(value: &Value, planar: bool) -> Result<Option<Vec<u8>>, String> {
-    GeometryReader::of_records(planar).json(value)
+fn converted(crs: &DeclaredCrs) -> String {
+    format!("coordinates are converted from {crs} to longitude and latitude (EPSG:4326)")
+}
+
+/// A GeoJSON geometry whose positions have their first three numbers, if some have more.
+fn without_further_numbers(value: &Value) -> Option<Value> {
+    fn shorten(value: &mut Value) -> bool {
+        match value {
+            Value::Array(items) if items.first().is_some_and(Value::is_number) => {
+                let is_longer = items.len() > 3;
+                items.truncate(3);
+                is_longer
+            }
+            Value::Array(items) => items.iter_mut().fold(false, |any, item| shorten(item) | any),
+            Value::Object(members) => {
+                let inner =
+                    members.iter_mut().filter(|(name, _)| ["coordinates", "geometries"].contains(&name.as_str()));
+                inner.fold(false, |any, (_, member)| shorten(member) | any)
+            }
+            _ => false,
+        }
+    }
+    let mut shortened = value.clone();
+    shorten(&mut shortened).then_some(shortened)
 }
 
 /// The bytes of hexadecimal WKB, which always starts with a byte order of 00 or 01.

@@ -14,6 +14,6 @@ mod strict;
 
 pub use foreign::ForeignMembers;
 pub(crate) use reader::open;
-pub use record::{JsonRecord, parse_record};
+pub use record::{JsonRecord, RecordOptions, RecordReader};
 pub(crate) use strict::VALUES_MAX;
 pub use strict::{JsonError, JsonErrorKind, JsonValue, parse_strict};

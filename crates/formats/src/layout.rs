@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::demand::DemandedType;
 use crate::error::{FormatError, Location};
 use crate::guess::{detect_coordinates_by_name, detect_key};
 use crate::rows::{ColumnPlan, Role, schema_of};
@@ -35,8 +36,11 @@ impl Layout {
         options: &ReadOptions,
         has_own_geometry: bool,
     ) -> Result<Layout, FormatError> {
-        let geometry = find_geometry(path, seen, options, has_own_geometry)?;
+        let mut geometry = find_geometry(path, seen, options, has_own_geometry)?;
         let mut warnings = Vec::new();
+        if geometry == GeometryColumns::None && !has_own_geometry {
+            geometry = coordinates_with_bad_values(seen);
+        }
         if geometry == GeometryColumns::None && !has_own_geometry {
             warnings.extend(seen.iter().filter_map(|column| column.observed.geometry_warning(column.name)));
         }
@@ -62,7 +66,11 @@ impl Layout {
                         }
                     },
                 };
-                ColumnPlan { name: column.name.to_string(), role }
+                let pattern = match role {
+                    Role::Value(_) => options.demanded_type(column.name).and_then(DemandedType::pattern).cloned(),
+                    _ => None,
+                };
+                ColumnPlan { name: column.name.to_string(), role, pattern }
             })
             .collect();
         Ok(Layout { columns, geometry, warnings })
@@ -72,7 +80,7 @@ impl Layout {
     /// complete by now.
     pub(crate) fn settle_integers(&mut self, options: &ReadOptions) {
         let key = options.key.clone().or_else(|| detect_key(&schema_of(&self.columns)));
-        for ColumnPlan { name, role } in &mut self.columns {
+        for ColumnPlan { name, role, .. } in &mut self.columns {
             let is_found = *role == Role::Value(ColumnType::UInt64) && options.column_type(name).is_none();
             if is_found && key.as_ref() != Some(name) {
                 *role = Role::Text;
@@ -108,6 +116,17 @@ pub(crate) fn find_geometry(
         Some((x, y)) => GeometryColumns::Coordinates { x: x.to_string(), y: y.to_string() },
         None => GeometryColumns::None,
     })
+}
+
+/// Coordinates by their names alone, where nothing else is the geometry: what is no number in them is told as a bad
+/// value.
+fn coordinates_with_bad_values(seen: &[ColumnSeen<'_>]) -> GeometryColumns {
+    let with_values = seen.iter().filter(|column| column.observed.has_values());
+    let names: Vec<&str> = with_values.map(|column| column.name).collect();
+    match detect_coordinates_by_name(&names) {
+        Some((x, y)) => GeometryColumns::Coordinates { x: x.to_string(), y: y.to_string() },
+        None => GeometryColumns::None,
+    }
 }
 
 /// The geometry that the options ask for, checked against the column names.

@@ -16,6 +16,7 @@ mod columnar;
 mod crs;
 mod csv;
 mod datum;
+mod demand;
 mod error;
 mod format;
 mod geometry;
@@ -24,6 +25,7 @@ mod input;
 mod json;
 mod layout;
 mod number;
+mod place;
 mod reprojection;
 mod rows;
 mod source;
@@ -34,16 +36,20 @@ mod write;
 use std::path::Path;
 
 pub use crs::foreign_crs;
+pub use demand::DemandedType;
 pub use error::{FormatError, Location, SUPPORTED_FORMATS};
 pub use format::{Format, detect};
-pub use geometry::parse_geometry;
+pub use geometry::CoordinateOptions;
 pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
-pub use json::{ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, parse_record, parse_strict};
+pub use json::{
+    ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, RecordOptions, RecordReader, parse_strict,
+};
 pub use layout::unique_name;
+pub use reprojection::Crs;
 pub use source::{
-    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, ReadOptions, RejectedRow,
-    Source,
+    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, Quote, ReadOptions,
+    RejectedRow, Source,
 };
 pub use types::ColumnType;
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};

@@ -4,10 +4,12 @@
 //! that are not on the earth, too, with others that are.
 
 use std::fmt;
+use std::sync::Arc;
 
 use proj4rs::Proj;
 use proj4rs::transform::transform;
 
+use crate::crs::DeclaredCrs;
 use crate::datum::{Tie, tie};
 
 /// How far beyond the end of the world, in degrees of longitude, the map of a
@@ -27,6 +29,47 @@ const LONG_EDGE_METRES: f64 = 1e6;
 
 /// Nearer to a pole, a longitude says nothing.
 const POLE_DEGREES: f64 = 1e-6;
+
+/// The conversion from a system to longitude and latitude on WGS 84, none where it is that; or why there is none.
+pub(crate) type Conversion = Result<Option<Arc<Reprojection>>, String>;
+
+pub(crate) fn conversion_from(crs: &DeclaredCrs) -> Conversion {
+    match crs {
+        DeclaredCrs::Wgs84 | DeclaredCrs::Undeclared => Ok(None),
+        DeclaredCrs::Epsg(code) => Ok(Some(Arc::new(Reprojection::from_epsg(*code)?))),
+        DeclaredCrs::Other(_) => Err("it has no EPSG code to convert it by".to_string()),
+    }
+}
+
+/// A reference system that coordinates can be converted from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crs(DeclaredCrs);
+
+impl Crs {
+    /// From `EPSG:3857`, an OGC address or URN, PROJJSON, or WKT that names a code.
+    ///
+    /// # Errors
+    /// When it names no system, or one that cannot be converted.
+    pub fn parse(text: &str) -> Result<Crs, String> {
+        let declared = DeclaredCrs::from_text(text);
+        if declared == DeclaredCrs::Undeclared {
+            return Err("it is empty; write for example EPSG:2154".to_string());
+        }
+        let crs = Crs(declared);
+        conversion_from(&crs.0).map_err(|reason| format!("{crs} cannot be converted: {reason}"))?;
+        Ok(crs)
+    }
+
+    pub(crate) fn declared(&self) -> &DeclaredCrs {
+        &self.0
+    }
+}
+
+impl fmt::Display for Crs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Converts coordinates to longitude and latitude in degrees on WGS 84.
 pub(crate) struct Reprojection {

@@ -12,10 +12,12 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use base64::Engine;
 use serde_json::Value;
-use terrane_literal::{exact_float, json_integer, parse_date, parse_timestamp};
+use terrane_literal::{TimePattern, exact_float, json_integer, parse_date, parse_timestamp};
+use terrane_space::Point;
 
+use crate::geometry::GeometryReader;
 use crate::number;
-use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, RejectedRow, quoted, shorten};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, GeometryColumns, RejectedRow, quoted, shorten};
 use crate::types::{ColumnType, parse_boolean};
 
 /// One typed value.
@@ -54,7 +56,7 @@ impl Role {
         }
     }
 
-    fn column_type(self) -> ColumnType {
+    pub(crate) fn column_type(self) -> ColumnType {
         match self {
             Role::Value(column_type) => column_type,
             Role::Text => ColumnType::Utf8,
@@ -69,6 +71,14 @@ impl Role {
 pub(crate) struct ColumnPlan {
     pub name: String,
     pub role: Role,
+    /// How its dates or timestamps are written, if not in ISO 8601.
+    pub pattern: Option<Arc<TimePattern>>,
+}
+
+impl ColumnPlan {
+    pub(crate) fn new(name: impl Into<String>, role: Role) -> ColumnPlan {
+        ColumnPlan { name: name.into(), role, pattern: None }
+    }
 }
 
 /// The schema of the batches of these columns.
@@ -82,7 +92,32 @@ pub(crate) fn schema_of(columns: &[ColumnPlan]) -> SchemaRef {
 }
 
 fn mismatch(text: &str, column_type: ColumnType) -> String {
-    format!("{} is not a valid {}", quoted(text), column_type.name())
+    let remedy = match column_type {
+        ColumnType::Date32 => {
+            "; write it like 2020-12-31, or tell how it is written, with --type COLUMN=date:FORMAT; a column of a new \
+             dataset is text with --type COLUMN=utf8"
+        }
+        ColumnType::Timestamp | ColumnType::TimestampUtc => {
+            "; write it like 2020-12-31T23:59:59, or tell how it is written, with --type COLUMN=timestamp:FORMAT; a \
+             column of a new dataset is text with --type COLUMN=utf8"
+        }
+        _ => "",
+    };
+    format!("{} is not a valid {}{remedy}", quoted(text), column_type.name())
+}
+
+/// Why a text that is no number is no coordinate.
+fn no_coordinate(text: &str) -> String {
+    let hint = if text.contains(['\u{2212}', '\u{2013}', '\u{2010}', '\u{2011}']) {
+        ": it has a Unicode minus; write it with the hyphen of the keyboard (-)"
+    } else if text.contains(['°', '\u{2032}', '\u{2033}', '\'', 'º']) {
+        ": it is in degrees, minutes, seconds; write decimal degrees, such as 48.8567"
+    } else if ["NULL", "NA", "N/A", "NONE", "-", "\\N", "#N/A"].contains(&text.to_ascii_uppercase().as_str()) {
+        ": if it stands for no value, say so with --null TEXT"
+    } else {
+        ""
+    };
+    format!("{} is not a finite number{hint}", quoted(text))
 }
 
 /// Converts a text cell. A cell that is empty without quotes is null; an empty
@@ -90,9 +125,10 @@ fn mismatch(text: &str, column_type: ColumnType) -> String {
 pub(crate) fn text_scalar<'a>(
     text: &'a str,
     is_quoted: bool,
-    role: Role,
+    column: &ColumnPlan,
     decimal_comma: bool,
 ) -> Result<Scalar<'a>, String> {
+    let role = column.role;
     let column_type = role.column_type();
     if column_type == ColumnType::Utf8 {
         return Ok(match text.is_empty() && !is_quoted {
@@ -108,12 +144,20 @@ pub(crate) fn text_scalar<'a>(
             false => Scalar::Null,
         });
     }
-    typed_scalar(text, role, decimal_comma)
+    typed_scalar(text, column, decimal_comma)
 }
 
 /// Converts what is anything but text, with nothing around it.
-fn typed_scalar(text: &str, role: Role, decimal_comma: bool) -> Result<Scalar<'_>, String> {
+fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> Result<Scalar<'a>, String> {
+    let role = column.role;
     let column_type = role.column_type();
+    if let Some(pattern) = &column.pattern {
+        let scalar = match column_type {
+            ColumnType::Date32 => pattern.parse_date(text).map(Scalar::Date32),
+            _ => pattern.parse(text).map(|timestamp| Scalar::Timestamp(timestamp.microseconds)),
+        };
+        return scalar.map_err(|reason| format!("{} is not a valid {}: {reason}", quoted(text), column_type.name()));
+    }
     let scalar = match column_type {
         ColumnType::Boolean => parse_boolean(text).map(Scalar::Boolean),
         ColumnType::Int64 => number::parse_integer(text, decimal_comma).map(Scalar::Int64),
@@ -137,13 +181,7 @@ fn typed_scalar(text: &str, role: Role, decimal_comma: bool) -> Result<Scalar<'_
             .filter(|timestamp| column_type == ColumnType::TimestampUtc || !timestamp.has_zone)
             .map(|timestamp| Scalar::Timestamp(timestamp.microseconds)),
     };
-    scalar.ok_or_else(|| {
-        if role == Role::Coordinate {
-            format!("{} is not a finite number", quoted(text))
-        } else {
-            mismatch(text, column_type)
-        }
-    })
+    scalar.ok_or_else(|| if role == Role::Coordinate { no_coordinate(text) } else { mismatch(text, column_type) })
 }
 
 fn inexact(integer: &str) -> String {
@@ -151,7 +189,8 @@ fn inexact(integer: &str) -> String {
 }
 
 /// Converts a JSON value.
-pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, String> {
+pub(crate) fn json_scalar<'a>(value: &'a Value, column: &ColumnPlan) -> Result<Scalar<'a>, String> {
+    let role = column.role;
     let column_type = role.column_type();
     let scalar = match (column_type, value) {
         (_, Value::Null) => Some(Scalar::Null),
@@ -177,13 +216,17 @@ pub(crate) fn json_scalar(value: &Value, role: Role) -> Result<Scalar<'_>, Strin
         (
             ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
             Value::String(text),
-        ) => return typed_scalar(text, role, false),
+        ) => return typed_scalar(text, column, false),
+        (ColumnType::Float64, Value::String(text)) if role == Role::Coordinate => {
+            return typed_scalar(text.trim(), column, false);
+        }
         _ => None,
     };
     scalar.ok_or_else(|| mismatch(&value.to_string(), column_type))
 }
 
-enum Builder {
+/// Builds a column of one type.
+pub(crate) enum ColumnBuilder {
     Boolean(BooleanBuilder),
     Int64(Int64Builder),
     UInt64(UInt64Builder),
@@ -194,18 +237,18 @@ enum Builder {
     Timestamp(TimestampMicrosecondBuilder),
 }
 
-impl Builder {
+impl ColumnBuilder {
     /// Empty: there may be thousands of columns and few rows.
-    fn new(column_type: ColumnType) -> Builder {
+    pub(crate) fn new(column_type: ColumnType) -> ColumnBuilder {
         match column_type {
-            ColumnType::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(0)),
-            ColumnType::Int64 => Builder::Int64(Int64Builder::with_capacity(0)),
-            ColumnType::UInt64 => Builder::UInt64(UInt64Builder::with_capacity(0)),
-            ColumnType::Float64 => Builder::Float64(Float64Builder::with_capacity(0)),
-            ColumnType::Utf8 => Builder::Utf8(StringBuilder::with_capacity(0, 0)),
-            ColumnType::Binary => Builder::Binary(BinaryBuilder::with_capacity(0, 0)),
-            ColumnType::Date32 => Builder::Date32(Date32Builder::with_capacity(0)),
-            ColumnType::Timestamp | ColumnType::TimestampUtc => Builder::Timestamp(
+            ColumnType::Boolean => ColumnBuilder::Boolean(BooleanBuilder::with_capacity(0)),
+            ColumnType::Int64 => ColumnBuilder::Int64(Int64Builder::with_capacity(0)),
+            ColumnType::UInt64 => ColumnBuilder::UInt64(UInt64Builder::with_capacity(0)),
+            ColumnType::Float64 => ColumnBuilder::Float64(Float64Builder::with_capacity(0)),
+            ColumnType::Utf8 => ColumnBuilder::Utf8(StringBuilder::with_capacity(0, 0)),
+            ColumnType::Binary => ColumnBuilder::Binary(BinaryBuilder::with_capacity(0, 0)),
+            ColumnType::Date32 => ColumnBuilder::Date32(Date32Builder::with_capacity(0)),
+            ColumnType::Timestamp | ColumnType::TimestampUtc => ColumnBuilder::Timestamp(
                 TimestampMicrosecondBuilder::with_capacity(0).with_data_type(column_type.data_type()),
             ),
         }
@@ -213,16 +256,16 @@ impl Builder {
 
     /// Appends a value; one of another type than the column's becomes null,
     /// which the conversions above never produce.
-    fn append(&mut self, scalar: &Scalar<'_>) {
+    pub(crate) fn append(&mut self, scalar: &Scalar<'_>) {
         match (self, scalar) {
-            (Builder::Boolean(builder), Scalar::Boolean(value)) => builder.append_value(*value),
-            (Builder::Int64(builder), Scalar::Int64(value)) => builder.append_value(*value),
-            (Builder::UInt64(builder), Scalar::UInt64(value)) => builder.append_value(*value),
-            (Builder::Float64(builder), Scalar::Float64(value)) => builder.append_value(*value),
-            (Builder::Utf8(builder), Scalar::Utf8(value)) => builder.append_value(value),
-            (Builder::Binary(builder), Scalar::Binary(value)) => builder.append_value(value),
-            (Builder::Date32(builder), Scalar::Date32(value)) => builder.append_value(*value),
-            (Builder::Timestamp(builder), Scalar::Timestamp(value)) => builder.append_value(*value),
+            (ColumnBuilder::Boolean(builder), Scalar::Boolean(value)) => builder.append_value(*value),
+            (ColumnBuilder::Int64(builder), Scalar::Int64(value)) => builder.append_value(*value),
+            (ColumnBuilder::UInt64(builder), Scalar::UInt64(value)) => builder.append_value(*value),
+            (ColumnBuilder::Float64(builder), Scalar::Float64(value)) => builder.append_value(*value),
+            (ColumnBuilder::Utf8(builder), Scalar::Utf8(value)) => builder.append_value(value),
+            (ColumnBuilder::Binary(builder), Scalar::Binary(value)) => builder.append_value(value),
+            (ColumnBuilder::Date32(builder), Scalar::Date32(value)) => builder.append_value(*value),
+            (ColumnBuilder::Timestamp(builder), Scalar::Timestamp(value)) => builder.append_value(*value),
             (builder, scalar) => {
                 debug_assert_eq!(scalar, &Scalar::Null, "a value of another type");
                 builder.append_null();
@@ -232,27 +275,27 @@ impl Builder {
 
     fn append_null(&mut self) {
         match self {
-            Builder::Boolean(builder) => builder.append_null(),
-            Builder::Int64(builder) => builder.append_null(),
-            Builder::UInt64(builder) => builder.append_null(),
-            Builder::Float64(builder) => builder.append_null(),
-            Builder::Utf8(builder) => builder.append_null(),
-            Builder::Binary(builder) => builder.append_null(),
-            Builder::Date32(builder) => builder.append_null(),
-            Builder::Timestamp(builder) => builder.append_null(),
+            ColumnBuilder::Boolean(builder) => builder.append_null(),
+            ColumnBuilder::Int64(builder) => builder.append_null(),
+            ColumnBuilder::UInt64(builder) => builder.append_null(),
+            ColumnBuilder::Float64(builder) => builder.append_null(),
+            ColumnBuilder::Utf8(builder) => builder.append_null(),
+            ColumnBuilder::Binary(builder) => builder.append_null(),
+            ColumnBuilder::Date32(builder) => builder.append_null(),
+            ColumnBuilder::Timestamp(builder) => builder.append_null(),
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
+    pub(crate) fn finish(&mut self) -> ArrayRef {
         match self {
-            Builder::Boolean(builder) => Arc::new(builder.finish()),
-            Builder::Int64(builder) => Arc::new(builder.finish()),
-            Builder::UInt64(builder) => Arc::new(builder.finish()),
-            Builder::Float64(builder) => Arc::new(builder.finish()),
-            Builder::Utf8(builder) => Arc::new(builder.finish()),
-            Builder::Binary(builder) => Arc::new(builder.finish()),
-            Builder::Date32(builder) => Arc::new(builder.finish()),
-            Builder::Timestamp(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Boolean(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Int64(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::UInt64(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Float64(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Utf8(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Binary(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Date32(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Timestamp(builder) => Arc::new(builder.finish()),
         }
     }
 }
@@ -260,22 +303,32 @@ impl Builder {
 /// Gathers rows until a batch is full.
 pub(crate) struct RowBuilder {
     schema: SchemaRef,
-    builders: Vec<Builder>,
+    builders: Vec<ColumnBuilder>,
     /// The columns of which both or none must be null.
     coordinates: Option<[usize; 2]>,
+    /// Brings them to those of the dataset, if they are fields of the file.
+    reader: Option<GeometryReader>,
     rows: Vec<u64>,
     rejected: Vec<RejectedRow>,
     size_bytes: usize,
 }
 
 impl RowBuilder {
-    pub(crate) fn new(columns: &[ColumnPlan]) -> RowBuilder {
-        let coordinates: Vec<usize> =
-            (0..columns.len()).filter(|&index| columns[index].role == Role::Coordinate).collect();
+    pub(crate) fn new(
+        columns: &[ColumnPlan],
+        geometry: &GeometryColumns,
+        reader: Option<GeometryReader>,
+    ) -> RowBuilder {
+        let place = |name: &String| columns.iter().position(|column| column.name == *name);
+        let coordinates = match geometry {
+            GeometryColumns::Coordinates { x, y } => place(x).zip(place(y)).map(|(x, y)| [x, y]),
+            _ => None,
+        };
         RowBuilder {
             schema: schema_of(columns),
-            builders: columns.iter().map(|column| Builder::new(column.role.column_type())).collect(),
-            coordinates: coordinates.try_into().ok(),
+            builders: columns.iter().map(|column| ColumnBuilder::new(column.role.column_type())).collect(),
+            coordinates,
+            reader,
             rows: Vec::new(),
             rejected: Vec::new(),
             size_bytes: 0,
@@ -283,15 +336,22 @@ impl RowBuilder {
     }
 
     /// Adds a row, or says why it cannot be taken.
-    pub(crate) fn push(&mut self, row: u64, scalars: &[Scalar<'_>]) -> Result<(), String> {
+    pub(crate) fn push(&mut self, row: u64, mut scalars: Vec<Scalar<'_>>) -> Result<(), String> {
         if let Some(columns) = self.coordinates {
             let [x, y] = columns.map(|column| scalars[column] == Scalar::Null);
             if x != y {
                 let missing = columns[usize::from(y)];
                 return Err(format!("column {:?}: the coordinate is missing", self.schema.field(missing).name()));
             }
+            if let (Some(reader), [Scalar::Float64(x), Scalar::Float64(y)]) =
+                (&self.reader, columns.map(|column| &scalars[column]))
+            {
+                let point = reader.point(Point::new(*x, *y))?;
+                scalars[columns[0]] = Scalar::Float64(point.x);
+                scalars[columns[1]] = Scalar::Float64(point.y);
+            }
         }
-        for (builder, scalar) in self.builders.iter_mut().zip(scalars) {
+        for (builder, scalar) in self.builders.iter_mut().zip(&scalars) {
             self.size_bytes += match scalar {
                 Scalar::Utf8(text) => text.len() + 8,
                 Scalar::Binary(bytes) => bytes.len() + 8,
@@ -320,7 +380,7 @@ impl RowBuilder {
 
     /// Hands the gathered rows over.
     pub(crate) fn finish(&mut self) -> Result<Batch, ArrowError> {
-        let columns = self.builders.iter_mut().map(Builder::finish).collect();
+        let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
         let batch = RecordBatch::try_new_with_options(
             Arc::clone(&self.schema),
             columns,

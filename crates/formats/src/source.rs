@@ -7,8 +7,10 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
 
+use crate::demand::DemandedType;
 use crate::error::FormatError;
 use crate::format::Format;
+use crate::geometry::CoordinateOptions;
 use crate::guess::Guess;
 use crate::types::{ColumnType, Observed};
 
@@ -35,6 +37,21 @@ pub enum Header {
     Absent,
 }
 
+/// What encloses the fields of a CSV file in which separators and line ends mean themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quote {
+    /// This character, an ASCII one.
+    Character(u8),
+    /// Nothing: quotes are ordinary characters.
+    None,
+}
+
+impl Default for Quote {
+    fn default() -> Quote {
+        Quote::Character(b'"')
+    }
+}
+
 /// How a file is to be read. The default detects everything.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
@@ -44,6 +61,8 @@ pub struct ReadOptions {
     pub header: Header,
     /// CSV: the separator, when it is not to be detected.
     pub separator: Option<u8>,
+    /// CSV: what encloses fields.
+    pub quote: Quote,
     /// CSV: whether numbers are written like `12,5`, when it is not to be detected.
     pub decimal_comma: Option<bool>,
     /// The column that holds the geometry (WKT, WKB, also hexadecimal, GeoJSON).
@@ -64,8 +83,12 @@ pub struct ReadOptions {
     /// Whether the columns of the geometry that are named here are those of the dataset that rows are added to, and
     /// nobody's demand: a file that lacks one is refused.
     pub of_dataset: bool,
-    /// Coordinates stay in the file's own reference system.
-    pub planar: bool,
+    /// How coordinates are read.
+    pub coordinates: CoordinateOptions,
+    /// Types that columns shall have, by name, where a guess would not do.
+    pub demanded_types: Vec<(String, DemandedType)>,
+    /// Texts that stand for null, in fields of CSV, quoted or not, and in strings of JSON.
+    pub nulls: Vec<String>,
     /// Types that columns of text formats must have, by name: those of the
     /// dataset that rows are added to. Values that do not fit are refused.
     pub column_types: Vec<(String, ColumnType)>,
@@ -82,6 +105,10 @@ impl ReadOptions {
         self.decoded_bytes_max.unwrap_or(DECODED_BYTES_MAX)
     }
 
+    pub(crate) fn demanded_type(&self, name: &str) -> Option<&DemandedType> {
+        self.demanded_types.iter().find(|(column, _)| column == name).map(|(_, demanded)| demanded)
+    }
+
     pub(crate) fn column_type(&self, name: &str) -> Option<ColumnType> {
         self.column_types.iter().find(|(column, _)| column == name).map(|&(_, column_type)| column_type)
     }
@@ -92,6 +119,7 @@ impl ReadOptions {
             Some(ColumnType::Int64) if observed.has_floats() && self.widening.iter().any(|column| column == name) => {
                 Some(ColumnType::Float64)
             }
+            None => self.demanded_type(name).map(|demanded| demanded.column_type(observed.has_zones())),
             other => other,
         }
     }
@@ -143,6 +171,9 @@ pub struct Batch {
 /// A reader's own part of [`Source::next_batch`].
 pub(crate) trait BatchReader: Send {
     fn next_batch(&mut self) -> Result<Option<Batch>, FormatError>;
+
+    /// What was done to coordinates so far.
+    fn notices(&self) -> Vec<String>;
 }
 
 /// What a reader knows once it is open.
@@ -206,6 +237,11 @@ impl Source {
     /// When the file itself is broken from here on.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
         self.reader.next_batch()
+    }
+
+    /// What the user should know about how the rows so far were read; complete after the last batch.
+    pub fn notices(&self) -> Vec<String> {
+        self.reader.notices()
     }
 
     /// What key and geometry columns were recognised.

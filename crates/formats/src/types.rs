@@ -103,6 +103,45 @@ fn looks_like_date(text: &str) -> bool {
     is_date && date.len() == "YYYY-MM-DD".len() && matches!(rest.first(), None | Some(b'T' | b't' | b' '))
 }
 
+/// The type that texts such as `31.12.2020` and `01/02/2020 10:30` may have.
+fn date_shape(text: &str) -> Option<&'static str> {
+    const LENGTH_MAX: usize = "31.12.2020 23:59:59.000000".len();
+    let bytes = text.as_bytes();
+    if bytes.len() < "1.1.2020".len() || bytes.len() > LENGTH_MAX || !bytes[0].is_ascii_digit() {
+        return None;
+    }
+    let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let first = digits(bytes);
+    let separator = *bytes.get(first).filter(|byte| b"./-".contains(byte))?;
+    let rest = &bytes[first + 1..];
+    let second = digits(rest);
+    let rest = rest.get(second..)?.strip_prefix(&[separator])?;
+    if !(1..=2).contains(&first) || !(1..=2).contains(&second) || digits(rest) != 4 {
+        return None;
+    }
+    let (has_time, has_seconds) = match &rest[4..] {
+        [] => (false, false),
+        [b' ' | b'T', time @ ..] if digits(time) > 0 => (true, time.iter().filter(|byte| **byte == b':').count() > 1),
+        _ => return None,
+    };
+    // With slashes, a day above 12 tells the order.
+    let day_first = separator != b'/' || text[..first].parse().is_ok_and(|day: u32| day > 12);
+    Some(match (separator, day_first, has_time, has_seconds) {
+        (b'.', _, false, _) => "date:%d.%m.%Y",
+        (b'.', _, true, false) => "timestamp:%d.%m.%Y %H:%M",
+        (b'.', _, true, true) => "timestamp:%d.%m.%Y %H:%M:%S",
+        (b'-', _, false, _) => "date:%d-%m-%Y",
+        (b'-', _, true, false) => "timestamp:%d-%m-%Y %H:%M",
+        (b'-', _, true, true) => "timestamp:%d-%m-%Y %H:%M:%S",
+        (_, true, false, _) => "date:%d/%m/%Y",
+        (_, true, true, false) => "timestamp:%d/%m/%Y %H:%M",
+        (_, true, true, true) => "timestamp:%d/%m/%Y %H:%M:%S",
+        (_, false, false, _) => "date:%m/%d/%Y",
+        (_, false, true, false) => "timestamp:%m/%d/%Y %H:%M",
+        (_, false, true, true) => "timestamp:%m/%d/%Y %H:%M:%S",
+    })
+}
+
 /// What was seen of one column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observed {
@@ -134,6 +173,9 @@ pub(crate) struct Observed {
     first_other_text: Option<(u64, String)>,
     /// Texts that were meant as numbers or dates.
     near_misses: u64,
+    /// Texts that are dates in another order, and the first of them with the pattern that it may have.
+    dates_otherwise: u64,
+    date_otherwise: Option<(String, &'static str)>,
     /// The first value that is text, with its row.
     first_text: Option<(u64, String)>,
 }
@@ -205,6 +247,10 @@ impl Observed {
 
     fn free_text(&mut self, row: u64, text: &str) {
         self.texts += 1;
+        if let Some(shape) = date_shape(text) {
+            self.dates_otherwise += 1;
+            self.date_otherwise.get_or_insert_with(|| (text.to_string(), shape));
+        }
         if self.may_be_geometry {
             match looks_like_geometry(text) {
                 true => self.geometry_texts += 1,
@@ -254,6 +300,16 @@ impl Observed {
     /// Whether there are numbers that a float64 holds and no int64.
     pub(crate) fn has_floats(&self) -> bool {
         self.floats + self.exact_beyond_i64 > 0
+    }
+
+    /// Whether there is any value but null.
+    pub(crate) fn has_values(&self) -> bool {
+        self.texts + self.numbers() + self.non_finite + self.others() > 0
+    }
+
+    /// Whether there are timestamps with a zone.
+    pub(crate) fn has_zones(&self) -> bool {
+        self.timestamps_utc > 0
     }
 
     fn numbers(&self) -> u64 {
@@ -348,7 +404,19 @@ impl Observed {
         notices.into_iter().flatten().map(|notice| format!("column {name:?}: {notice}")).collect()
     }
 
+    /// How a column of dates in another order can be read as such.
+    fn date_warning(&self, name: &str) -> Option<String> {
+        let (example, pattern) = self.date_otherwise.as_ref().filter(|_| self.dates_otherwise == self.texts)?;
+        Some(format!(
+            "column {name:?} is text, though its values look like dates ({}); --type '{name}={pattern}' reads them as such",
+            quoted(example)
+        ))
+    }
+
     fn text_warning(&self, name: &str) -> Option<String> {
+        if let Some(warning) = self.date_warning(name) {
+            return Some(warning);
+        }
         let others = self.numbers() + self.others() - self.nested;
         if let Some((row, value)) = &self.first_text {
             // Only where the text is the exception, stands beside times, or was meant as anything else, is it worth a word.

@@ -20,7 +20,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{WriterProperties, WriterVersion};
-use terrane_formats::{Format, FormatError, GeometryColumns, ReadOptions, open};
+use terrane_formats::{CoordinateOptions, Format, FormatError, GeometryColumns, ReadOptions, open};
 
 pub fn table(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
@@ -208,43 +208,70 @@ fn other_reference_systems_are_converted_unless_planar() {
         assert!(whole.source.warnings[0].contains("EPSG:3857"));
     }
     let file = TestFile::new("a.parquet", bytes);
-    let options = ReadOptions { planar: true, ..ReadOptions::default() };
+    let options = ReadOptions { coordinates: CoordinateOptions::planar(), ..ReadOptions::default() };
     let whole = read(&file.path, &options).expect("valid");
     assert!(shown(&whole)[0].starts_with("POINT(-8237642"), "{:?}", shown(&whole));
 }
 
-/// The number of a system that a geometry carries is not passed over where the file declares another.
+/// The number of a system that a geometry carries counts before what the file declares.
 #[test]
-fn geometries_of_another_system_than_the_files_are_refused() {
+fn geometries_that_name_their_system_are_converted_from_it() {
     let numbered = |srid: u32| {
         let mut wkb = point_wkb(10.0, 20.0);
         wkb[4] |= 0x20;
         wkb.splice(5..5, srid.to_le_bytes());
         wkb
     };
-    let values: Vec<Vec<u8>> = [3857, 4326, 0, 2056].map(numbered).into();
+    let values: Vec<Vec<u8>> = [3857, 4326, 0, 999_999].map(numbered).into();
     let wkb = BinaryArray::from_iter_values(&values);
     let batch = table(vec![("geometry", Arc::new(wkb))]);
-    let refused_rows = |crs: &str| -> Vec<u64> {
+    let metres = "POINT (0.00008983152841195215 0.00017966305682360983)";
+    for (crs, unnamed) in
+        [(r#"{"crs":"EPSG:3857"}"#, metres), (r#"{"crs":"EPSG:4326"}"#, "POINT (10 20)"), ("{}", "POINT (10 20)")]
+    {
         let whole = read_text("a.arrow", stream_bytes(&with_extension(&batch, "geoarrow.wkb", crs))).expect("valid");
         // The stream has the batch twice.
-        whole.rejected.iter().map(|bad| bad.row).filter(|&row| row <= values.len() as u64).collect()
-    };
-    assert_eq!(refused_rows(r#"{"crs":"EPSG:3857"}"#), [2, 4]);
-    assert_eq!(refused_rows(r#"{"crs":"EPSG:4326"}"#), [1, 4]);
-    assert_eq!(refused_rows("{}"), [1, 4]);
+        let texts: Vec<String> = wkt(&whole).into_iter().flatten().take(3).collect();
+        assert_eq!(texts, [metres, "POINT (10 20)", unnamed], "{crs}");
+        let refused: Vec<&str> = whole.rejected.iter().map(|bad| bad.reason.as_str()).collect();
+        assert!(refused[0].contains("EPSG:999999"), "{refused:?}");
+        assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [4, 8]);
+    }
 }
 
 #[test]
-fn plain_binary_is_geometry_only_when_named() {
-    let wkb = BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])]);
-    let batch = table(vec![("geometry", Arc::new(wkb))]);
-    let file = TestFile::new("a.parquet", parquet_bytes(&batch, None));
-    let whole = read(&file.path, &ReadOptions::default()).expect("valid");
-    assert_eq!(whole.source.geometry, GeometryColumns::None);
-    assert!(whole.source.warnings[0].contains("plain binary"));
-    let options = ReadOptions { geometry: Some("geometry".to_string()), ..ReadOptions::default() };
-    assert_eq!(shown(&read(&file.path, &options).expect("valid")), ["POINT(12)"]);
+fn columns_that_are_not_declared_are_geometry_by_name_and_values() {
+    let point = point_wkb(1.0, 2.0);
+    let binary = |values: Vec<Option<&[u8]>>| Arc::new(BinaryArray::from(values)) as ArrayRef;
+    let text = |values: Vec<Option<&str>>| Arc::new(StringArray::from(values)) as ArrayRef;
+    let files = |values: &ArrayRef| {
+        let batch = table(vec![("geometry", Arc::clone(values))]);
+        [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", stream_bytes(&batch))]
+    };
+    let hexadecimal: String = point.iter().map(|byte| format!("{byte:02x}")).collect();
+    for values in [
+        binary(vec![None, Some(&point)]),
+        text(vec![Some("POINT (1 2)"), None]),
+        text(vec![Some("SRID=4326;POINT (1 2)"), Some(" ")]),
+        text(vec![Some(&hexadecimal)]),
+    ] {
+        for (name, bytes) in files(&values) {
+            let whole = read_text(name, bytes).expect("valid");
+            assert_eq!(whole.source.geometry, GeometryColumns::Column { name: "geometry".into() }, "{name}");
+            assert!(shown(&whole).contains(&"POINT(12)".to_string()), "{name}");
+        }
+    }
+    for values in [binary(vec![Some(&point), Some(b"x")]), text(vec![Some("POINT (1 2)"), Some("x")]), text(vec![None])]
+    {
+        for (name, bytes) in files(&values) {
+            assert_eq!(read_text(name, bytes).expect("valid").source.geometry, GeometryColumns::None, "{name}");
+        }
+    }
+    let in_base64 = text(vec![Some("AQEAAAAAAAAAAADwPwAAAAAAAABA")]);
+    for (name, bytes) in files(&in_base64) {
+        let error = read_text(name, bytes).expect_err("base64").to_string();
+        assert!(error.contains("base64") && error.contains("WKT"), "{error}");
+    }
 }
 
 fn positions(values: &[(f64, f64)]) -> StructArray {

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use terrane_formats::{ColumnType, Format, GeometryColumns, Header, ReadOptions, open};
+use terrane_formats::{ColumnType, CoordinateOptions, Format, GeometryColumns, Header, ReadOptions, open};
 
 fn some(values: &[&str]) -> Vec<Option<String>> {
     values.iter().map(|value| Some(value.to_string())).collect()
@@ -166,7 +166,12 @@ fn numbers_with_signs_and_zeros_are_taken_where_numbers_are_meant() {
     assert_eq!(columns(&guessed), ["code: Utf8", "north: Utf8", "east: Utf8", "lon: Float64", "lat: Float64"]);
     assert_eq!(floats(&guessed, "lon"), [Some(1.5), Some(8.0)]);
     assert_eq!(floats(&guessed, "lat"), [Some(0.0), Some(5.0)]);
-    let flags = ReadOptions { x: Some("east".into()), y: Some("north".into()), planar: true, ..ReadOptions::default() };
+    let flags = ReadOptions {
+        x: Some("east".into()),
+        y: Some("north".into()),
+        coordinates: CoordinateOptions::planar(),
+        ..ReadOptions::default()
+    };
     let named = read(&file.path, &flags).expect("valid");
     assert_eq!(
         (floats(&named, "east"), floats(&named, "north")),
@@ -194,11 +199,12 @@ fn wkt_and_hexadecimal_wkb_columns_become_geometry() {
         "id,wkt\n1,POINT (1 2)\n2,\n3,\"POLYGON ((0 0, 1 0, 1 1, 0 0)\"\n4,0101000000000000000000F03F0000000000000040\n5,SRID=4326;POINT (3 4)\n6,SRID=3857;POINT (3 4)\n",
     )
     .expect("valid");
-    let points = ["POINT(1 2)", "POINT(1 2)", "POINT(3 4)"];
+    let points = ["POINT(1 2)", "POINT(1 2)", "POINT(3 4)", "POINT(0.000026949458523585636 0.0000359326113647785)"];
     let shown: Vec<String> = wkt(&whole).into_iter().flatten().map(|text| text.replace("POINT (", "POINT(")).collect();
     assert_eq!(shown, points);
-    assert_eq!(whole.rows, [1, 2, 4, 5]);
-    assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [3, 6]);
+    assert_eq!(whole.rows, [1, 2, 4, 5, 6]);
+    assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [3]);
+    assert!(whole.source.notices()[0].contains("EPSG:3857"), "{:?}", whole.source.notices());
 }
 
 #[test]

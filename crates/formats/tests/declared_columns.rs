@@ -9,7 +9,7 @@ use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
-use terrane_formats::{GeometryColumns, ReadOptions};
+use terrane_formats::{CoordinateOptions, GeometryColumns, ReadOptions};
 
 use crate::columnar::{file_bytes, parquet_bytes, point_wkb, shown, table};
 use crate::support::{TestFile, Whole, read};
@@ -78,7 +78,11 @@ fn a_named_column_of_a_datum_that_cannot_be_converted_is_refused() {
 fn a_column_that_no_metadata_describe_is_read_without_those_of_another() {
     let bytes = parquet_bytes(&two_columns(), Some(&geo(r#""a":{"encoding":"WKX","edges":"spherical"}"#)));
     let file = TestFile::new("a.parquet", bytes);
-    let options = ReadOptions { geometry: Some("b".to_string()), planar: true, ..ReadOptions::default() };
+    let options = ReadOptions {
+        geometry: Some("b".to_string()),
+        coordinates: CoordinateOptions::planar(),
+        ..ReadOptions::default()
+    };
     let whole = read(&file.path, &options).expect("binary");
     assert!(shown(&whole)[0].starts_with("POINT(-8237642"), "{:?}", shown(&whole));
     assert!(whole.source.warnings.is_empty(), "{:?}", whole.source.warnings);

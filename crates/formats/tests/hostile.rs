@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::support::{TestFile, read, written};
+use crate::support::{TestFile, parse_record, read, written};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use proptest::prelude::*;
-use terrane_formats::{Format, GeometryColumns, OutputFormat, ReadOptions, parse_record};
+use terrane_formats::{Format, GeometryColumns, OutputFormat, ReadOptions};
 
 const FORMATS: [Format; 7] = [
     Format::Csv,

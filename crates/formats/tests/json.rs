@@ -1,11 +1,10 @@
 //! Reading NDJSON, GeoJSON and GeoJSON text sequences.
 
-use crate::support::{TestFile, columns, floats, read, read_text, texts, wkt};
+use crate::support::{TestFile, columns, floats, parse_record, read, read_text, texts, wkt};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use terrane_formats::{
-    ColumnType, Format, FormatError, GeometryColumns, JsonErrorKind, ReadOptions, parse_record, parse_strict,
-};
+use terrane_formats::{ColumnType, Format, FormatError, GeometryColumns, JsonErrorKind, ReadOptions, parse_strict};
+use terrane_space::geometry::as_point;
 
 fn feature(properties: &str, geometry: &str) -> String {
     format!(r#"{{"type":"Feature","properties":{properties},"geometry":{geometry}}}"#)
@@ -591,12 +590,15 @@ fn geometries_that_declare_another_system_are_refused_one_by_one() {
 }
 
 #[test]
-fn texts_that_name_another_system_are_refused() {
+fn texts_that_name_their_system_are_converted_from_it() {
     for text in ["SRID=3857;POINT (10 20)", "0101000020110F000000000000000024400000000000003440"] {
         let line = format!(r#"{{"id":1,"geometry":"{text}"}}"#);
-        let error = parse_record(&line, false).expect_err(text).to_string();
-        assert!(error.contains("EPSG:3857"), "{error}");
-        assert!(parse_record(&line, true).is_ok(), "{text}");
+        let place = |planar| parse_record(&line, planar).expect(text).geometry.as_deref().and_then(as_point);
+        assert_eq!(place(false).map(|point| point.x), Some(8.983152841195215e-5), "{text}");
+        assert_eq!(place(true).map(|point| point.x), Some(10.0), "{text}");
     }
+    let unknown = r#"{"id":1,"geometry":"SRID=999999;POINT (10 20)"}"#;
+    let error = parse_record(unknown, false).expect_err("no such system").to_string();
+    assert!(error.contains("EPSG:999999"), "{error}");
     assert!(parse_record(r#"{"id":1,"geometry":"SRID=4326;POINT (10 20)"}"#, false).is_ok());
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use terrane::CoordinateSystem;
-use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema, SchemaError};
-use terrane_formats::{ColumnType as FileColumnType, GeometryColumns, Guess, Header, ReadOptions, Source};
+use terrane::schema::{GeometryColumn, Schema, SchemaError};
+use terrane_formats::{GeometryColumns, Guess, Header, ReadOptions, Source};
 
-use crate::args::{Common, ImportArguments};
+use crate::args::{Common, ImportArguments, QuoteFlag};
 use crate::failure::Failure;
 use crate::place::decoding_memory;
+use crate::reading::{check_reading, file_column_type, file_key_type};
 
 /// Opens a file, so that it fits `schema` where the dataset is known.
 pub fn open(
@@ -38,7 +39,11 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         x: arguments.lon.clone(),
         y: arguments.lat.clone(),
         key: arguments.key.clone(),
-        planar: arguments.planar,
+        coordinates: arguments.reading.coordinates(arguments.planar),
+        demanded_types: arguments.reading.demanded_types(),
+        nulls: arguments.reading.null.clone(),
+        separator: arguments.delimiter,
+        quote: arguments.quote.map(|QuoteFlag(quote)| quote).unwrap_or_default(),
         header: if arguments.no_header { Header::Absent } else { Header::Present },
         decimal_comma: arguments.decimal_comma.then_some(true),
         ..ReadOptions::default()
@@ -46,7 +51,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
     let Some(schema) = schema else {
         return options;
     };
-    options.planar = schema.system == CoordinateSystem::Planar;
+    options.coordinates.planar = schema.system == CoordinateSystem::Planar;
     options.of_dataset = options.geometry.is_none() && options.x.is_none();
     match &schema.geometry {
         GeometryColumn::Point { x, y } => {
@@ -61,27 +66,8 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
     let columns = schema.columns.iter();
     options.widening = columns.clone().map(|column| column.name.clone()).collect();
     options.column_types = columns.map(|column| (column.name.clone(), file_column_type(column.column_type))).collect();
-    let key_type = match schema.key.key_type {
-        KeyType::Int64 => FileColumnType::Int64,
-        KeyType::UInt64 => FileColumnType::UInt64,
-        KeyType::Utf8 => FileColumnType::Utf8,
-        KeyType::Binary => FileColumnType::Binary,
-    };
-    options.column_types.push((schema.key.name.clone(), key_type));
+    options.column_types.push((schema.key.name.clone(), file_key_type(schema.key.key_type)));
     options
-}
-
-fn file_column_type(column_type: ColumnType) -> FileColumnType {
-    match column_type {
-        ColumnType::Bool => FileColumnType::Boolean,
-        ColumnType::Int64 => FileColumnType::Int64,
-        ColumnType::Float64 => FileColumnType::Float64,
-        ColumnType::Utf8 => FileColumnType::Utf8,
-        ColumnType::Binary => FileColumnType::Binary,
-        ColumnType::Date => FileColumnType::Date32,
-        ColumnType::Timestamp { utc: false } => FileColumnType::Timestamp,
-        ColumnType::Timestamp { utc: true } => FileColumnType::TimestampUtc,
-    }
 }
 
 /// The schema of a dataset that is made from a file.
@@ -106,8 +92,24 @@ pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema,
         true => CoordinateSystem::Planar,
         false => CoordinateSystem::LonLat,
     };
-    Schema::from_arrow(&source.schema, key, geometry, system)
-        .map_err(|error| Failure::from(terrane::Error::from(as_stored(error, source))).within(source.path.display()))
+    let schema = Schema::from_arrow(&source.schema, key, geometry, system)
+        .map_err(|error| Failure::from(terrane::Error::from(as_stored(error, source))).within(source.path.display()))?;
+    check_reading(&arguments.reading, &arguments.dataset, &schema)?;
+    check_demanded_columns(arguments, &schema)?;
+    Ok(schema)
+}
+
+/// Refuses demanded types of columns that are not there.
+fn check_demanded_columns(arguments: &ImportArguments, schema: &Schema) -> Result<(), Failure> {
+    let is_missing = |column: &str| schema.column_names().all(|name| name != column);
+    match arguments.reading.types.iter().find(|demanded| is_missing(&demanded.column)) {
+        Some(demanded) => Err(Failure::usage(format!(
+            "--type names column {:?}, and there is none; the columns are {}",
+            demanded.column,
+            schema.column_names().collect::<Vec<_>>().join(", ")
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The same error with the type that the column has in the file, and not what it is converted to.
@@ -129,6 +131,8 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
             "dataset {name:?} holds longitude and latitude; leave --planar out, or import into another dataset"
         )));
     }
+    check_reading(&arguments.reading, name, schema)?;
+    check_demanded_columns(arguments, schema)?;
     let is_other = |key: &str| match key.is_empty() {
         true => !schema.key.generated,
         false => key != schema.key.name,

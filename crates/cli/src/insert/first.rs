@@ -5,7 +5,7 @@ use terrane::schema::{Column, GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, K
 use terrane::{CoordinateSystem, Key};
 use terrane_formats::{JsonRecord, detect_coordinates_by_name};
 
-use super::row::{FEATURE_ID_COLUMN, column_type_of, member, take_id};
+use super::row::{FEATURE_ID_COLUMN, Reading, member, take_id};
 
 /// Names of members that are keys.
 const KEY_NAMES: [&str; 2] = ["key", FEATURE_ID_COLUMN];
@@ -13,7 +13,7 @@ const KEY_NAMES: [&str; 2] = ["key", FEATURE_ID_COLUMN];
 const GEOMETRY_COLUMN: &str = "geometry";
 
 /// The schema that a record calls for, of which the id of a feature becomes a member.
-pub fn schema_of(record: &mut JsonRecord, planar: bool) -> Result<Schema, String> {
+pub fn schema_of(record: &mut JsonRecord, planar: bool, reading: &Reading) -> Result<Schema, String> {
     let key_name = KEY_NAMES.into_iter().find(|name| member(record, name).is_some()).unwrap_or(FEATURE_ID_COLUMN);
     take_id(record, key_name)?;
     let key = key_column(record)?;
@@ -25,7 +25,7 @@ pub fn schema_of(record: &mut JsonRecord, planar: bool) -> Result<Schema, String
     let mut columns = Vec::new();
     for (name, value) in &record.fields {
         let is_taken = *name == key.name || geometry.names().any(|taken| taken == name);
-        if let Some(column_type) = column_type_of(value).filter(|_| !is_taken) {
+        if let Some(column_type) = reading.column_type_of(name, value).filter(|_| !is_taken) {
             columns.push(Column::new(name, column_type));
         }
     }

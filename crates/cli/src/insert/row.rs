@@ -4,10 +4,12 @@ use serde_json::Value as Json;
 use terrane::record::{GeometryRef, RowGeometry};
 use terrane::schema::{Column, ColumnType, GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Key, Value};
-use terrane_formats::{JsonRecord, detect_coordinates_by_name, parse_geometry, unique_name};
-use terrane_literal::{Time, parse_timestamp};
+use terrane_formats::{DemandedType, JsonRecord, RecordReader, detect_coordinates_by_name, unique_name};
+use terrane_literal::{Time, TimePattern, parse_timestamp};
 use terrane_space::Point;
 use terrane_space::geometry::{as_flat_point, point_wkb};
+
+use crate::reading::attribute_type;
 
 /// Name of the column that the ids of features go to.
 pub const FEATURE_ID_COLUMN: &str = "id";
@@ -34,8 +36,51 @@ pub struct Row {
     pub notices: Vec<(String, &'static str)>,
 }
 
+/// How records are read.
+#[derive(Debug)]
+pub struct Reading {
+    /// For the dataset's coordinates.
+    pub records: RecordReader,
+    /// Types that columns shall have, where their values would not tell.
+    pub demanded: Vec<(String, DemandedType)>,
+}
+
+impl Reading {
+    fn demanded(&self, name: &str) -> Option<&DemandedType> {
+        self.demanded.iter().find(|(column, _)| column == name).map(|(_, demanded)| demanded)
+    }
+
+    fn pattern(&self, name: &str) -> Option<&TimePattern> {
+        self.demanded(name)?.pattern().map(AsRef::as_ref)
+    }
+
+    /// The type of a new column for a value; `None` for null, which tells nothing.
+    pub fn column_type_of(&self, name: &str, value: &Json) -> Option<ColumnType> {
+        match self.demanded(name) {
+            Some(_) if value.is_null() => None,
+            Some(demanded) => {
+                let timestamp = value.as_str().and_then(|text| parse_timestamp(text).ok());
+                Some(attribute_type(demanded, timestamp.is_some_and(|timestamp| timestamp.has_zone)))
+            }
+            None => column_type_of(value),
+        }
+    }
+
+    /// A date or timestamp by its column's pattern.
+    fn by_pattern(&self, name: &str, text: &str, column_type: ColumnType) -> Result<Value, String> {
+        let Some(pattern) = self.pattern(name) else {
+            return Err(format!("{text:?} has no pattern"));
+        };
+        let value = match column_type {
+            ColumnType::Date => pattern.parse_date(text).map(Value::Date),
+            _ => pattern.parse(text).map(|timestamp| Value::Timestamp(timestamp.microseconds)),
+        };
+        value.map_err(|reason| format!("{text:?} is not {}: {reason}", column_type.description()))
+    }
+}
+
 /// The type of a new column for a value; `None` for null, which tells nothing.
-pub fn column_type_of(value: &Json) -> Option<ColumnType> {
+fn column_type_of(value: &Json) -> Option<ColumnType> {
     match value {
         Json::Null => None,
         Json::Bool(_) => Some(ColumnType::Bool),
@@ -55,10 +100,10 @@ pub fn column_type_of(value: &Json) -> Option<ColumnType> {
 }
 
 /// Fits a record to a schema, or says why it cannot be taken.
-pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row, String> {
+pub fn convert(mut record: JsonRecord, schema: &Schema, reading: &Reading, line: u64) -> Result<Row, String> {
     take_id(&mut record, &schema.key.name)?;
     let key = key_of(&record, schema)?;
-    let Geometry { wkb, members } = Geometry::of(&record, schema)?;
+    let Geometry { wkb, members } = Geometry::of(&record, schema, &reading.records)?;
     let is_taken =
         |(name, json): &(String, Json)| *name == schema.key.name || members.contains(&name.as_str()) || json.is_null();
     let taken: Vec<bool> = record.fields.iter().map(is_taken).collect();
@@ -74,7 +119,7 @@ pub fn convert(mut record: JsonRecord, schema: &Schema, line: u64) -> Result<Row
     };
     // Values are moved, as they may be long.
     for ((name, json), _) in record.fields.drain(..).zip(taken).filter(|(_, is_taken)| !is_taken) {
-        row.add(&name, json, schema).map_err(|reason| format!("column {name:?}: {reason}"))?;
+        row.add(&name, json, schema, reading).map_err(|reason| format!("column {name:?}: {reason}"))?;
     }
     Ok(row)
 }
@@ -95,11 +140,11 @@ impl Row {
         after
     }
 
-    fn add(&mut self, name: &str, json: Json, schema: &Schema) -> Result<(), String> {
+    fn add(&mut self, name: &str, json: Json, schema: &Schema, reading: &Reading) -> Result<(), String> {
         let column_type = match schema.column(name) {
             Some(column) => column.column_type,
             None => {
-                let Some(column_type) = column_type_of(&json) else {
+                let Some(column_type) = reading.column_type_of(name, &json) else {
                     return Ok(());
                 };
                 self.added.push(Column::new(name, column_type));
@@ -121,6 +166,14 @@ impl Row {
                     (Err(error), Err(_)) => return Err(error.to_string()),
                 }
             }
+            (ColumnType::Utf8, json @ (Json::Number(_) | Json::Bool(_))) if reading.demanded(name).is_some() => {
+                Value::Utf8(json.to_string())
+            }
+            (ColumnType::Date | ColumnType::Timestamp { .. }, Json::String(text))
+                if reading.pattern(name).is_some() =>
+            {
+                reading.by_pattern(name, &text, column_type)?
+            }
             (_, json) => {
                 if let (ColumnType::Timestamp { .. }, Json::String(text)) = (column_type, &json)
                     && let Ok(timestamp) = parse_timestamp(text)
@@ -130,7 +183,12 @@ impl Row {
                     let notices = [timestamp.notice(), zone_notice].into_iter().flatten();
                     self.notices.extend(notices.map(|notice| (name.to_owned(), notice)));
                 }
-                Value::from_json(&json, column_type).map_err(|error| error.to_string())?
+                Value::from_json(&json, column_type).map_err(|error| match column_type {
+                    ColumnType::Date | ColumnType::Timestamp { .. } => format!(
+                        "{error}; tell how it is written with --type {name}=TYPE:FORMAT, or make the column text in a new dataset with --type {name}=utf8"
+                    ),
+                    _ => error.to_string(),
+                })?
             }
         };
         self.values.push((name.to_owned(), value));
@@ -184,25 +242,34 @@ struct Geometry<'a> {
 }
 
 impl<'a> Geometry<'a> {
-    fn of(record: &'a JsonRecord, schema: &'a Schema) -> Result<Self, String> {
+    fn of(record: &'a JsonRecord, schema: &'a Schema, reader: &RecordReader) -> Result<Self, String> {
         let geometry = match &schema.geometry {
-            GeometryColumn::Point { x, y } => Self::of_point(record, schema, x, y)?,
-            GeometryColumn::Geometry { name } => Self::of_any(record, schema, name)?,
+            GeometryColumn::Point { x, y } => Self::of_point(record, schema, [x, y], reader)?,
+            GeometryColumn::Geometry { name } => Self::of_any(record, schema, name, reader)?,
         };
         check(geometry.wkb.as_deref(), schema.system)?;
         Ok(geometry)
     }
 
     /// For a dataset of points: two numbers, or a geometry that is a point.
-    fn of_point(record: &'a JsonRecord, schema: &Schema, x: &'a str, y: &'a str) -> Result<Self, String> {
-        let members = vec![x, y];
+    fn of_point(
+        record: &'a JsonRecord,
+        schema: &Schema,
+        names: [&'a str; 2],
+        reader: &RecordReader,
+    ) -> Result<Self, String> {
+        let members = names.to_vec();
+        let [x, y] = names;
         let (x, y) = (number(record, x)?, number(record, y)?);
         let wkb = match (x, y, &record.geometry) {
             (None, None, None) => {
                 refuse_other_names(record, schema, &members)?;
                 None
             }
-            (Some(x), Some(y), None) => Some(point_wkb(Point::new(x, y)).to_vec()),
+            (Some(x), Some(y), None) => {
+                let (x, y) = reader.point(x, y)?;
+                Some(point_wkb(Point::new(x, y)).to_vec())
+            }
             (None, None, Some(wkb)) if as_flat_point(wkb).is_some() => Some(wkb.clone()),
             (None, None, Some(_)) => {
                 return Err(
@@ -222,9 +289,8 @@ impl<'a> Geometry<'a> {
     }
 
     /// For a dataset of any geometries: a geometry, or two numbers that make a point.
-    fn of_any(record: &'a JsonRecord, schema: &Schema, name: &'a str) -> Result<Self, String> {
-        let planar = schema.system == CoordinateSystem::Planar;
-        let from_member = member(record, name).map(|json| parse_geometry(json, planar)).transpose();
+    fn of_any(record: &'a JsonRecord, schema: &Schema, name: &'a str, reader: &RecordReader) -> Result<Self, String> {
+        let from_member = member(record, name).map(|json| reader.geometry(json)).transpose();
         let from_member = from_member.map_err(|error| format!("column {name:?}: {error}"))?.flatten();
         if from_member.is_some() && record.geometry.is_some() {
             return Err(format!("the record has a geometry and a member {name:?}; leave one of them out"));
@@ -235,7 +301,7 @@ impl<'a> Geometry<'a> {
         let names = unknown_numbers(record, schema);
         match detect_coordinates_by_name(&names) {
             Some((x, y)) => {
-                let geometry = Self::of_point(record, schema, x, y)?;
+                let geometry = Self::of_point(record, schema, [x, y], reader)?;
                 Ok(Self { wkb: geometry.wkb, members: vec![name, x, y] })
             }
             None => Ok(Self { wkb: None, members: vec![name] }),

@@ -1,5 +1,5 @@
 use terrane::schema::{KeyColumn, KeyType};
-use terrane_formats::parse_record;
+use terrane_formats::{RecordOptions, RecordReader};
 use terrane_space::geometry::as_point;
 
 use super::*;
@@ -19,7 +19,9 @@ fn shapes() -> Schema {
 }
 
 fn converted(line: &str, schema: &Schema) -> Result<Row, String> {
-    convert(parse_record(line, false).map_err(|error| error.to_string())?, schema, 1)
+    let records = RecordReader::new(RecordOptions::default())?;
+    let record = records.parse(line).map_err(|error| error.to_string())?;
+    convert(record, schema, &Reading { records, demanded: Vec::new() }, 1)
 }
 
 #[test]

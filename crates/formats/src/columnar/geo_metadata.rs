@@ -114,7 +114,7 @@ pub(crate) fn from_geoparquet(
             UNKNOWN_ENCODING_HINT,
         )
     })?;
-    warn_of_edges(name, column.get("edges"), warnings);
+    warn_of_edges(name, column.get("edges").and_then(Value::as_str), warnings);
     if let Some(others) = columns.filter(|columns| columns.len() > 1) {
         let others: Vec<&str> = others.keys().map(String::as_str).filter(|&other| other != name).collect();
         let which = if name == primary { "primary geometry" } else { "column" };
@@ -222,7 +222,7 @@ fn from_extension(
         })?,
         _ => Value::Null,
     };
-    warn_of_edges(field.name(), metadata.get("edges"), warnings);
+    warn_of_edges(field.name(), metadata.get("edges").and_then(Value::as_str), warnings);
     let crs = metadata.get("crs").unwrap_or(&Value::Null);
     Ok(DeclaredGeometry { column: field.name().clone(), encoding, crs: declared_crs(field.name(), crs, warnings) })
 }
@@ -239,10 +239,8 @@ fn declared_crs(name: &str, value: &Value, warnings: &mut Vec<String>) -> Declar
     crs
 }
 
-fn warn_of_edges(name: &str, edges: Option<&Value>, warnings: &mut Vec<String>) {
-    if let Some(edges) = edges.and_then(Value::as_str)
-        && edges != "planar"
-    {
+pub(crate) fn warn_of_edges(name: &str, edges: Option<&str>, warnings: &mut Vec<String>) {
+    if let Some(edges) = edges.filter(|edges| *edges != "planar") {
         warnings.push(format!(
             "column {name:?} declares {edges} edges; predicates treat edges as straight in \
              longitude and latitude"

@@ -1,13 +1,17 @@
 //! Arrow IPC files and streams.
 
+use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
+use std::path::Path;
 
+use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::ArrowError;
 
 use super::geo_metadata::{self, Declared};
 use super::guard::guarded;
 use super::ipc_check;
+use super::plain;
 use super::reader::{ColumnarPlan, RawBatches};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
@@ -16,6 +20,15 @@ use crate::source::{GeometryColumns, Opened, ReadOptions};
 
 /// What to do about batches that are too large.
 const ADVICE: &str = "rewrite it with smaller record batches or as Parquet, or allow more memory";
+
+/// The first batch of a file.
+fn first_batch(path: &Path, format: Format) -> Result<Option<RecordBatch>, ArrowError> {
+    let file = BufReader::new(File::open(path)?);
+    match format {
+        Format::ArrowFile => FileReader::try_new(file, None)?.next().transpose(),
+        _ => StreamReader::try_new(file, None)?.next().transpose(),
+    }
+}
 
 /// Opens an Arrow IPC file or stream.
 pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Result<Opened, FormatError> {
@@ -43,7 +56,15 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
             geo_metadata::from_extensions(path, &schema, named, warnings, |warnings| {
                 match schema.metadata().get("geo") {
                     Some(geo) => geo_metadata::from_geoparquet(path, geo, &schema, named, warnings),
-                    None => Ok(Declared::default()),
+                    None if named.is_some() => Ok(Declared::default()),
+                    None => {
+                        let sample = |index| {
+                            let first = first_batch(path, format).map_err(from_arrow)?;
+                            let values = first.as_ref().map(|batch| batch.column(index));
+                            Ok(values.map(|values| values.slice(0, values.len().min(plain::SAMPLE_ROWS))))
+                        };
+                        Ok(Declared { geometry: plain::find(path, &schema, sample)?, coverings: Vec::new() })
+                    }
                 }
             })
         };

@@ -1,9 +1,12 @@
 //! Parquet, with or without `geo` metadata.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
+use arrow_array::ArrayRef;
 use arrow_schema::{ArrowError, Schema};
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::LogicalType;
 use parquet::file::metadata::ParquetMetaData;
@@ -14,6 +17,7 @@ use super::guard::guarded;
 use super::int96;
 use super::normalise;
 use super::page_check::check_pages;
+use super::plain;
 use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
@@ -44,7 +48,7 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let warnings: Vec<String> = int96_columns.iter().map(|name| normalise::nanoseconds_warning(name)).collect();
         let schema = metadata.schema().clone();
         let declared = |named: Option<&GeometryColumns>, warnings: &mut Vec<String>| {
-            declared_geometry(input, &metadata, &schema, named, warnings)
+            declared_geometry(input, &file, &metadata, &schema, named, warnings)
         };
         // Geometry that is declared in another way makes no GeoParquet.
         let format = match geo_of(metadata.metadata()) {
@@ -91,6 +95,7 @@ fn geo_of(metadata: &ParquetMetaData) -> Option<&str> {
 
 fn declared_geometry(
     input: &Input,
+    file: &File,
     metadata: &ArrowReaderMetadata,
     schema: &Schema,
     named: Option<&GeometryColumns>,
@@ -104,14 +109,45 @@ fn declared_geometry(
     if of_file.geometry.is_some() {
         return Ok(of_file);
     }
-    let of_column = geo_metadata::from_extensions(path, schema, named, warnings, |_| {
-        Ok(Declared { geometry: from_logical_type(metadata, named), coverings: Vec::new() })
+    let of_column = geo_metadata::from_extensions(path, schema, named, warnings, |warnings| {
+        let declared = from_logical_type(metadata, named, warnings);
+        let geometry = match declared {
+            None if named.is_none() => plain::find(path, schema, |index| sample(path, file, metadata, index))?,
+            declared => declared,
+        };
+        Ok(Declared { geometry, coverings: Vec::new() })
     })?;
     Ok(Declared { geometry: of_column.geometry, coverings: of_file.coverings })
 }
 
+/// The first values of a column.
+fn sample(
+    path: &Path,
+    file: &File,
+    metadata: &ArrowReaderMetadata,
+    index: usize,
+) -> Result<Option<ArrayRef>, FormatError> {
+    let damaged = |error: &dyn std::fmt::Display| {
+        FormatError::damaged(path, Location::File, format!("the data cannot be decoded: {error}"))
+    };
+    let file = file.try_clone().map_err(|error| FormatError::reading(path, error))?;
+    let projection = ProjectionMask::roots(metadata.parquet_schema(), [index]);
+    let mut batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
+        .with_projection(projection)
+        .with_batch_size(plain::SAMPLE_ROWS)
+        .with_limit(plain::SAMPLE_ROWS)
+        .build()
+        .map_err(|error| damaged(&error))?;
+    let batch = batches.next().transpose().map_err(|error| damaged(&error))?;
+    Ok(batch.map(|batch| batch.column(0).clone()))
+}
+
 /// Parquet's own geometry type, which stores WKB, of the column that is `named` or of the first that has it.
-fn from_logical_type(metadata: &ArrowReaderMetadata, named: Option<&GeometryColumns>) -> Option<DeclaredGeometry> {
+fn from_logical_type(
+    metadata: &ArrowReaderMetadata,
+    named: Option<&GeometryColumns>,
+    warnings: &mut Vec<String>,
+) -> Option<DeclaredGeometry> {
     let is_candidate = |name: &str| match named {
         None => true,
         Some(GeometryColumns::Column { name: wanted }) => wanted == name,
@@ -121,7 +157,12 @@ fn from_logical_type(metadata: &ArrowReaderMetadata, named: Option<&GeometryColu
     root.get_fields().iter().filter(|column| is_candidate(column.name())).find_map(|column| {
         let crs = match column.get_basic_info().logical_type_ref()? {
             LogicalType::Geometry(geometry) => &geometry.crs,
-            LogicalType::Geography(geography) => &geography.crs,
+            LogicalType::Geography(geography) => {
+                let edges =
+                    geography.algorithm.map_or("spherical".to_string(), |edges| edges.to_string().to_lowercase());
+                geo_metadata::warn_of_edges(column.name(), Some(&edges), warnings);
+                &geography.crs
+            }
             _ => return None,
         };
         Some(DeclaredGeometry {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
+use terrane_space::Point;
 
+use super::demanded;
 use super::gathered::{is_shared, shared_bytes};
 use super::geo_metadata::{Declared, DeclaredGeometry, Encoding};
 use super::guard::guarded;
@@ -22,6 +24,7 @@ use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
 use crate::guess::detect_coordinates;
 use crate::layout::named_geometry;
+use crate::rows::ColumnPlan;
 use crate::source::{
     BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, BatchReader, GeometryColumns, Opened, ReadOptions, RejectedRow,
 };
@@ -33,6 +36,8 @@ pub(crate) type RawBatches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowEr
 #[derive(Debug, Clone)]
 enum Plan {
     Value(Conversion),
+    /// Converted so, and then to the type that is demanded.
+    Demanded(Conversion, ColumnPlan),
     Geometry(Encoding),
 }
 
@@ -90,14 +95,21 @@ impl ColumnarPlan {
                     let conversion = coordinate_conversion(field, named.as_ref())
                         .unwrap_or_else(|| Conversion::of(field.data_type()));
                     let column_type = conversion.column_type();
-                    (Plan::Value(conversion), column_type)
+                    let demanded = options.demanded_type(field.name());
+                    match demanded.and_then(|demanded| demanded::plan(field.name(), column_type, demanded)) {
+                        Some(plan) => {
+                            let column_type = plan.role.column_type();
+                            (Plan::Demanded(conversion, plan), column_type)
+                        }
+                        None => (Plan::Value(conversion), column_type),
+                    }
                 }
             };
             fields.push(Field::new(field.name(), column_type.data_type(), true));
             columns.push((index, plan));
         }
         let crs = declared.as_ref().map_or(DeclaredCrs::Undeclared, |declared| declared.crs.clone());
-        let geometry_reader = GeometryReader::new(path, &crs, options.planar, &mut warnings)?;
+        let geometry_reader = GeometryReader::new(path, &crs, &options.coordinates, &mut warnings)?;
         let mut result = Schema::new(fields);
         let geometry = match (named, declared) {
             (Some(named), _) => named,
@@ -277,6 +289,10 @@ impl BatchReader for ColumnarReader {
             }
         }
     }
+
+    fn notices(&self) -> Vec<String> {
+        self.geometry_reader.notices()
+    }
 }
 
 /// How many rows of a batch are handed out at once, from one on; an error with the bytes of that
@@ -310,20 +326,23 @@ impl ColumnarReader {
         let mut faults: Vec<Option<String>> = (first_row..).map(unfit).take(piece.num_rows()).collect();
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
         for ((index, plan), field) in self.columns.iter().zip(self.schema.fields()) {
+            let in_column = |reason: String| format!("column {:?}: {reason}", field.name());
             let array = piece
                 .columns()
                 .get(*index)
                 .ok_or_else(|| self.bad_column(field, first_row, "the column is missing".to_string()))?;
+            let mut refuse = |row: usize, reason: String| {
+                if let Some(fault) = faults.get_mut(row) {
+                    fault.get_or_insert_with(|| in_column(reason));
+                }
+            };
             arrays.push(match plan {
-                Plan::Value(conversion) => guarded(&self.path, || {
-                    let mut refuse = |row: usize, error| {
-                        if let Some(fault) = faults.get_mut(row) {
-                            fault.get_or_insert_with(|| {
-                                format!("column {:?}: the value cannot be converted: {error}", field.name())
-                            });
-                        }
-                    };
-                    let converted = conversion.apply_to_each(array, &mut refuse);
+                Plan::Value(conversion) | Plan::Demanded(conversion, _) => guarded(&self.path, || {
+                    let mut unfit = |row, error| refuse(row, format!("the value cannot be converted: {error}"));
+                    let mut converted = conversion.apply_to_each(array, &mut unfit);
+                    if let (Ok(values), Plan::Demanded(_, column)) = (&converted, plan) {
+                        converted = demanded::convert(values, column, &mut refuse);
+                    }
                     converted.map_err(|error| self.bad_column(field, first_row, error.to_string()))
                 })?,
                 Plan::Geometry(encoding) => self.geometries(array, *encoding, field, &mut faults)?,
@@ -335,6 +354,7 @@ impl ColumnarReader {
                 inexact_coordinates(name, &piece.columns()[self.columns[column].0], &arrays[column], &mut faults);
             }
             self.check_coordinates(columns, &arrays, &mut faults);
+            self.place_coordinates(columns, &mut arrays, &mut faults);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
@@ -349,6 +369,21 @@ impl ColumnarReader {
             }
         }
         Ok(Batch { batch, rows, rejected })
+    }
+
+    /// Brings coordinates to those of the dataset.
+    fn place_coordinates(&self, columns: [usize; 2], arrays: &mut [ArrayRef], faults: &mut [Option<String>]) {
+        let [xs, ys] = columns.map(|column| arrays[column].as_primitive::<Float64Type>().clone());
+        let mut placed: [Vec<Option<f64>>; 2] = [Vec::with_capacity(xs.len()), Vec::with_capacity(ys.len())];
+        for ((x, y), fault) in xs.iter().zip(&ys).zip(faults) {
+            let point = x.zip(y).filter(|_| fault.is_none()).map(|(x, y)| self.geometry_reader.point(Point::new(x, y)));
+            let point = point.and_then(|point| point.map_err(|reason| *fault = Some(reason)).ok());
+            placed[0].push(point.map_or(x, |point| Some(point.x)));
+            placed[1].push(point.map_or(y, |point| Some(point.y)));
+        }
+        for (column, values) in columns.into_iter().zip(placed) {
+            arrays[column] = Arc::new(Float64Array::from(values));
+        }
     }
 
     fn bad_column(&self, field: &Field, first_row: u64, reason: String) -> FormatError {

@@ -6,7 +6,7 @@ use super::scanner::{Record, Scanner};
 use crate::error::{FormatError, Location};
 use crate::input::Input;
 use crate::number::{self, NumberClass};
-use crate::source::{Header, ReadOptions, quoted};
+use crate::source::{Header, Quote, ReadOptions, quoted};
 
 const SAMPLE_BYTES: usize = 256 << 10;
 
@@ -17,6 +17,30 @@ const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
 pub(crate) struct Dialect {
     pub separator: u8,
     pub decimal_comma: bool,
+    /// What encloses fields, if anything does.
+    pub quote: Option<u8>,
+    pub preamble: Preamble,
+}
+
+/// Lines before the header that are no records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Preamble {
+    /// Bytes that they take, without a byte order mark.
+    pub bytes: usize,
+    pub lines: u64,
+    /// How many of them are comments.
+    pub comments: u64,
+}
+
+impl Preamble {
+    /// What the user should know of it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match self.comments {
+            0 => None,
+            1 => Some("the first line begins with # and is passed over".to_string()),
+            count => Some(format!("the first {count} lines begin with # and are passed over")),
+        }
+    }
 }
 
 /// Tells the dialect from the start of the file.
@@ -38,17 +62,65 @@ pub(crate) fn detect(input: &Input, options: &ReadOptions) -> Result<Dialect, Fo
     if sample.trim_ascii().is_empty() {
         return Err(FormatError::damaged(&input.path, Location::File, "the file is empty"));
     }
-    let separator = options.separator.unwrap_or_else(|| detect_separator(sample, is_whole));
-    let decimal_comma = options.decimal_comma.unwrap_or_else(|| separator == b';' && has_decimal_commas(sample));
-    Ok(Dialect { separator, decimal_comma })
+    let quote = match options.quote {
+        Quote::Character(quote) => Some(quote),
+        Quote::None => None,
+    };
+    let (preamble, said) = preamble_of(sample, options.separator);
+    let sample = &sample[preamble.bytes..];
+    let separator = options.separator.or(said).unwrap_or_else(|| detect_separator(sample, quote, is_whole));
+    let decimal_comma = options.decimal_comma.unwrap_or_else(|| separator == b';' && has_decimal_commas(sample, quote));
+    Ok(Dialect { separator, decimal_comma, quote, preamble })
+}
+
+/// The lines before the header, and the separator that one of them names as Excel does.
+fn preamble_of(sample: &[u8], separator: Option<u8>) -> (Preamble, Option<u8>) {
+    let (mut preamble, mut said) = (Preamble::default(), None);
+    loop {
+        let rest = &sample[preamble.bytes..];
+        let Some(length) = rest.iter().position(|&byte| byte == b'\n') else {
+            return (preamble, said);
+        };
+        let (line, next) = (rest[..length].trim_ascii(), &rest[length + 1..]);
+        if let Some(named) = named_separator(line).filter(|_| preamble.lines == 0) {
+            said = Some(named);
+        } else if line.starts_with(b"#") && !is_header_of(line, next, separator.or(said)) {
+            preamble.comments += 1;
+        } else {
+            return (preamble, said);
+        }
+        preamble.bytes += length + 1;
+        preamble.lines += 1;
+    }
+}
+
+/// The separator of a line `sep=;`.
+fn named_separator(line: &[u8]) -> Option<u8> {
+    let line = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\"")).unwrap_or(line);
+    match line {
+        [s, e, p, b'=', separator] if [s, e, p].map(u8::to_ascii_lowercase) == *b"sep" => Some(*separator),
+        // A tab at the end is trimmed as a blank.
+        [s, e, p, b'='] if [s, e, p].map(u8::to_ascii_lowercase) == *b"sep" => Some(b'\t'),
+        _ => None,
+    }
+}
+
+/// Whether a line that begins with # names the columns of the next one: it has as many.
+fn is_header_of(line: &[u8], next: &[u8], separator: Option<u8>) -> bool {
+    let next = next.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let separators = separator.as_ref().map_or(&SEPARATORS[..], std::slice::from_ref);
+    separators.iter().any(|separator| {
+        let [own, others] = [line, next].map(|line| line.iter().filter(|byte| *byte == separator).count());
+        own > 0 && own == others
+    })
 }
 
 /// The separator under which most records have as many fields as the first;
 /// of equals, the one that gives more fields.
-fn detect_separator(sample: &[u8], is_whole: bool) -> u8 {
+fn detect_separator(sample: &[u8], quote: Option<u8>, is_whole: bool) -> u8 {
     let mut best = (b',', 0.0, 1);
     for separator in SEPARATORS {
-        let counts = field_counts(sample, separator, is_whole);
+        let counts = field_counts(sample, separator, quote, is_whole);
         let Some(&width) = counts.first().filter(|&&width| width > 1) else {
             continue;
         };
@@ -61,8 +133,8 @@ fn detect_separator(sample: &[u8], is_whole: bool) -> u8 {
     best.0
 }
 
-fn field_counts(sample: &[u8], separator: u8, is_whole: bool) -> Vec<usize> {
-    let mut scanner = Scanner::new(sample, separator);
+fn field_counts(sample: &[u8], separator: u8, quote: Option<u8>, is_whole: bool) -> Vec<usize> {
+    let mut scanner = Scanner::new(sample, separator, quote);
     let mut record = Record::default();
     let mut counts = Vec::new();
     while let Ok(true) = scanner.next(&mut record) {
@@ -77,13 +149,13 @@ fn field_counts(sample: &[u8], separator: u8, is_whole: bool) -> Vec<usize> {
 
 /// Whether more columns have numbers like `12,5` alone than have numbers like `12.5` alone. Where a file has
 /// both, those of the other kind are something else, such as the numbers of versions.
-fn has_decimal_commas(sample: &[u8]) -> bool {
+fn has_decimal_commas(sample: &[u8], quote: Option<u8>) -> bool {
     #[derive(Clone, Copy, Default)]
     struct Column {
         has_comma: bool,
         has_point: bool,
     }
-    let mut scanner = Scanner::new(sample, b';');
+    let mut scanner = Scanner::new(sample, b';', quote);
     let mut record = Record::default();
     let mut columns: Vec<Column> = Vec::new();
     while let Ok(true) = scanner.next(&mut record) {

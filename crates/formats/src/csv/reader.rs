@@ -1,7 +1,7 @@
 //! Reading separated values into batches, in two passes: the first checks the
 //! whole file and learns the types, the second converts.
 
-use std::io::BufRead;
+use std::io::{self, BufRead, Read};
 
 use super::dialect::{self, Dialect};
 use super::scanner::{RECORD_BYTES_MAX, Record, ScanError, Scanner};
@@ -17,7 +17,7 @@ use crate::types::Observed;
 /// Opens a file of separated values.
 pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, FormatError> {
     let dialect = dialect::detect(&input, options)?;
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = dialect.preamble.warning().into_iter().collect();
     let mut scanner = scanner(&input, dialect)?;
     let mut record = Record::default();
     if !next(&input, &mut scanner, &mut record)? {
@@ -30,7 +30,7 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     while has_record {
         row_count += 1;
         if check(&record, names.len()).is_ok() {
-            observe(&record, row_count, dialect, &mut observed);
+            observe(&record, row_count, dialect, &options.nulls, &mut observed);
         }
         has_record = next(&input, &mut scanner, &mut record)?;
     }
@@ -46,10 +46,12 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     if dialect.decimal_comma {
         warnings.push("numbers are read with a decimal comma".to_string());
     }
-    let geometry_reader = GeometryReader::new(&input.path, &DeclaredCrs::Undeclared, options.planar, &mut warnings)?;
+    let geometry_reader =
+        GeometryReader::new(&input.path, &DeclaredCrs::Undeclared, &options.coordinates, &mut warnings)?;
     let mut reader = CsvReader {
         scanner: self::scanner(&input, dialect)?,
-        rows: RowBuilder::new(&layout.columns),
+        rows: RowBuilder::new(&layout.columns, &layout.geometry, Some(geometry_reader.clone())),
+        nulls: options.nulls.clone(),
         input,
         dialect,
         columns: layout.columns.clone(),
@@ -76,7 +78,12 @@ fn scanner(input: &Input, dialect: Dialect) -> Result<Scanner<Content>, FormatEr
     if head.starts_with(b"\xef\xbb\xbf") {
         content.consume(3);
     }
-    Ok(Scanner::new(content, dialect.separator))
+    let preamble = dialect.preamble;
+    io::copy(&mut content.by_ref().take(preamble.bytes as u64), &mut io::sink())
+        .map_err(|error| FormatError::reading(&input.path, error))?;
+    let mut scanner = Scanner::new(content, dialect.separator, dialect.quote);
+    scanner.skip_lines(preamble.lines);
+    Ok(scanner)
 }
 
 fn next(input: &Input, scanner: &mut Scanner<Content>, record: &mut Record) -> Result<bool, FormatError> {
@@ -114,10 +121,11 @@ fn check(record: &Record, column_count: usize) -> Result<(), String> {
     })
 }
 
-fn observe(record: &Record, row: u64, dialect: Dialect, observed: &mut [Observed]) {
+fn observe(record: &Record, row: u64, dialect: Dialect, nulls: &[String], observed: &mut [Observed]) {
     for (index, observed) in observed.iter_mut().enumerate() {
         let (bytes, _) = record.field(index);
         if let Ok(text) = std::str::from_utf8(bytes)
+            && !nulls.iter().any(|null| null == text)
             && let text = text.trim_matches([' ', '\t'])
             && !text.is_empty()
         {
@@ -133,6 +141,7 @@ struct CsvReader {
     columns: Vec<ColumnPlan>,
     geometry_reader: GeometryReader,
     rows: RowBuilder,
+    nulls: Vec<String>,
     record: Record,
     row: u64,
 }
@@ -141,6 +150,7 @@ fn convert<'a>(
     record: &'a Record,
     columns: &[ColumnPlan],
     geometry_reader: &GeometryReader,
+    nulls: &[String],
     decimal_comma: bool,
 ) -> Result<Vec<Scalar<'a>>, String> {
     check(record, columns.len())?;
@@ -151,9 +161,10 @@ fn convert<'a>(
             let (bytes, is_quoted) = record.field(index);
             let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
             match column.role {
+                _ if nulls.iter().any(|null| null == text) => Ok(Scalar::Null),
                 Role::Geometry if text.trim().is_empty() => Ok(Scalar::Null),
                 Role::Geometry => geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())),
-                role => text_scalar(text, is_quoted, role, decimal_comma),
+                _ => text_scalar(text, is_quoted, column, decimal_comma),
             }
             .map_err(|reason| format!("column {:?}: {reason}", column.name))
         })
@@ -164,10 +175,11 @@ impl BatchReader for CsvReader {
     fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
         while !self.rows.is_full() && next(&self.input, &mut self.scanner, &mut self.record)? {
             self.row += 1;
-            let outcome = convert(&self.record, &self.columns, &self.geometry_reader, self.dialect.decimal_comma)
-                .and_then(|scalars| self.rows.push(self.row, &scalars));
+            let Dialect { separator, decimal_comma, .. } = self.dialect;
+            let outcome = convert(&self.record, &self.columns, &self.geometry_reader, &self.nulls, decimal_comma)
+                .and_then(|scalars| self.rows.push(self.row, scalars));
             if let Err(reason) = outcome {
-                let raw = self.record.to_line(self.dialect.separator);
+                let raw = self.record.to_line(separator);
                 self.rows.reject(self.row, self.record.line, reason, raw);
             }
         }
@@ -182,5 +194,9 @@ impl BatchReader for CsvReader {
             )
         })?;
         Ok(Some(batch))
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.geometry_reader.notices()
     }
 }

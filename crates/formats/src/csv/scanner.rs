@@ -114,14 +114,21 @@ enum State {
 pub(crate) struct Scanner<R> {
     content: R,
     separator: u8,
+    /// What encloses fields, if anything does.
+    quote: Option<u8>,
     line: u64,
     /// The last byte was a CR that ended a record; an LF belongs to it.
     after_return: bool,
 }
 
 impl<R: BufRead> Scanner<R> {
-    pub(crate) fn new(content: R, separator: u8) -> Scanner<R> {
-        Scanner { content, separator, line: 1, after_return: false }
+    pub(crate) fn new(content: R, separator: u8, quote: Option<u8>) -> Scanner<R> {
+        Scanner { content, separator, quote, line: 1, after_return: false }
+    }
+
+    /// Counts lines that were taken from the content before.
+    pub(crate) fn skip_lines(&mut self, count: u64) {
+        self.line += count;
     }
 
     /// Reads the next record; `false` at the end.
@@ -143,9 +150,9 @@ impl<R: BufRead> Scanner<R> {
             while index < available.len() {
                 // Runs of ordinary bytes are copied at once.
                 if matches!(state, State::Unquoted | State::Quoted) {
-                    let separator = self.separator;
+                    let (separator, quote) = (self.separator, self.quote);
                     let run = if state == State::Quoted {
-                        run_length(&available[index..], |byte| matches!(byte, b'"' | b'\n' | 0))
+                        run_length(&available[index..], |byte| quote == Some(byte) || matches!(byte, b'\n' | 0))
                     } else {
                         run_length(&available[index..], |byte| byte == separator || matches!(byte, b'\n' | b'\r' | 0))
                     };
@@ -166,7 +173,7 @@ impl<R: BufRead> Scanner<R> {
                 }
                 if state == State::Quoted {
                     match byte {
-                        b'"' => state = State::QuoteSeen,
+                        byte if self.quote == Some(byte) => state = State::QuoteSeen,
                         byte => record.bytes.push(byte),
                     }
                     continue;
@@ -190,12 +197,12 @@ impl<R: BufRead> Scanner<R> {
                     continue;
                 }
                 match (state, byte) {
-                    (State::RecordStart | State::FieldStart, b'"') => {
+                    (State::RecordStart | State::FieldStart, byte) if self.quote == Some(byte) => {
                         quote_line = self.line;
                         state = State::Quoted;
                     }
-                    (State::QuoteSeen, b'"') => {
-                        record.bytes.push(b'"');
+                    (State::QuoteSeen, byte) if self.quote == Some(byte) => {
+                        record.bytes.push(byte);
                         state = State::Quoted;
                     }
                     (State::QuoteSeen | State::AfterQuote, byte) => {
@@ -245,7 +252,7 @@ mod tests {
     fn records(text: &str) -> Result<Vec<Vec<(String, bool)>>, ScanError> {
         // A tiny buffer makes every token straddle its edges.
         let content = io::BufReader::with_capacity(3, text.as_bytes());
-        let mut scanner = Scanner::new(content, b',');
+        let mut scanner = Scanner::new(content, b',', Some(b'"'));
         let mut record = Record::default();
         let mut all = Vec::new();
         while scanner.next(&mut record)? {
@@ -295,7 +302,7 @@ mod tests {
 
     #[test]
     fn lines_are_counted_through_quoted_line_ends() {
-        let mut scanner = Scanner::new("a\r\n\"b\n\n\"\r\n\r\nc\rd\n".as_bytes(), b',');
+        let mut scanner = Scanner::new("a\r\n\"b\n\n\"\r\n\r\nc\rd\n".as_bytes(), b',', Some(b'"'));
         let mut record = Record::default();
         let mut lines = Vec::new();
         while scanner.next(&mut record).expect("valid") {

@@ -10,7 +10,7 @@ use terrane_space::geometry::as_flat_point;
 use super::document::DocumentReader;
 use super::foreign::ForeignMembers;
 use super::lines::LineReader;
-use super::record::{RawGeometry, RawRecord};
+use super::record::{RawGeometry, RawRecord, replace_nulls};
 use super::strict::{JsonErrorKind, JsonValue, parse_strict};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
@@ -69,8 +69,13 @@ impl Records {
 
     /// A record's text as a value. Bad syntax inside a document is damage to
     /// the document; between lines it spoils only its own record.
-    fn parse(&mut self, input: &Input, text: &RecordText) -> Result<Result<RawRecord, String>, FormatError> {
-        let value = match parse_strict(&text.bytes) {
+    fn parse(
+        &mut self,
+        input: &Input,
+        text: &RecordText,
+        nulls: &[String],
+    ) -> Result<Result<RawRecord, String>, FormatError> {
+        let mut value = match parse_strict(&text.bytes) {
             Ok(value) => value,
             Err(error) => {
                 if error.kind != JsonErrorKind::Content && matches!(self, Records::Document(_)) {
@@ -87,6 +92,7 @@ impl Records {
         if text.must_be_feature && value.get("type").and_then(JsonValue::as_str) != Some("Feature") {
             return Ok(Err("an element of \"features\" is not a Feature".to_string()));
         }
+        replace_nulls(&mut value, nulls);
         Ok(RawRecord::from_value(value))
     }
 
@@ -178,7 +184,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let mut survey = Survey::default();
     while let Some(text) = records.next()? {
         survey.row_count += 1;
-        match records.parse(&input, &text)? {
+        match records.parse(&input, &text, &options.nulls)? {
             Ok(record) => survey.take(&input, survey.row_count, text.line, record)?,
             Err(reason) if survey.first_refused.is_none() => {
                 let is_json = matches!(text.bytes.trim_ascii_start().first(), Some(b'{' | b'['));
@@ -219,8 +225,9 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         }
         _ => None,
     };
+    let coordinates_are_fields = own_points.is_none();
     if let Some(names) = own_points {
-        layout.columns.extend(names.map(|name| ColumnPlan { name, role: Role::Coordinate }));
+        layout.columns.extend(names.map(|name| ColumnPlan::new(name, Role::Coordinate)));
         origins.extend([Origin::X, Origin::Y]);
     } else if has_geometry {
         let name =
@@ -228,17 +235,19 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         if layout.geometry == GeometryColumns::None {
             layout.geometry = GeometryColumns::Column { name: name.clone() };
         }
-        layout.columns.push(ColumnPlan { name, role: Role::Geometry });
+        layout.columns.push(ColumnPlan::new(name, Role::Geometry));
         origins.push(Origin::Geometry);
     }
     layout.settle_integers(options);
     if !survey.foreign.is_empty() {
         layout.warnings.push(survey.foreign.to_string());
     }
-    let geometry_reader = GeometryReader::new(&input.path, &records.crs(), options.planar, &mut layout.warnings)?;
+    let geometry_reader = GeometryReader::new(&input.path, &records.crs(), &options.coordinates, &mut layout.warnings)?;
+    let converted_fields = coordinates_are_fields.then(|| geometry_reader.clone());
     let reader = JsonReader {
         records: Records::new(&input, format)?,
-        rows: RowBuilder::new(&layout.columns),
+        rows: RowBuilder::new(&layout.columns, &layout.geometry, converted_fields),
+        nulls: options.nulls.clone(),
         input,
         columns: layout.columns.clone(),
         origins,
@@ -262,6 +271,7 @@ struct JsonReader {
     origins: Vec<Origin>,
     geometry_reader: GeometryReader,
     rows: RowBuilder,
+    nulls: Vec<String>,
     row: u64,
 }
 
@@ -287,7 +297,7 @@ impl JsonReader {
                         let wkb = self.geometry_reader.json(value).map_err(in_column)?;
                         Ok(wkb.map_or(Scalar::Null, |wkb| Scalar::Binary(wkb.into())))
                     }
-                    (role, Some(value)) => json_scalar(value, role).map_err(in_column),
+                    (_, Some(value)) => json_scalar(value, column).map_err(in_column),
                 }
             })
             .collect()
@@ -314,11 +324,11 @@ impl BatchReader for JsonReader {
                 break;
             };
             self.row += 1;
-            let record = self.records.parse(&self.input, &text)?;
+            let record = self.records.parse(&self.input, &text, &self.nulls)?;
             let outcome = record.and_then(|mut record| {
                 record.take_id();
                 let scalars = self.convert(&record)?;
-                self.rows.push(self.row, &scalars)
+                self.rows.push(self.row, scalars)
             });
             if let Err(reason) = outcome {
                 let raw = String::from_utf8_lossy(&text.bytes).into_owned();
@@ -330,6 +340,10 @@ impl BatchReader for JsonReader {
         }
         let batch = self.rows.finish().map_err(|error| internal(&self.input, &error))?;
         Ok(Some(batch))
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.geometry_reader.notices()
     }
 }
 

@@ -1,9 +1,10 @@
 //! One JSON object as a record: plain members, or a GeoJSON feature.
 
 use serde_json::Map;
+use terrane_space::Point;
 
 use super::strict::{JsonError, JsonValue, parse_strict};
-use crate::geometry::{GeometryReader, is_geojson_geometry, looks_like_geometry};
+use crate::geometry::{CoordinateOptions, GeometryReader, is_geojson_geometry, looks_like_geometry};
 use crate::layout::unique_name;
 
 /// One record.
@@ -27,25 +28,90 @@ const FEATURE_MEMBERS: [&str; 6] = ["type", "geometry", "properties", "id", "bbo
 /// Members of a geometry that mean something.
 const GEOMETRY_MEMBERS: [&str; 5] = ["type", "coordinates", "geometries", "bbox", "crs"];
 
-/// Parses one object: a GeoJSON feature, whose properties become the fields,
-/// a bare GeoJSON geometry, or any other object, of which a member `geometry`
-/// that is a GeoJSON geometry (or its text, or WKT) becomes the geometry.
-///
-/// # Errors
-/// When it is not one strict JSON object, or its geometry is not valid or, unless it is planar, declared to be in a
-/// system other than WGS 84.
-pub fn parse_record(line: &str, planar: bool) -> Result<JsonRecord, JsonError> {
-    let text = line.strip_prefix('\u{feff}').unwrap_or(line);
-    let text = text.trim_start_matches('\u{1e}');
-    let raw = RawRecord::from_value(parse_strict(text.as_bytes())?).map_err(JsonError::content)?;
-    let geometry = raw.geometry.convert(&GeometryReader::of_records(planar)).map_err(JsonError::content)?;
-    Ok(JsonRecord {
-        fields: raw.fields.into_iter().collect(),
-        geometry,
-        has_null_geometry: raw.geometry == RawGeometry::Null,
-        id: raw.id,
-        foreign: raw.foreign,
-    })
+/// How records that belong to no file are read.
+#[derive(Debug, Clone, Default)]
+pub struct RecordOptions {
+    /// What their coordinates are.
+    pub coordinates: CoordinateOptions,
+    /// Texts that stand for null.
+    pub nulls: Vec<String>,
+}
+
+/// Reads records that belong to no file.
+#[derive(Debug)]
+pub struct RecordReader {
+    geometries: GeometryReader,
+    nulls: Vec<String>,
+}
+
+impl RecordReader {
+    /// A reader of such records.
+    ///
+    /// # Errors
+    /// When their reference system cannot be converted.
+    pub fn new(options: RecordOptions) -> Result<RecordReader, String> {
+        Ok(RecordReader { geometries: GeometryReader::of_records(&options.coordinates)?, nulls: options.nulls })
+    }
+
+    /// Parses one object: a GeoJSON feature, whose properties become the fields,
+    /// a bare GeoJSON geometry, or any other object, of which a member `geometry`
+    /// that is a GeoJSON geometry (or its text, or WKT) becomes the geometry.
+    ///
+    /// # Errors
+    /// When it is not one strict JSON object, or its geometry is not valid or, unless it is planar, in a system that
+    /// cannot be converted.
+    pub fn parse(&self, line: &str) -> Result<JsonRecord, JsonError> {
+        let text = line.strip_prefix('\u{feff}').unwrap_or(line);
+        let text = text.trim_start_matches('\u{1e}');
+        let mut value = parse_strict(text.as_bytes())?;
+        replace_nulls(&mut value, &self.nulls);
+        let raw = RawRecord::from_value(value).map_err(JsonError::content)?;
+        let geometry = raw.geometry.convert(&self.geometries).map_err(JsonError::content)?;
+        Ok(JsonRecord {
+            fields: raw.fields.into_iter().collect(),
+            geometry,
+            has_null_geometry: raw.geometry == RawGeometry::Null,
+            id: raw.id,
+            foreign: raw.foreign,
+        })
+    }
+
+    /// The geometry that a member is: GeoJSON, or a text of WKT, EWKT, hexadecimal WKB or GeoJSON, as little-endian ISO
+    /// WKB; `None` for null and blank text.
+    ///
+    /// # Errors
+    /// When it is none, or in a system that cannot be converted.
+    pub fn geometry(&self, member: &JsonValue) -> Result<Option<Vec<u8>>, String> {
+        self.geometries.json(member)
+    }
+
+    /// The place of a record that has two coordinates.
+    ///
+    /// # Errors
+    /// When it is nowhere on the earth in their reference system.
+    pub fn point(&self, x: f64, y: f64) -> Result<(f64, f64), String> {
+        self.geometries.point(Point::new(x, y)).map(|point| (point.x, point.y))
+    }
+
+    /// What was done to coordinates so far that their owner should know.
+    pub fn notices(&self) -> Vec<String> {
+        self.geometries.notices()
+    }
+}
+
+/// Puts null in the place of members, and of a feature's properties, that are one of these texts.
+pub(super) fn replace_nulls(value: &mut JsonValue, nulls: &[String]) {
+    let Some(members) = value.as_object_mut().filter(|_| !nulls.is_empty()) else {
+        return;
+    };
+    let is_feature = members.get("type").and_then(JsonValue::as_str) == Some("Feature");
+    for (name, member) in members.iter_mut() {
+        match member {
+            JsonValue::String(text) if nulls.contains(text) => *member = JsonValue::Null,
+            JsonValue::Object(_) if is_feature && name == "properties" => replace_nulls(member, nulls),
+            _ => {}
+        }
+    }
 }
 
 /// The geometry of a record before it is converted.

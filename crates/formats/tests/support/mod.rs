@@ -12,7 +12,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_select::concat::concat_batches;
 use terrane_formats::{
-    FormatError, GeometryColumns, OutputFormat, ReadOptions, RejectedRow, Source, WriteOptions, open, writer,
+    CoordinateOptions, FormatError, GeometryColumns, JsonError, JsonRecord, OutputFormat, ReadOptions, RecordOptions,
+    RecordReader, RejectedRow, Source, WriteOptions, open, writer,
 };
 
 /// A file that is removed with the value.
@@ -107,4 +108,11 @@ pub fn written(format: OutputFormat, batches: &[RecordBatch], geometry: Geometry
 /// A Parquet file of these pages and this footer.
 pub fn parquet_file(pages: &[u8], footer: &[u8]) -> Vec<u8> {
     [b"PAR1", pages, footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
+}
+
+/// A record that belongs to no file.
+pub fn parse_record(line: &str, planar: bool) -> Result<JsonRecord, JsonError> {
+    let coordinates = CoordinateOptions { planar, ..CoordinateOptions::default() };
+    let options = RecordOptions { coordinates, ..RecordOptions::default() };
+    RecordReader::new(options).expect("no reference system is named").parse(line)
 }
