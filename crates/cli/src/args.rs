@@ -7,7 +7,7 @@ mod reading;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use terrane::{DatasetOptions, DiskReserve, Durability};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
@@ -39,6 +39,21 @@ pub struct Cli {
     pub common: CommonFlags,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// What the program was called with.
+    ///
+    /// # Errors
+    /// Flags that are not understood; the help, where it is asked for.
+    pub fn from_command_line() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let (Command::Import(arguments), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
+            arguments.lat_first = matches.index_of("lat") < matches.index_of("lon");
+        }
+        Ok(cli)
+    }
 }
 
 /// Flags of every command; what they leave open is in the environment.
@@ -155,12 +170,16 @@ pub struct ImportArguments {
     /// Column that holds the key; an empty name numbers the rows.
     #[arg(long, value_name = "COLUMN")]
     pub key: Option<String>,
-    /// Column that holds the longitude, or x of a planar dataset.
+    /// Column that holds the longitude, or x of a planar dataset; a member of a nested object as location.lon. Where
+    /// --lon and --lat name the same column, it holds both as text, in the order of the flags.
     #[arg(long, visible_alias = "x", value_name = "COLUMN", requires = "lat", conflicts_with = "geometry")]
     pub lon: Option<String>,
     /// Column that holds the latitude, or y of a planar dataset.
     #[arg(long, visible_alias = "y", value_name = "COLUMN", requires = "lon")]
     pub lat: Option<String>,
+    /// Whether --lat came before --lon.
+    #[arg(skip)]
+    pub lat_first: bool,
     /// Column that holds the geometry, as WKT, WKB or GeoJSON.
     #[arg(long, value_name = "COLUMN")]
     pub geometry: Option<String>,

@@ -32,7 +32,6 @@ use validity::Validity;
 
 pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let started = Instant::now();
-    source::check_coordinate_flags(arguments)?;
     let place = StorePlace::examine(&arguments.store)?;
     let mut import = Import {
         arguments,

@@ -33,14 +33,12 @@ mod size;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Command};
 use failure::Failure;
 use messages::Messages;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::from_command_line() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers and go to standard output; a reader that has gone

@@ -20,6 +20,8 @@ pub enum Format {
     Csv,
     /// One JSON object a line.
     Ndjson,
+    /// One JSON array of objects.
+    JsonArray,
     /// One GeoJSON document.
     GeoJson,
     /// One GeoJSON feature a line or record (RFC 8142).
@@ -39,6 +41,7 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Format::Csv => "CSV",
             Format::Ndjson => "NDJSON",
+            Format::JsonArray => "JSON array",
             Format::GeoJson => "GeoJSON",
             Format::GeoJsonSeq => "GeoJSON text sequence",
             Format::Parquet => "Parquet",
@@ -180,7 +183,11 @@ fn detect_text(input: &Input, head: &[u8], name: &str) -> Result<Format, FormatE
     }
     match first {
         Some(0x1e) => return Ok(Format::GeoJsonSeq),
-        Some(b'[') => return Ok(if is_json_name { Format::GeoJson } else { Format::Csv }),
+        Some(b'[') => {
+            let inner = text.trim_ascii_start()[1..].trim_ascii_start().first();
+            let is_array = is_json_name || matches!(inner, Some(b'{' | b']'));
+            return Ok(if is_array { Format::JsonArray } else { Format::Csv });
+        }
         _ => {}
     }
     Ok(match shape_of(input, head)? {

@@ -153,6 +153,9 @@ pub(crate) fn named_geometry(
             false => FormatError::usage(path, format!("there is no column {name:?}; the columns are {shown}")),
         })
     };
+    if let Some(pair) = &options.pair {
+        return Ok(Some(pair.geometry()));
+    }
     match (&options.geometry, &options.x, &options.y) {
         (Some(name), None, None) => {
             let is_own_name = options.own_geometry_name.as_ref() == Some(name) && !names.contains(&name.as_str());

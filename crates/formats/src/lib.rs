@@ -25,6 +25,7 @@ mod input;
 mod json;
 mod layout;
 mod number;
+mod pair;
 mod place;
 mod reprojection;
 mod rows;
@@ -46,6 +47,7 @@ pub use json::{
     ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, RecordOptions, RecordReader, parse_strict,
 };
 pub use layout::unique_name;
+pub use pair::CoordinatePair;
 pub use reprojection::Crs;
 pub use source::{
     BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, Quote, ReadOptions,
@@ -69,7 +71,9 @@ pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Source, For
     };
     let (format, opened) = match format {
         Format::Csv => (format, csv::open(input, options)?),
-        Format::Ndjson | Format::GeoJson | Format::GeoJsonSeq => (format, json::open(input, format, options)?),
+        Format::Ndjson | Format::JsonArray | Format::GeoJson | Format::GeoJsonSeq => {
+            (format, json::open(input, format, options)?)
+        }
         Format::Parquet | Format::GeoParquet => columnar::parquet::open(&input, options)?,
         Format::ArrowFile | Format::ArrowStream => (format, columnar::ipc::open(&input, format, options)?),
     };

@@ -81,7 +81,10 @@ pub(crate) fn fit_geometry(wkb: Vec<u8>, wraps: bool, notes: &Notes) -> Result<V
     if summary.is_empty || is_in_range(low) && is_in_range(high) {
         return Ok(wkb);
     }
-    let wkb = replace_positions(&wkb, &mut |_, point| Ok(notes.clamp_point(point)))?;
+    // Single points are turned back one by one, what has edges is cut as a whole.
+    let wkb = replace_positions(&wkb, &mut |place, point| {
+        Ok(fit_point(point, wraps && place.is_first && place.is_last, notes))
+    })?;
     let is_beyond = |x: f64| x.abs() > 180.0 + CLAMP_DEGREES;
     let is_counted_otherwise = [low.x, high.x].iter().all(|x| x.abs() <= WRAPPED_DEGREES_MAX);
     if wraps && is_counted_otherwise && (is_beyond(low.x) || is_beyond(high.x)) {

@@ -12,6 +12,7 @@ use crate::error::FormatError;
 use crate::format::Format;
 use crate::geometry::CoordinateOptions;
 use crate::guess::Guess;
+use crate::pair::CoordinatePair;
 use crate::types::{ColumnType, Observed};
 
 /// How many rows a batch has at most.
@@ -74,6 +75,8 @@ pub struct ReadOptions {
     pub x: Option<String>,
     /// The column that holds the latitude (or y).
     pub y: Option<String>,
+    /// The column that holds both, in place of `x` and `y`.
+    pub pair: Option<CoordinatePair>,
     /// Where records carry a geometry beside their columns (GeoJSON, NDJSON) and no column is called `x` or `y`:
     /// the coordinates are those of that geometry, which must be a point of two dimensions.
     pub own_points: bool,

@@ -46,7 +46,7 @@ pub enum CoordinateError {
     },
     /// The longitude is outside of -180 to 180.
     #[error(
-        "longitude {longitude} (latitude {latitude}) is outside of -180 to 180 degrees: longitude comes first, and planar data needs a planar dataset"
+        "longitude {longitude} (latitude {latitude}) is outside of -180 to 180 degrees: {}", longitude_hint(*longitude)
     )]
     LongitudeOutOfRange {
         /// The refused longitude.
@@ -64,6 +64,15 @@ pub enum CoordinateError {
         /// Whether the two would be in range the other way round.
         likely_swapped: bool,
     },
+}
+
+fn longitude_hint(longitude: f64) -> &'static str {
+    match (180.0..=360.0).contains(&longitude) {
+        true => {
+            "where longitudes are counted from 0 to 360, --wrap-longitudes turns them back; planar data needs a planar dataset"
+        }
+        false => "longitude comes first, and planar data needs a planar dataset",
+    }
 }
 
 fn swap_hint(likely_swapped: bool) -> &'static str {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use terrane::CoordinateSystem;
 use terrane::schema::{GeometryColumn, Schema, SchemaError};
-use terrane_formats::{GeometryColumns, Guess, Header, ReadOptions, Source};
+use terrane_formats::{CoordinatePair, GeometryColumns, Guess, Header, ReadOptions, Source};
 
 use crate::args::{Common, ImportArguments, QuoteFlag};
 use crate::failure::Failure;
@@ -23,14 +23,14 @@ pub fn open(
     Ok(terrane_formats::open(path, &options)?)
 }
 
-/// Refuses flags that no file fits.
-pub fn check_coordinate_flags(arguments: &ImportArguments) -> Result<(), Failure> {
-    match (&arguments.lon, &arguments.lat) {
-        (Some(lon), Some(lat)) if lon == lat => Err(Failure::usage(format!(
-            "--lon and --lat both name {lon:?}; the longitude and the latitude are two columns"
-        ))),
-        _ => Ok(()),
-    }
+/// The column that both flags of coordinates name, if they do.
+fn pair_column(arguments: &ImportArguments) -> Option<&String> {
+    arguments.lon.as_ref().filter(|lon| arguments.lat.as_ref() == Some(lon))
+}
+
+/// Names of the columns that two coordinates of one column become.
+fn pair_names(planar: bool) -> [String; 2] {
+    if planar { ["x", "y"] } else { ["lon", "lat"] }.map(str::to_owned)
 }
 
 fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOptions {
@@ -48,6 +48,11 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
         decimal_comma: arguments.decimal_comma.then_some(true),
         ..ReadOptions::default()
     };
+    if let Some(column) = pair_column(arguments) {
+        let names = pair_names(arguments.planar);
+        options.pair = Some(CoordinatePair { column: column.clone(), y_first: arguments.lat_first, names });
+        (options.x, options.y) = (None, None);
+    }
     let Some(schema) = schema else {
         return options;
     };
@@ -56,6 +61,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
     match &schema.geometry {
         GeometryColumn::Point { x, y } => {
             (options.x, options.y) = (Some(x.clone()), Some(y.clone()));
+            options.pair.iter_mut().for_each(|pair| pair.names = [x.clone(), y.clone()]);
             options.own_points = true;
         }
         GeometryColumn::Geometry { name } => {
@@ -144,6 +150,9 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
         )));
     }
     let known: Vec<&str> = schema.geometry.names().collect();
+    if pair_column(arguments).is_some() && known.len() == 2 {
+        return Ok(());
+    }
     let flags = match &schema.geometry {
         GeometryColumn::Point { x, y } => {
             [(&arguments.lon, Some(x)), (&arguments.lat, Some(y)), (&arguments.geometry, None)]

@@ -73,6 +73,10 @@ impl ColumnarPlan {
     ) -> Result<ColumnarPlan, FormatError> {
         let mut names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         check_unique(path, &names)?;
+        if let Some(pair) = &options.pair {
+            let what = format!("column {:?} cannot be read as two coordinates from this format", pair.column);
+            return Err(FormatError::usage(path, what));
+        }
         let named = named_geometry(path, &names, options, false)?;
         let Declared { geometry: declared, coverings } = declared(named.as_ref(), &mut warnings)?;
         let declared = match (&named, declared) {

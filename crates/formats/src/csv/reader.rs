@@ -10,6 +10,7 @@ use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
 use crate::input::{Content, Input};
 use crate::layout::{ColumnSeen, Layout};
+use crate::pair::CoordinatePair;
 use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, schema_of, text_scalar};
 use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
 use crate::types::Observed;
@@ -23,14 +24,15 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     if !next(&input, &mut scanner, &mut record)? {
         return Err(FormatError::damaged(&input.path, Location::File, "the file holds no record"));
     }
-    let names = dialect::column_names(&input, &record, options, dialect.decimal_comma, &mut warnings)?;
+    let fields = dialect::column_names(&input, &record, options, dialect.decimal_comma, &mut warnings)?;
+    let (names, origins) = columns_of(&input, &fields, options)?;
     let mut observed: Vec<Observed> = names.iter().map(|name| Observed::for_column(name)).collect();
     let mut row_count = 0;
     let mut has_record = options.header == Header::Absent || next(&input, &mut scanner, &mut record)?;
     while has_record {
         row_count += 1;
-        if check(&record, names.len()).is_ok() {
-            observe(&record, row_count, dialect, &options.nulls, &mut observed);
+        if check(&record, fields.len()).is_ok() {
+            observe(&record, row_count, dialect, &options.nulls, &origins, &mut observed);
         }
         has_record = next(&input, &mut scanner, &mut record)?;
     }
@@ -48,17 +50,18 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     }
     let geometry_reader =
         GeometryReader::new(&input.path, &DeclaredCrs::Undeclared, &options.coordinates, &mut warnings)?;
-    let mut reader = CsvReader {
-        scanner: self::scanner(&input, dialect)?,
-        rows: RowBuilder::new(&layout.columns, &layout.geometry, Some(geometry_reader.clone())),
-        nulls: options.nulls.clone(),
-        input,
-        dialect,
+    let rows = RowBuilder::new(&layout.columns, &layout.geometry, Some(geometry_reader.clone()));
+    let converter = Converter {
         columns: layout.columns.clone(),
+        origins,
+        field_count: fields.len(),
+        nulls: options.nulls.clone(),
+        pair: options.pair.clone(),
         geometry_reader,
-        record,
-        row: 0,
+        decimal_comma: dialect.decimal_comma,
     };
+    let mut reader =
+        CsvReader { scanner: self::scanner(&input, dialect)?, input, dialect, converter, rows, record, row: 0 };
     if options.header == Header::Present {
         next(&reader.input, &mut reader.scanner, &mut reader.record)?;
     }
@@ -121,8 +124,16 @@ fn check(record: &Record, column_count: usize) -> Result<(), String> {
     })
 }
 
-fn observe(record: &Record, row: u64, dialect: Dialect, nulls: &[String], observed: &mut [Observed]) {
-    for (index, observed) in observed.iter_mut().enumerate() {
+fn observe(
+    record: &Record,
+    row: u64,
+    dialect: Dialect,
+    nulls: &[String],
+    origins: &[Origin],
+    observed: &mut [Observed],
+) {
+    for (origin, observed) in origins.iter().zip(observed) {
+        let Origin::Field(index) = *origin else { continue };
         let (bytes, _) = record.field(index);
         if let Ok(text) = std::str::from_utf8(bytes)
             && !nulls.iter().any(|null| null == text)
@@ -138,48 +149,87 @@ struct CsvReader {
     input: Input,
     scanner: Scanner<Content>,
     dialect: Dialect,
-    columns: Vec<ColumnPlan>,
-    geometry_reader: GeometryReader,
+    converter: Converter,
     rows: RowBuilder,
-    nulls: Vec<String>,
     record: Record,
     row: u64,
 }
 
-fn convert<'a>(
-    record: &'a Record,
-    columns: &[ColumnPlan],
-    geometry_reader: &GeometryReader,
-    nulls: &[String],
+/// Where the value of a column comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Field(usize),
+    /// A coordinate of the field that holds two.
+    X(usize),
+    Y(usize),
+}
+
+/// The columns that the fields make, and where each comes from.
+fn columns_of(
+    input: &Input,
+    fields: &[String],
+    options: &ReadOptions,
+) -> Result<(Vec<String>, Vec<Origin>), FormatError> {
+    let mut origins: Vec<Origin> = (0..fields.len()).map(Origin::Field).collect();
+    let mut names = fields.to_vec();
+    if let Some(pair) = &options.pair {
+        let shown: Vec<&str> = fields.iter().map(String::as_str).collect();
+        pair.check(&input.path, &shown)?;
+        let place = fields.iter().position(|name| *name == pair.column).unwrap_or_default();
+        names.splice(place..=place, pair.names.clone());
+        origins.splice(place..=place, [Origin::X(place), Origin::Y(place)]);
+    }
+    Ok((names, origins))
+}
+
+/// Makes values of the fields of a record.
+struct Converter {
+    columns: Vec<ColumnPlan>,
+    /// Where each column comes from.
+    origins: Vec<Origin>,
+    /// How many fields a record has.
+    field_count: usize,
+    nulls: Vec<String>,
+    pair: Option<CoordinatePair>,
+    geometry_reader: GeometryReader,
     decimal_comma: bool,
-) -> Result<Vec<Scalar<'a>>, String> {
-    check(record, columns.len())?;
-    columns
-        .iter()
-        .enumerate()
-        .map(|(index, column)| {
-            let (bytes, is_quoted) = record.field(index);
-            let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-            match column.role {
-                _ if nulls.iter().any(|null| null == text) => Ok(Scalar::Null),
-                Role::Geometry if text.trim().is_empty() => Ok(Scalar::Null),
-                Role::Geometry => geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())),
-                _ => text_scalar(text, is_quoted, column, decimal_comma),
-            }
-            .map_err(|reason| format!("column {:?}: {reason}", column.name))
-        })
-        .collect()
+}
+
+impl Converter {
+    fn convert<'a>(&self, record: &'a Record) -> Result<Vec<Scalar<'a>>, String> {
+        check(record, self.field_count)?;
+        let columns = self.columns.iter().zip(&self.origins);
+        columns.map(|(column, origin)| self.scalar(record, column, *origin)).collect()
+    }
+
+    fn scalar<'a>(&self, record: &'a Record, column: &ColumnPlan, origin: Origin) -> Result<Scalar<'a>, String> {
+        let (Origin::Field(index) | Origin::X(index) | Origin::Y(index)) = origin;
+        let (bytes, is_quoted) = record.field(index);
+        let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+        if self.nulls.iter().any(|null| null == text) {
+            return Ok(Scalar::Null);
+        }
+        if let (Origin::X(_) | Origin::Y(_), Some(pair)) = (origin, &self.pair) {
+            let coordinate = pair.place(text)?.map(|place| if origin == Origin::X(index) { place.x } else { place.y });
+            return Ok(coordinate.map_or(Scalar::Null, Scalar::Float64));
+        }
+        match column.role {
+            Role::Geometry if text.trim().is_empty() => Ok(Scalar::Null),
+            Role::Geometry => self.geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())),
+            _ => text_scalar(text, is_quoted, column, self.decimal_comma),
+        }
+        .map_err(|reason| format!("column {:?}: {reason}", column.name))
+    }
 }
 
 impl BatchReader for CsvReader {
     fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
         while !self.rows.is_full() && next(&self.input, &mut self.scanner, &mut self.record)? {
             self.row += 1;
-            let Dialect { separator, decimal_comma, .. } = self.dialect;
-            let outcome = convert(&self.record, &self.columns, &self.geometry_reader, &self.nulls, decimal_comma)
-                .and_then(|scalars| self.rows.push(self.row, scalars));
+            let scalars = self.converter.convert(&self.record);
+            let outcome = scalars.and_then(|scalars| self.rows.push(self.row, scalars));
             if let Err(reason) = outcome {
-                let raw = self.record.to_line(separator);
+                let raw = self.record.to_line(self.dialect.separator);
                 self.rows.reject(self.row, self.record.line, reason, raw);
             }
         }
@@ -197,6 +247,6 @@ impl BatchReader for CsvReader {
     }
 
     fn notices(&self) -> Vec<String> {
-        self.geometry_reader.notices()
+        self.converter.geometry_reader.notices()
     }
 }

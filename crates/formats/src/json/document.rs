@@ -1,4 +1,4 @@
-//! A GeoJSON document, feature by feature.
+//! A GeoJSON document, feature by feature, or an array of records, element by element.
 //!
 //! The document is cut at the brackets of its `features` array, so that only
 //! one feature is in memory at a time; each piece is then parsed strictly. Of
@@ -34,10 +34,12 @@ enum State {
     Start,
     Members,
     Features,
+    /// Of an array of records.
+    Elements,
     End,
 }
 
-/// Reads the features of one document.
+/// Reads the features or records of one document.
 pub(crate) struct DocumentReader {
     path: PathBuf,
     content: Content,
@@ -97,11 +99,20 @@ impl DocumentReader {
                         return Ok(Some(record));
                     }
                 }
-                State::Features => {
-                    if let Some(record) = self.feature()? {
-                        return Ok(Some(record));
+                State::Features => match self.element(true)? {
+                    Some(record) => return Ok(Some(record)),
+                    None => {
+                        self.state = State::Members;
+                        self.has_element = true;
                     }
-                }
+                },
+                State::Elements => match self.element(false)? {
+                    Some(record) => return Ok(Some(record)),
+                    None => {
+                        self.state = State::End;
+                        self.check_end()?;
+                    }
+                },
                 State::End => return Ok(None),
             }
         }
@@ -115,7 +126,9 @@ impl DocumentReader {
                 Ok(())
             }
             Some(b'[') => {
-                Err(self.damaged("the file is a JSON array; GeoJSON is an object such as a FeatureCollection"))
+                self.advance();
+                self.state = State::Elements;
+                Ok(())
             }
             Some(_) => Err(self.damaged(&format!("this is no GeoJSON, which begins with a brace; {HINT_OF_NAME}"))),
             None => Err(self.damaged("the file holds no JSON value")),
@@ -207,18 +220,16 @@ impl DocumentReader {
         )
     }
 
-    /// One element of `features`, or the end of the array.
-    fn feature(&mut self) -> Result<Option<RecordText>, FormatError> {
+    /// One element of the array that is read, or its end.
+    fn element(&mut self, must_be_feature: bool) -> Result<Option<RecordText>, FormatError> {
         if self.list_end(b']')? {
-            self.state = State::Members;
-            self.has_element = true;
             return Ok(None);
         }
         // The line counts from where the value starts.
         self.peek_token()?;
         let (line, offset) = (self.line, self.offset);
         let bytes = self.value_text()?;
-        Ok(Some(RecordText { line, offset, bytes, must_be_feature: true }))
+        Ok(Some(RecordText { line, offset, bytes, must_be_feature }))
     }
 
     /// Whether the list ends here; otherwise steps over the comma.
@@ -244,11 +255,16 @@ impl DocumentReader {
         }
     }
 
+    fn check_end(&mut self) -> Result<(), FormatError> {
+        match self.peek_token()? {
+            Some(_) => Err(self.damaged("there is more after the end of the JSON value")),
+            None => Ok(()),
+        }
+    }
+
     /// Judges the whole document, which has ended.
     fn finish(&mut self) -> Result<Option<RecordText>, FormatError> {
-        if self.peek_token()?.is_some() {
-            return Err(self.damaged("there is more after the end of the JSON value"));
-        }
+        self.check_end()?;
         let kind = match self.kind.take() {
             Some(kind) => kind,
             None if self.names.iter().any(|name| name == "type") => {

@@ -55,7 +55,7 @@ enum Records {
 impl Records {
     fn new(input: &Input, format: Format) -> Result<Records, FormatError> {
         Ok(match format {
-            Format::GeoJson => Records::Document(Box::new(DocumentReader::new(input)?)),
+            Format::GeoJson | Format::JsonArray => Records::Document(Box::new(DocumentReader::new(input)?)),
             _ => Records::Lines(LineReader::new(input)?),
         })
     }
@@ -73,7 +73,7 @@ impl Records {
         &mut self,
         input: &Input,
         text: &RecordText,
-        nulls: &[String],
+        options: &ReadOptions,
     ) -> Result<Result<RawRecord, String>, FormatError> {
         let mut value = match parse_strict(&text.bytes) {
             Ok(value) => value,
@@ -92,8 +92,11 @@ impl Records {
         if text.must_be_feature && value.get("type").and_then(JsonValue::as_str) != Some("Feature") {
             return Ok(Err("an element of \"features\" is not a Feature".to_string()));
         }
-        replace_nulls(&mut value, nulls);
-        Ok(RawRecord::from_value(value))
+        replace_nulls(&mut value, &options.nulls);
+        Ok(RawRecord::from_value(value).and_then(|mut record| {
+            options.settle_members(&mut record.fields)?;
+            Ok(record)
+        }))
     }
 
     fn crs(&self) -> DeclaredCrs {
@@ -181,10 +184,12 @@ enum Origin {
 /// Opens a file of JSON records.
 pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Result<Opened, FormatError> {
     let mut records = Records::new(&input, format)?;
+    // Records that need not have a geometry beside their fields.
+    let is_plain = matches!(format, Format::Ndjson | Format::JsonArray);
     let mut survey = Survey::default();
     while let Some(text) = records.next()? {
         survey.row_count += 1;
-        match records.parse(&input, &text, &options.nulls)? {
+        match records.parse(&input, &text, options)? {
             Ok(record) => survey.take(&input, survey.row_count, text.line, record)?,
             Err(reason) if survey.first_refused.is_none() => {
                 let is_json = matches!(text.bytes.trim_ascii_start().first(), Some(b'{' | b'['));
@@ -198,7 +203,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     }
     if let Some((line, reason, is_json)) = survey.first_refused.take()
         && survey.good_count == 0
-        && format == Format::Ndjson
+        && is_plain
     {
         // No column is known, so that nothing else that could be said of the file would be true.
         let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
@@ -211,7 +216,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let has_other_geometry =
         || find_geometry(&input.path, &seen, options, false).is_ok_and(|found| found != GeometryColumns::None);
     let is_of_nulls = survey.has_null_geometry && !has_other_geometry();
-    let has_geometry = survey.has_geometry || is_of_nulls || format != Format::Ndjson;
+    let has_geometry = survey.has_geometry || is_of_nulls || !is_plain;
     let mut layout = Layout::new(&input.path, &seen, options, has_geometry)?;
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
     if let Some(name) = &survey.other_id {
@@ -247,7 +252,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let reader = JsonReader {
         records: Records::new(&input, format)?,
         rows: RowBuilder::new(&layout.columns, &layout.geometry, converted_fields),
-        nulls: options.nulls.clone(),
+        options: options.clone(),
         input,
         columns: layout.columns.clone(),
         origins,
@@ -271,7 +276,7 @@ struct JsonReader {
     origins: Vec<Origin>,
     geometry_reader: GeometryReader,
     rows: RowBuilder,
-    nulls: Vec<String>,
+    options: ReadOptions,
     row: u64,
 }
 
@@ -324,7 +329,7 @@ impl BatchReader for JsonReader {
                 break;
             };
             self.row += 1;
-            let record = self.records.parse(&self.input, &text, &self.nulls)?;
+            let record = self.records.parse(&self.input, &text, &self.options)?;
             let outcome = record.and_then(|mut record| {
                 record.take_id();
                 let scalars = self.convert(&record)?;

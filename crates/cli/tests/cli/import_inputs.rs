@@ -1,0 +1,102 @@
+//! Inputs as people have them: lines before the header, JSON arrays, places in one value, nested members, coordinates
+//! slightly out of range.
+
+use serde_json::json;
+
+use crate::support::{Sandbox, import, rows};
+
+#[test]
+fn a_line_that_names_the_separator_and_comments_come_before_the_header() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    for (name, content, word) in [
+        ("sep", "sep=;\nid;lat;lon\n1;48.85;2.35\n", "CSV"),
+        ("crlf", "\u{feff}sep=;\r\nid;lat;lon\r\n1;48.85;2.35\r\n", "CSV"),
+        ("comment", "# comment\nid,lat,lon\n1,48.85,2.35\n", "passed over"),
+        ("comments", "# a, b\n#\n# c\nid,lat,lon\n1,48.85,2.35\n", "first 3 lines"),
+    ] {
+        let file = sandbox.write(&format!("{name}.csv"), content);
+        import(&store, name, &file, &[]).exits(0).says(word);
+        assert_eq!(rows(&store, name, "id"), [json!({"id":1,"lat":48.85,"lon":2.35})], "{name}");
+    }
+    // A header may begin with the same character; lines are counted with what was passed over.
+    let header = sandbox.write("header.csv", "#id,lat,lon\n1,48.85,2.35\n");
+    import(&store, "header", &header, &["--key", "#id"]).exits(0);
+    let bad = sandbox.write("bad.csv", "# comment\nid,lat,lon\n1,x,2.35\n");
+    import(&store, "bad", &bad, &[]).exits(5).says("line 3");
+}
+
+#[test]
+fn arrays_of_records_and_of_features_are_read() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let records = sandbox.write("a.json", "[{\"id\":1,\"lat\":1.0,\"lon\":2.0},\n{\"id\":2,\"lat\":1.5,\"lon\":2.0}]");
+    import(&store, "records", &records, &[]).exits(0).says("JSON array");
+    assert_eq!(rows(&store, "records", "id")[1], json!({"id":2,"lat":1.5,"lon":2.0}));
+    let features = sandbox.write(
+        "a.geojson",
+        r#"[{"type":"Feature","geometry":{"type":"Point","coordinates":[1,2]},"properties":{"a":1}}]"#,
+    );
+    import(&store, "features", &features, &[]).exits(0);
+    assert_eq!(rows(&store, "features", "key")[0]["a"], 1);
+    let cut = sandbox.write("cut.json", "[{\"id\":1,\"lat\":1.0,\"lon\":2.0},{\"id\":2");
+    import(&store, "cut", &cut, &[]).exits(5).says("cut short");
+    let mixed = sandbox.write("mixed.json", "[{\"id\":1,\"lat\":1.0,\"lon\":2.0},7]");
+    import(&store, "mixed", &mixed, &[]).exits(5).says("row 2").says("a number");
+}
+
+#[test]
+fn places_in_one_value_and_in_nested_members_are_named_by_flags() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let pair = sandbox.write("pt.csv", "id,name,point\n1,a,\"(37.79653, -122.43760)\"\n2,b,\n");
+    import(&store, "pair", &pair, &["--lat", "point", "--lon", "point"]).exits(0);
+    import(&store, "swapped", &pair, &["--lon", "point", "--lat", "point"]).exits(5).says("-122.4376");
+    assert_eq!(rows(&store, "pair", "id")[0], json!({"id":1,"lon":-122.4376,"lat":37.79653,"name":"a"}));
+    assert_eq!(rows(&store, "pair", "id")[1]["lon"], json!(null));
+    let more = sandbox.write("more.csv", "id,name,point\n3,c,\"1 2\"\n");
+    import(&store, "pair", &more, &["--lat", "point", "--lon", "point"]).exits(0);
+    assert_eq!(rows(&store, "pair", "id")[2]["lat"], 1.0);
+    let bad = sandbox.write("bad.csv", "id,name,point\n4,c,\"1 2 3\"\n");
+    import(&store, "pair", &bad, &["--lat", "point", "--lon", "point"])
+        .exits(5)
+        .says("\"point\"")
+        .says("two coordinates");
+    let nested = sandbox.write(
+        "es.ndjson",
+        "{\"id\":1,\"location\":{\"lat\":1.0,\"lon\":2.0}}\n{\"id\":2,\"location\":{\"lat\":1.5,\"lon\":2.5,\"name\":\"b\"}}\n",
+    );
+    import(&store, "nested", &nested, &["--lat", "location.lat", "--lon", "location.lon"]).exits(0);
+    let nested = rows(&store, "nested", "id");
+    assert_eq!((&nested[1]["location.lat"], &nested[1]["location"]), (&json!(1.5), &json!("{\"name\":\"b\"}")));
+    let texts = sandbox.write("es2.ndjson", "{\"id\":1,\"location\":\"1.5,2.5\"}\n");
+    import(&store, "texts", &texts, &["--lat", "location", "--lon", "location"]).exits(0);
+    assert_eq!(rows(&store, "texts", "id")[0], json!({"id":1,"lon":2.5,"lat":1.5}));
+}
+
+#[test]
+fn coordinates_out_of_range_by_less_than_a_millimetre_are_moved_onto_the_bound() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let areas = sandbox.write(
+        "ne.geojson",
+        r#"{"type":"FeatureCollection","features":[
+            {"type":"Feature","properties":{"id":1},"geometry":{"type":"Polygon","coordinates":[[[180.00000000000006,71.5],[170,71.5],[170,65],[180.00000000000006,65],[180.00000000000006,71.5]]]}},
+            {"type":"Feature","properties":{"id":2},"geometry":{"type":"LineString","coordinates":[[0,-90.00000000000003],[0,-80]]}}]}"#,
+    );
+    import(&store, "areas", &areas, &[]).exits(0).says("4 coordinate(s)");
+    let areas = rows(&store, "areas", "id");
+    assert_eq!(areas[0]["geometry"]["coordinates"][0][0], json!([180.0, 71.5]));
+    assert_eq!(areas[1]["geometry"]["coordinates"][0], json!([0.0, -90.0]));
+    let points = sandbox.write("p.csv", "id,lon,lat\n1,-180.0000000001,90.0000000001\n");
+    import(&store, "points", &points, &[]).exits(0).says("2 coordinate(s)");
+    assert_eq!(rows(&store, "points", "id")[0], json!({"id":1,"lon":-180.0,"lat":90.0}));
+    let further = sandbox.write("f.csv", "id,lon,lat\n1,180.00001,1\n");
+    import(&store, "further", &further, &[]).exits(5).says("180.00001");
+    let four = sandbox.write(
+        "four.ndjson",
+        "{\"id\":1,\"geometry\":{\"type\":\"LineString\",\"coordinates\":[[1,2,3,4],[5,6,7]]}}\n",
+    );
+    import(&store, "four", &four, &[]).exits(0).says("more than three numbers");
+    assert_eq!(rows(&store, "four", "id")[0]["geometry"]["coordinates"], json!([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]));
+}
