@@ -165,6 +165,7 @@ pub struct ImportArguments {
     /// Dataset to import into; created with the columns of the first file when absent.
     pub dataset: String,
     /// CSV (also .gz, .zst), NDJSON, GeoJSON, GeoJSON text sequence, Parquet, GeoParquet, Arrow IPC.
+    /// - is standard input; pipes are copied to a file without a name first.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Column that holds the key; an empty name numbers the rows.

@@ -10,6 +10,7 @@ mod positions;
 mod refusal;
 mod rejects;
 mod source;
+mod spool;
 mod validity;
 
 use std::cell::{Cell, RefCell};
@@ -28,23 +29,27 @@ use crate::place::{self, StorePlace};
 use positions::Positions;
 use refusal::Refusal;
 use rejects::Rejects;
+use spool::Inputs;
 use validity::Validity;
 
 pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let started = Instant::now();
     let place = StorePlace::examine(&arguments.store)?;
+    let rejects = Rejects::new(arguments)?;
+    let inputs = Inputs::new(&arguments.files, &arguments.store)?;
     let mut import = Import {
         arguments,
         common,
         messages,
-        rejects: Rejects::new(arguments)?,
+        inputs: &inputs,
+        rejects,
         validity: Validity::default(),
         guessed_key: None,
         taken: 0,
         refused: 0,
     };
     let first = match place.is_vacant() {
-        true => Some(source::open(arguments, common, &arguments.files[0], None)?),
+        true => Some(source::open(arguments, common, (&inputs, 0), None)?),
         false => None,
     };
     let store = place.open(arguments.creation.durability, common, messages)?;
@@ -64,6 +69,7 @@ struct Import<'a> {
     arguments: &'a ImportArguments,
     common: &'a Common,
     messages: &'a Messages,
+    inputs: &'a Inputs,
     rejects: Rejects,
     validity: Validity,
     /// The key column of a new dataset, where no flag named it.
@@ -87,7 +93,7 @@ impl Import<'_> {
         }
         let first = match first {
             Some(first) => first,
-            None => source::open(arguments, self.common, &arguments.files[0], schema.as_deref())?,
+            None => source::open(arguments, self.common, (self.inputs, 0), schema.as_deref())?,
         };
         let schema = match &schema {
             Some(schema) => (**schema).clone(),
@@ -129,7 +135,7 @@ impl Import<'_> {
             let schema = importer.schema().clone();
             let mut file = match next.take() {
                 Some(first) => first,
-                None => source::open(self.arguments, self.common, path, Some(&schema))?,
+                None => source::open(self.arguments, self.common, (self.inputs, number), Some(&schema))?,
             };
             // The warnings of a file may say where its columns come from.
             source::check_columns(&file, &schema).inspect_err(|_| self.warn(&file))?;

@@ -93,7 +93,7 @@ const FOREIGN_EXTENSIONS: [(&str, &str); 14] = [
 /// # Errors
 /// When the file cannot be read, is empty, or has a format that is not supported.
 pub fn detect(path: &Path) -> Result<Format, FormatError> {
-    detect_input(&Input::new(path, DECODED_BYTES_MAX)?)
+    detect_input(&Input::new(path, None, DECODED_BYTES_MAX)?)
 }
 
 pub(crate) fn detect_input(input: &Input) -> Result<Format, FormatError> {

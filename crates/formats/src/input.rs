@@ -56,6 +56,8 @@ fn is_skippable_frame(head: &[u8]) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
     pub path: PathBuf,
+    /// Where its bytes lie, if not there.
+    content: Option<PathBuf>,
     pub compression: Compression,
     /// Logarithm of the largest window of a Zstandard frame.
     window_log_max: u32,
@@ -68,8 +70,8 @@ pub(crate) type Content = Box<dyn BufRead + Send>;
 
 impl Input {
     /// Opens `path` far enough to know its compression. Decoding may take about so many bytes.
-    pub(crate) fn new(path: &Path, bytes_max: u64) -> Result<Input, FormatError> {
-        let mut file = open_file(path)?;
+    pub(crate) fn new(path: &Path, content: Option<&Path>, bytes_max: u64) -> Result<Input, FormatError> {
+        let mut file = open_file(path, content)?;
         let mut head = [0; 4];
         let length = read_up_to(&mut file, &mut head).map_err(|e| FormatError::reading(path, e))?;
         let compression = Compression::of(&head[..length]);
@@ -81,12 +83,23 @@ impl Input {
             return Err(FormatError::damaged(path, Location::Byte(0), said_by_name(said)));
         }
         let window_log_max = bytes_max.max(1).ilog2().clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
-        Ok(Input { path: path.to_path_buf(), compression, window_log_max, inner_name })
+        Ok(Input {
+            path: path.to_path_buf(),
+            content: content.map(Path::to_path_buf),
+            compression,
+            window_log_max,
+            inner_name,
+        })
+    }
+
+    /// The file itself.
+    pub(crate) fn open(&self) -> Result<File, FormatError> {
+        open_file(&self.path, self.content.as_deref())
     }
 
     /// The content from its start.
     pub(crate) fn content(&self) -> Result<Content, FormatError> {
-        let file = open_file(&self.path)?;
+        let file = self.open()?;
         Ok(match self.compression {
             Compression::None => Box::new(BufReader::with_capacity(BUFFER_BYTES, file)),
             Compression::Gzip => {
@@ -130,10 +143,10 @@ impl<D: Read> Read for Windowed<D> {
     }
 }
 
-/// Opens a regular file.
-pub(crate) fn open_file(path: &Path) -> Result<File, FormatError> {
+/// Opens a regular file, whose bytes may lie elsewhere.
+fn open_file(path: &Path, content: Option<&Path>) -> Result<File, FormatError> {
     let failed = |source| FormatError::Io { path: path.to_path_buf(), action: "open the file", source };
-    let metadata = std::fs::metadata(path).map_err(failed)?;
+    let metadata = std::fs::metadata(content.unwrap_or(path)).map_err(failed)?;
     if !metadata.is_file() {
         return Err(FormatError::refused(
             path,
@@ -146,7 +159,7 @@ pub(crate) fn open_file(path: &Path) -> Result<File, FormatError> {
             "name a regular file (write the content of a pipe to a file first)",
         ));
     }
-    File::open(path).map_err(failed)
+    File::open(content.unwrap_or(path)).map_err(failed)
 }
 
 /// Fills as much of `buffer` as there is.

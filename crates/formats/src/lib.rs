@@ -64,7 +64,7 @@ pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
 /// supported, or lacks what the options name.
 pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Source, FormatError> {
     let path = path.as_ref();
-    let input = input::Input::new(path, options.decoded_bytes_max())?;
+    let input = input::Input::new(path, options.content.as_deref(), options.decoded_bytes_max())?;
     let format = match options.format {
         Some(format) => format,
         None => format::detect_input(&input)?,

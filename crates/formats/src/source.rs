@@ -56,6 +56,8 @@ impl Default for Quote {
 /// How a file is to be read. The default detects everything.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
+    /// Where the content lies, if not under the file's name, which messages tell: such as a copy of a pipe.
+    pub content: Option<PathBuf>,
     /// The format, when the content is not to decide.
     pub format: Option<Format>,
     /// CSV: whether there is a header row.

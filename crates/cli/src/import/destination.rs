@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 
 use super::rejects::MEMBERS;
+use super::spool::is_stream;
 use crate::args::ImportArguments;
 use crate::failure::Failure;
 
@@ -46,7 +47,13 @@ pub fn of_inputs(arguments: &ImportArguments) -> Result<Vec<Destination>, Failur
     let examine = |name: PathBuf| Destination::examine(name, &store, &inputs);
     match &arguments.rejects {
         Some(name) => Ok(vec![examine(name.clone())?; arguments.files.len()]),
-        None => arguments.files.iter().map(|input| examine(default_name(input))).collect(),
+        None => match arguments.files.iter().find(|input| is_stream(input)) {
+            Some(stream) => Err(Failure::usage(format!(
+                "the refused rows of {} need a file: name one with --rejects",
+                stream.display()
+            ))),
+            None => arguments.files.iter().map(|input| examine(default_name(input))).collect(),
+        },
     }
 }
 

@@ -1,11 +1,10 @@
 //! The files of an import: how they are read, and how they fit the dataset.
 
-use std::path::Path;
-
 use terrane::CoordinateSystem;
 use terrane::schema::{GeometryColumn, Schema, SchemaError};
 use terrane_formats::{CoordinatePair, GeometryColumns, Guess, Header, ReadOptions, Source};
 
+use super::spool::Inputs;
 use crate::args::{Common, ImportArguments, QuoteFlag};
 use crate::failure::Failure;
 use crate::place::decoding_memory;
@@ -15,10 +14,12 @@ use crate::reading::{check_reading, file_column_type, file_key_type};
 pub fn open(
     arguments: &ImportArguments,
     common: &Common,
-    path: &Path,
+    (inputs, number): (&Inputs, usize),
     schema: Option<&Schema>,
 ) -> Result<Source, Failure> {
+    let path = &arguments.files[number];
     let mut options = read_options(arguments, schema);
+    options.content = inputs.content(number);
     options.decoded_bytes_max = Some(decoding_memory(common) as u64);
     Ok(terrane_formats::open(path, &options)?)
 }

@@ -1,9 +1,11 @@
 //! Inputs as people have them: lines before the header, JSON arrays, places in one value, nested members, coordinates
 //! slightly out of range.
 
+use std::process::Command;
+
 use serde_json::json;
 
-use crate::support::{Sandbox, import, rows};
+use crate::support::{Sandbox, answer_to, command, import, rows};
 
 #[test]
 fn a_line_that_names_the_separator_and_comments_come_before_the_header() {
@@ -99,4 +101,35 @@ fn coordinates_out_of_range_by_less_than_a_millimetre_are_moved_onto_the_bound()
     );
     import(&store, "four", &four, &[]).exits(0).says("more than three numbers");
     assert_eq!(rows(&store, "four", "id")[0]["geometry"]["coordinates"], json!([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]));
+}
+
+#[test]
+fn standard_input_and_pipes_are_read_like_files() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let csv = "id,lon,lat\n1,1,2\n2,x,2\n";
+    let from_input = |dataset: &str, input: &str, flags: &[&str]| {
+        let arguments =
+            ["import", store.to_str().expect("UTF-8"), dataset, "-"].into_iter().chain(flags.iter().copied());
+        answer_to(command(arguments), input)
+    };
+    from_input("refused", csv, &[]).exits(5).says("-, row 2").says("\"lon\"");
+    from_input("refused", csv, &["--on-invalid", "skip"]).exits(2).says("--rejects");
+    let rejects = sandbox.path("rejects.ndjson");
+    let skip = ["--on-invalid", "skip", "--rejects", rejects.to_str().expect("UTF-8")];
+    from_input("csv", csv, &skip).exits(0);
+    from_input("array", "[{\"id\":1,\"lat\":1.0,\"lon\":2.0}]", &[]).exits(0);
+    for dataset in ["csv", "array"] {
+        assert_eq!(rows(&store, dataset, "id").len(), 1, "{dataset}");
+    }
+    from_input("empty", "", &[]).exits(5).says("empty");
+    let pipe = sandbox.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, "id,lon,lat\n1,1,2\n")
+    });
+    import(&store, "piped", &pipe, &[]).exits(0);
+    writer.join().expect("the writer ends").expect("the pipe is read");
+    assert_eq!(rows(&store, "piped", "id").len(), 1);
 }

@@ -122,7 +122,13 @@ pub fn import(store: &Path, dataset: &str, file: &Path, arguments: &[&str]) -> A
 /// Runs `terrane insert STORE DATASET ARGUMENT…` with an input.
 pub fn insert(store: &Path, dataset: &str, input: impl AsRef<[u8]>, arguments: &[&str]) -> Answer {
     let mut command = command([OsStr::new("insert"), store.as_os_str(), dataset.as_ref()]);
-    let mut child = command.args(arguments).stdin(Stdio::piped()).spawn().expect("the binary runs");
+    command.args(arguments);
+    answer_to(command, input)
+}
+
+/// Runs a command with an input.
+pub fn answer_to(mut command: Command, input: impl AsRef<[u8]>) -> Answer {
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary runs");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.as_ref().to_vec();
     // Written beside, so that neither side waits for the other's pipe.

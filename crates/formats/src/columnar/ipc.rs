@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
-use std::path::Path;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
@@ -15,15 +14,15 @@ use super::plain;
 use super::reader::{ColumnarPlan, RawBatches};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
-use crate::input::{Input, open_file};
+use crate::input::Input;
 use crate::source::{GeometryColumns, Opened, ReadOptions};
 
 /// What to do about batches that are too large.
 const ADVICE: &str = "rewrite it with smaller record batches or as Parquet, or allow more memory";
 
 /// The first batch of a file.
-fn first_batch(path: &Path, format: Format) -> Result<Option<RecordBatch>, ArrowError> {
-    let file = BufReader::new(File::open(path)?);
+fn first_batch(file: File, format: Format) -> Result<Option<RecordBatch>, ArrowError> {
+    let file = BufReader::new(file);
     match format {
         Format::ArrowFile => FileReader::try_new(file, None)?.next().transpose(),
         _ => StreamReader::try_new(file, None)?.next().transpose(),
@@ -37,7 +36,7 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
         let damaged =
             |error: String| FormatError::damaged(path, Location::File, format!("not a whole {format}: {error}"));
         let from_arrow = |error: ArrowError| damaged(error.to_string());
-        let mut file = BufReader::new(open_file(path)?);
+        let mut file = BufReader::new(input.open()?);
         let row_count = match format {
             Format::ArrowFile => ipc_check::check_file(&mut file, options.decoded_bytes_max()),
             _ => ipc_check::check_stream(&mut file, options.decoded_bytes_max()),
@@ -59,7 +58,7 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
                     None if named.is_some() => Ok(Declared::default()),
                     None => {
                         let sample = |index| {
-                            let first = first_batch(path, format).map_err(from_arrow)?;
+                            let first = first_batch(input.open()?, format).map_err(from_arrow)?;
                             let values = first.as_ref().map(|batch| batch.column(index));
                             Ok(values.map(|values| values.slice(0, values.len().min(plain::SAMPLE_ROWS))))
                         };

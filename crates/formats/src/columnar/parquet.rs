@@ -22,7 +22,7 @@ use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
-use crate::input::{Input, open_file};
+use crate::input::Input;
 use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, GeometryColumns, Opened, ReadOptions};
 
 /// What to do about pages that are too large.
@@ -35,7 +35,7 @@ const FOOTER_ADVICE: &str = "rewrite it with fewer columns or larger row groups,
 pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Opened), FormatError> {
     let path = &input.path;
     guarded(path, || {
-        let file = open_file(path)?;
+        let file = input.open()?;
         let file_length = file.metadata().map_err(|error| FormatError::reading(path, error))?.len();
         let damaged =
             |reason: String| FormatError::damaged(path, Location::File, format!("not a whole Parquet file: {reason}"));
