@@ -11,6 +11,7 @@ mod refusal;
 mod rejects;
 mod source;
 mod spool;
+mod union;
 mod validity;
 
 use std::cell::{Cell, RefCell};
@@ -30,6 +31,7 @@ use positions::Positions;
 use refusal::Refusal;
 use rejects::Rejects;
 use spool::Inputs;
+use union::Union;
 use validity::Validity;
 
 pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
@@ -95,13 +97,17 @@ impl Import<'_> {
             Some(first) => first,
             None => source::open(arguments, self.common, (self.inputs, 0), schema.as_deref())?,
         };
+        let mut files = Union::default();
         let schema = match &schema {
-            Some(schema) => (**schema).clone(),
-            None => self.new_schema(&first)?,
+            Some(schema) => {
+                files.add(first);
+                (**schema).clone()
+            }
+            None => self.new_schema(first, &mut files)?,
         };
         let options = place::dataset_options(arguments.creation.partitions);
         let mut importer = store.importer_with(&arguments.dataset, schema, &options)?;
-        let positions = self.read_files(first, &mut importer)?;
+        let positions = self.read_files(files, &mut importer)?;
         self.check_any_taken()?;
         self.finish(importer, &positions, existing.as_ref())?;
         self.rejects.describe(self.messages);
@@ -112,9 +118,19 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn new_schema(&mut self, first: &Source) -> Result<Schema, Failure> {
+    /// The schema of a new dataset, whose columns are those of all files. Key and geometry are where the first file has
+    /// them.
+    fn new_schema(&mut self, first: Source, union: &mut Union) -> Result<Schema, Failure> {
         // The warnings of a file may say why it cannot be taken.
-        let schema = source::schema_of(self.arguments, first).inspect_err(|_| self.warn(first))?;
+        let mut schema = source::schema_of(self.arguments, &first).inspect_err(|_| self.warn(&first))?;
+        let bare = Schema { columns: Vec::new(), ..schema.clone() };
+        union.add(first);
+        for number in 1..self.arguments.files.len() {
+            union.add(source::open(self.arguments, self.common, (self.inputs, number), Some(&bare))?);
+            schema = source::schema_with(&bare, &union.schema())?;
+        }
+        source::check_demanded_columns(self.arguments, &schema)?;
+        union.warnings.drain(..).for_each(|warning| self.messages.warn(warning));
         if self.arguments.key.is_none() && !schema.key.generated {
             self.guessed_key = Some(schema.key.name.clone());
         }
@@ -128,13 +144,12 @@ impl Import<'_> {
     }
 
     /// Hands the rows of all files to the importer.
-    fn read_files(&mut self, first: Source, importer: &mut Importer) -> Result<Positions, Failure> {
+    fn read_files(&mut self, mut files: Union, importer: &mut Importer) -> Result<Positions, Failure> {
         let mut positions = Positions::new(place::working_memory(self.common) / 8);
-        let mut next = Some(first);
         for (number, path) in self.arguments.files.iter().enumerate() {
             let schema = importer.schema().clone();
-            let mut file = match next.take() {
-                Some(first) => first,
+            let mut file = match files.take(number, &schema) {
+                Some(file) => file,
                 None => source::open(self.arguments, self.common, (self.inputs, number), Some(&schema))?,
             };
             // The warnings of a file may say where its columns come from.
@@ -174,7 +189,7 @@ impl Import<'_> {
 
     /// Brings columns of floats to the integers of the dataset, or these to floats where others come.
     fn fit_numbers(&mut self, path: &Path, batch: &mut Batch, importer: &mut Importer) -> Result<(), Failure> {
-        let (fitting, others) = numbers::as_integers(&batch.batch, importer.schema())
+        let (fitting, others) = numbers::fitted(&batch.batch, importer.schema())
             .map_err(|error| Failure::new(Failure::FAILURE, format!("{}: {error}", path.display())))?;
         batch.batch = fitting;
         for name in others {

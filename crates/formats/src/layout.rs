@@ -16,6 +16,11 @@ pub(crate) struct ColumnSeen<'a> {
     pub observed: &'a Observed,
 }
 
+/// Names of the columns without a value.
+pub(crate) fn empty_columns(seen: &[ColumnSeen<'_>]) -> Vec<String> {
+    seen.iter().filter(|column| !column.observed.has_values()).map(|column| column.name.to_string()).collect()
+}
+
 /// The columns of the result.
 #[derive(Debug)]
 pub(crate) struct Layout {

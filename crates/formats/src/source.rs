@@ -189,6 +189,8 @@ pub(crate) struct Opened {
     pub row_count_hint: Option<u64>,
     /// The types of its columns, where the file has types.
     pub stored_types: Vec<(String, DataType)>,
+    /// Columns of text formats without a value.
+    pub empty_columns: Vec<String>,
     pub reader: Box<dyn BatchReader>,
 }
 
@@ -207,6 +209,7 @@ pub struct Source {
     /// How many data rows there are, where that is known beforehand.
     pub row_count_hint: Option<u64>,
     stored_types: Vec<(String, DataType)>,
+    empty_columns: Vec<String>,
     reader: Box<dyn BatchReader>,
 }
 
@@ -231,6 +234,7 @@ impl Source {
             warnings: opened.warnings,
             row_count_hint: opened.row_count_hint,
             stored_types: opened.stored_types,
+            empty_columns: opened.empty_columns,
             reader: opened.reader,
         }
     }
@@ -258,6 +262,11 @@ impl Source {
     /// than that of the batches.
     pub fn stored_type(&self, column: &str) -> Option<&DataType> {
         self.stored_types.iter().find(|(name, _)| name == column).map(|(_, data_type)| data_type)
+    }
+
+    /// Whether a column is known to have no value, so that its type tells nothing.
+    pub fn is_empty_column(&self, column: &str) -> bool {
+        self.empty_columns.iter().any(|name| name == column) || self.stored_type(column) == Some(&DataType::Null)
     }
 
     /// The schema, shared.

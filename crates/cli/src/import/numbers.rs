@@ -1,31 +1,34 @@
-//! Numbers of a file whose column is float64 where the dataset's is int64.
+//! Columns of a file whose type is another than the dataset's: float64 where that is int64, and those without values.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{ArrowError, DataType, Field};
 use terrane::schema::{ColumnType, Schema};
 use terrane_literal::exact_integer;
 
-/// The batch with such columns as integers as far as all their values are, and the names of the others.
+/// The batch with its columns as the dataset has them, as far as their values fit: columns of float64 stay such where not
+/// all values are integers, and their names are returned.
 ///
 /// # Errors
 /// None but defects.
-pub fn as_integers(batch: &RecordBatch, schema: &Schema) -> Result<(RecordBatch, Vec<String>), ArrowError> {
+pub fn fitted(batch: &RecordBatch, schema: &Schema) -> Result<(RecordBatch, Vec<String>), ArrowError> {
     let is_integer = |name: &str| schema.column(name).is_some_and(|column| column.column_type == ColumnType::Int64);
     let (mut fields, mut arrays, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         let is_float = *field.data_type() == DataType::Float64;
-        let integers = match is_float && is_integer(field.name()) {
-            true => integers_of(array),
-            false => Some(Arc::clone(array)),
+        let is_empty = array.null_count() == array.len();
+        let array = match schema.column(field.name()) {
+            // A column without values may be of any type.
+            Some(column) if is_empty => new_null_array(&column.column_type.to_arrow(), array.len()),
+            Some(_) if is_float && is_integer(field.name()) => integers_of(array).unwrap_or_else(|| {
+                others.push(field.name().clone());
+                Arc::clone(array)
+            }),
+            _ => Arc::clone(array),
         };
-        if integers.is_none() {
-            others.push(field.name().clone());
-        }
-        let array = integers.unwrap_or_else(|| Arc::clone(array));
         fields.push(Field::clone(field).with_data_type(array.data_type().clone()));
         arrays.push(array);
     }

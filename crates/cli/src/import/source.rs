@@ -1,5 +1,6 @@
 //! The files of an import: how they are read, and how they fit the dataset.
 
+use arrow_schema::Schema as ArrowSchema;
 use terrane::CoordinateSystem;
 use terrane::schema::{GeometryColumn, Schema, SchemaError};
 use terrane_formats::{CoordinatePair, GeometryColumns, Guess, Header, ReadOptions, Source};
@@ -102,12 +103,18 @@ pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema,
     let schema = Schema::from_arrow(&source.schema, key, geometry, system)
         .map_err(|error| Failure::from(terrane::Error::from(as_stored(error, source))).within(source.path.display()))?;
     check_reading(&arguments.reading, &arguments.dataset, &schema)?;
-    check_demanded_columns(arguments, &schema)?;
     Ok(schema)
 }
 
+/// The schema of a dataset with these columns that has its key and its geometry where `bare` has them.
+pub fn schema_with(bare: &Schema, columns: &ArrowSchema) -> Result<Schema, Failure> {
+    let key = Some(bare.key.name.as_str()).filter(|_| !bare.key.generated);
+    Schema::from_arrow(columns, key, bare.geometry.clone(), bare.system)
+        .map_err(|error| Failure::from(terrane::Error::from(error)))
+}
+
 /// Refuses demanded types of columns that are not there.
-fn check_demanded_columns(arguments: &ImportArguments, schema: &Schema) -> Result<(), Failure> {
+pub fn check_demanded_columns(arguments: &ImportArguments, schema: &Schema) -> Result<(), Failure> {
     let is_missing = |column: &str| schema.column_names().all(|name| name != column);
     match arguments.reading.types.iter().find(|demanded| is_missing(&demanded.column)) {
         Some(demanded) => Err(Failure::usage(format!(

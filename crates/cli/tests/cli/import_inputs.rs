@@ -133,3 +133,28 @@ fn standard_input_and_pipes_are_read_like_files() {
     writer.join().expect("the writer ends").expect("the pipe is read");
     assert_eq!(rows(&store, "piped", "id").len(), 1);
 }
+
+#[test]
+fn a_dataset_that_is_made_from_several_files_has_the_columns_of_all() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let files = [
+        sandbox.write("a.csv", "id,lon,lat,n,t\n1,1,2,,2020-01-01\n"),
+        sandbox.write("b.csv", "id,lon,lat,extra,n,t\n2,1,2,x,7,2020-01-01T10:00:00\n"),
+        sandbox.write("c.ndjson", "{\"id\":3,\"lon\":1,\"lat\":2,\"other\":1.5,\"n\":null}\n"),
+    ];
+    let names: Vec<&str> = files[1..].iter().map(|file| file.to_str().expect("UTF-8")).collect();
+    import(&store, "union", &files[0], &names).exits(0);
+    let found = rows(&store, "union", "id");
+    let wanted = [
+        json!({"id":1,"lon":1.0,"lat":2.0,"n":null,"t":"2020-01-01T00:00:00","extra":null,"other":null}),
+        json!({"id":2,"lon":1.0,"lat":2.0,"n":7,"t":"2020-01-01T10:00:00","extra":"x","other":null}),
+        json!({"id":3,"lon":1.0,"lat":2.0,"n":null,"t":null,"extra":null,"other":1.5}),
+    ];
+    assert_eq!(found, wanted);
+    let text = sandbox.write("text.csv", "id,lon,lat,n\n4,1,2,many\n");
+    let numbers = sandbox.write("numbers.csv", "id,lon,lat,n\n5,1,2,7\n");
+    let numbers = numbers.to_str().expect("UTF-8");
+    import(&store, "text", &text, &[numbers]).exits(0).says("text in").says("int64 in");
+    assert_eq!(rows(&store, "text", "id")[1]["n"], "7");
+}

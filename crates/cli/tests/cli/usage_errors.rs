@@ -40,7 +40,7 @@ fn wrong_command_lines_exit_with_2() {
         ("import", &["d", "a.csv", "--index", "dhb"], "rtree"),
         ("import", &["d", "a.csv", "--on-invalid", "ignore"], "skip"),
         ("import", &["d", "a.csv", "--lon", "x"], "--lat"),
-        ("import", &["d", "a.csv", "--lon", "name", "--lat", "name"], "both name \"name\""),
+        ("import", &["d", "a.csv", "--type", "v"], "COLUMN=TYPE"),
         ("frobnicate", &[], "frobnicate"),
     ];
     for (name, arguments, part) in cases {

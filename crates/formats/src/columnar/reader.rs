@@ -146,6 +146,7 @@ impl ColumnarPlan {
             warnings: self.warnings,
             row_count_hint: row_count,
             stored_types: self.stored_types,
+            empty_columns: Vec::new(),
             reader: Box::new(ColumnarReader {
                 path: path.to_path_buf(),
                 batches: Some(batches),

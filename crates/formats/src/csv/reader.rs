@@ -9,7 +9,7 @@ use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
 use crate::input::{Content, Input};
-use crate::layout::{ColumnSeen, Layout};
+use crate::layout::{ColumnSeen, Layout, empty_columns};
 use crate::pair::CoordinatePair;
 use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, schema_of, text_scalar};
 use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
@@ -39,6 +39,7 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     let seen: Vec<ColumnSeen<'_>> =
         names.iter().zip(&observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
     let mut layout = Layout::new(&input.path, &seen, options, false)?;
+    let empty_columns = empty_columns(&seen);
     layout.settle_integers(options);
     warnings.extend(layout.warnings);
     if row_count == 0 {
@@ -71,6 +72,7 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
         warnings,
         row_count_hint: Some(row_count),
         stored_types: Vec::new(),
+        empty_columns,
         reader: Box::new(reader),
     })
 }

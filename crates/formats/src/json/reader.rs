@@ -17,7 +17,7 @@ use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::geometry::GeometryReader;
 use crate::input::Input;
-use crate::layout::{ColumnSeen, Layout, find_geometry, unique_name};
+use crate::layout::{ColumnSeen, Layout, empty_columns, find_geometry, unique_name};
 use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, json_scalar, schema_of};
 use crate::source::{Batch, BatchReader, GeometryColumns, Opened, ReadOptions};
 use crate::types::Observed;
@@ -218,6 +218,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let is_of_nulls = survey.has_null_geometry && !has_other_geometry();
     let has_geometry = survey.has_geometry || is_of_nulls || !is_plain;
     let mut layout = Layout::new(&input.path, &seen, options, has_geometry)?;
+    let empty_columns = empty_columns(&seen);
     let mut origins: Vec<Origin> = survey.names.iter().cloned().map(Origin::Field).collect();
     if let Some(name) = &survey.other_id {
         layout.warnings.push(format!(
@@ -265,6 +266,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         warnings: layout.warnings,
         row_count_hint: Some(survey.row_count),
         stored_types: Vec::new(),
+        empty_columns,
         reader: Box::new(reader),
     })
 }
