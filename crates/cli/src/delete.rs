@@ -7,13 +7,14 @@ use terrane::{Condition, Dataset, Key, counted};
 use crate::args::{Common, DeleteArguments};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::shape::parse_condition;
+use crate::shape::{parse_condition, warn_of_condition};
 use crate::{output, place};
 
 pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let condition = arguments.condition.as_deref().map(|text| parse_condition("--where", text)).transpose()?;
     let store = place::open_to_write(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
+    warn_of_condition(arguments.condition.as_ref(), &dataset.schema(), messages);
     let deleted = match condition {
         Some(condition) => delete_where(&dataset, &condition)?,
         None => delete_keys(&dataset, &arguments.key, messages)?,

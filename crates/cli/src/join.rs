@@ -6,7 +6,7 @@ use terrane_formats::Writer;
 use crate::args::{Common, JoinArguments, PairsWanted, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::shape::parse_condition;
+use crate::shape::{parse_condition, warn_of_condition};
 use crate::{environment, output, place};
 
 pub fn run(arguments: &JoinArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
@@ -15,6 +15,8 @@ pub fn run(arguments: &JoinArguments, common: &Common, messages: &Messages) -> R
     let store = place::open_to_query(&arguments.store, common, messages)?;
     let (outer, inner) = store.dataset(&arguments.outer)?.snapshot_with(&store.dataset(&arguments.inner)?)?;
     messages.debug(format_args!("the answer is of commit {}", outer.sequence()));
+    warn_of_condition(arguments.outer_where.as_ref(), &outer.schema(), messages);
+    warn_of_condition(arguments.inner_where.as_ref(), &inner.schema(), messages);
     let explanation = match arguments.count {
         true => {
             let (count, explanation) = outer.count_join_explained(&inner, &join)?;

@@ -7,7 +7,7 @@ use terrane_formats::Writer;
 use crate::args::{Common, IsolationLevel, QueryArguments, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::shape::{DeclaredSystem, parse_condition, parse_geometry};
+use crate::shape::{DeclaredSystem, parse_condition, parse_geometry, warn_of_condition};
 use crate::{environment, output, place};
 
 pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
@@ -19,6 +19,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     messages.debug(format_args!("the answer is of commit {}", dataset.snapshot().sequence()));
     let schema = dataset.schema();
     systems.iter().try_for_each(|system| system.check(schema.system))?;
+    warn_of_condition(arguments.condition.as_ref(), &schema, messages);
     let explanation = match arguments.count {
         true => count(&dataset, &schema, &query, arguments.explain)?,
         false => {

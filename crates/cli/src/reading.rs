@@ -12,6 +12,7 @@ pub fn file_column_type(column_type: ColumnType) -> FileColumnType {
     match column_type {
         ColumnType::Bool => FileColumnType::Boolean,
         ColumnType::Int64 => FileColumnType::Int64,
+        ColumnType::Float32 => FileColumnType::Float32,
         ColumnType::Float64 => FileColumnType::Float64,
         ColumnType::Utf8 => FileColumnType::Utf8,
         ColumnType::Binary => FileColumnType::Binary,
@@ -36,6 +37,7 @@ pub fn attribute_type(demanded: &DemandedType, has_zone: bool) -> ColumnType {
     match demanded.column_type(has_zone) {
         FileColumnType::Boolean => ColumnType::Bool,
         FileColumnType::Int64 | FileColumnType::UInt64 => ColumnType::Int64,
+        FileColumnType::Float32 => ColumnType::Float32,
         FileColumnType::Float64 => ColumnType::Float64,
         FileColumnType::Utf8 => ColumnType::Utf8,
         FileColumnType::Binary => ColumnType::Binary,

@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::Read;
 
+use terrane::schema::Schema;
 use terrane::{Condition, CoordinateSystem};
 use terrane_formats::{JsonValue, foreign_crs, parse_strict};
 use terrane_space::geometry::{from_geojson, from_wkt};
 
 use crate::failure::Failure;
+use crate::messages::Messages;
 
 /// Largest file that holds the geometry of a query.
 const GEOMETRY_FILE_BYTES_MAX: u64 = 256 << 20;
@@ -46,6 +48,14 @@ pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
 /// A text that is none.
 pub fn parse_condition(flag: &str, text: &str) -> Result<Condition, Failure> {
     Condition::parse(text).map_err(|error| Failure::usage(format!("{flag}: {error}")))
+}
+
+/// Tells what the writer of a condition may have meant otherwise.
+pub fn warn_of_condition(text: Option<&String>, schema: &Schema, messages: &Messages) {
+    let condition = text.and_then(|text| Condition::parse(text).ok());
+    for notice in condition.iter().flat_map(|condition| condition.notices(schema)) {
+        messages.warn(notice);
+    }
 }
 
 /// What a geometry of the command line says of its reference system.

@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_select::take::take;
 use base64::Engine;
 use serde_json::{Map, Number, Value};
-use terrane_literal::{format_date, format_timestamp};
+use terrane_literal::{format_date, format_timestamp, shortest};
 
 use crate::json::VALUES_MAX;
 
@@ -93,7 +93,7 @@ fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<
         DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).into(),
         DataType::UInt64 => array.as_primitive::<UInt64Type>().value(row).into(),
         DataType::Float16 => float(array.as_primitive::<Float16Type>().value(row).to_f64(), depth),
-        DataType::Float32 => float(f64::from(array.as_primitive::<Float32Type>().value(row)), depth),
+        DataType::Float32 => float(shortest(array.as_primitive::<Float32Type>().value(row)), depth),
         DataType::Float64 => float(array.as_primitive::<Float64Type>().value(row), depth),
         DataType::Utf8 => array.as_string::<i32>().value(row).into(),
         DataType::LargeUtf8 => array.as_string::<i64>().value(row).into(),

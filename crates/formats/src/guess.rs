@@ -88,7 +88,7 @@ pub fn detect_coordinates(schema: &Schema) -> Option<(String, String)> {
     let numeric: Vec<&str> = schema
         .fields()
         .iter()
-        .filter(|field| matches!(field.data_type(), DataType::Float64 | DataType::Int64))
+        .filter(|field| matches!(field.data_type(), DataType::Float64 | DataType::Float32 | DataType::Int64))
         .map(|field| field.name().as_str())
         .collect();
     detect_coordinates_by_name(&numeric).map(|(x, y)| (x.to_string(), y.to_string()))

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, StringBuilder,
+    BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder, StringBuilder,
     TimestampMicrosecondBuilder, UInt64Builder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -27,6 +27,7 @@ pub(crate) enum Scalar<'a> {
     Boolean(bool),
     Int64(i64),
     UInt64(u64),
+    Float32(f32),
     Float64(f64),
     Utf8(Cow<'a, str>),
     Binary(Cow<'a, [u8]>),
@@ -165,6 +166,7 @@ fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> 
             let integer = || u64::try_from(number::parse_integer(text, decimal_comma)?).ok();
             text.parse().ok().or_else(integer).map(Scalar::UInt64)
         }
+        ColumnType::Float32 => number::parse_float(text, decimal_comma).and_then(float32).map(Scalar::Float32),
         ColumnType::Float64 => match number::parse_float(text, decimal_comma) {
             Some(value) if role == Role::Coordinate => Some(value).filter(|value| value.is_finite()),
             Some(_) if number::is_inexact_integer(text) => return Err(inexact(text)),
@@ -184,6 +186,12 @@ fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> 
     scalar.ok_or_else(|| if role == Role::Coordinate { no_coordinate(text) } else { mismatch(text, column_type) })
 }
 
+/// The float of 32 bits that is nearest to a number, unless that is beyond them.
+fn float32(number: f64) -> Option<f32> {
+    let rounded = number as f32;
+    (rounded.is_finite() || !number.is_finite()).then_some(rounded)
+}
+
 fn inexact(integer: &str) -> String {
     format!("{} cannot be exact as a float64; write {integer}.0 if it may be rounded", quoted(integer))
 }
@@ -200,6 +208,7 @@ pub(crate) fn json_scalar<'a>(value: &'a Value, column: &ColumnPlan) -> Result<S
             let integer = || u64::try_from(json_integer(number)?).ok();
             number.as_u64().or_else(integer).map(Scalar::UInt64)
         }
+        (ColumnType::Float32, Value::Number(number)) => number.as_f64().and_then(float32).map(Scalar::Float32),
         (ColumnType::Float64, Value::Number(number)) => {
             let is_exact = number.as_i128().is_none_or(|integer| exact_float(integer).is_some());
             if role != Role::Coordinate && !is_exact {
@@ -230,6 +239,7 @@ pub(crate) enum ColumnBuilder {
     Boolean(BooleanBuilder),
     Int64(Int64Builder),
     UInt64(UInt64Builder),
+    Float32(Float32Builder),
     Float64(Float64Builder),
     Utf8(StringBuilder),
     Binary(BinaryBuilder),
@@ -244,6 +254,7 @@ impl ColumnBuilder {
             ColumnType::Boolean => ColumnBuilder::Boolean(BooleanBuilder::with_capacity(0)),
             ColumnType::Int64 => ColumnBuilder::Int64(Int64Builder::with_capacity(0)),
             ColumnType::UInt64 => ColumnBuilder::UInt64(UInt64Builder::with_capacity(0)),
+            ColumnType::Float32 => ColumnBuilder::Float32(Float32Builder::with_capacity(0)),
             ColumnType::Float64 => ColumnBuilder::Float64(Float64Builder::with_capacity(0)),
             ColumnType::Utf8 => ColumnBuilder::Utf8(StringBuilder::with_capacity(0, 0)),
             ColumnType::Binary => ColumnBuilder::Binary(BinaryBuilder::with_capacity(0, 0)),
@@ -261,6 +272,7 @@ impl ColumnBuilder {
             (ColumnBuilder::Boolean(builder), Scalar::Boolean(value)) => builder.append_value(*value),
             (ColumnBuilder::Int64(builder), Scalar::Int64(value)) => builder.append_value(*value),
             (ColumnBuilder::UInt64(builder), Scalar::UInt64(value)) => builder.append_value(*value),
+            (ColumnBuilder::Float32(builder), Scalar::Float32(value)) => builder.append_value(*value),
             (ColumnBuilder::Float64(builder), Scalar::Float64(value)) => builder.append_value(*value),
             (ColumnBuilder::Utf8(builder), Scalar::Utf8(value)) => builder.append_value(value),
             (ColumnBuilder::Binary(builder), Scalar::Binary(value)) => builder.append_value(value),
@@ -278,6 +290,7 @@ impl ColumnBuilder {
             ColumnBuilder::Boolean(builder) => builder.append_null(),
             ColumnBuilder::Int64(builder) => builder.append_null(),
             ColumnBuilder::UInt64(builder) => builder.append_null(),
+            ColumnBuilder::Float32(builder) => builder.append_null(),
             ColumnBuilder::Float64(builder) => builder.append_null(),
             ColumnBuilder::Utf8(builder) => builder.append_null(),
             ColumnBuilder::Binary(builder) => builder.append_null(),
@@ -291,6 +304,7 @@ impl ColumnBuilder {
             ColumnBuilder::Boolean(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Int64(builder) => Arc::new(builder.finish()),
             ColumnBuilder::UInt64(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Float32(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Float64(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Utf8(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Binary(builder) => Arc::new(builder.finish()),

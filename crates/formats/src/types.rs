@@ -22,6 +22,8 @@ pub enum ColumnType {
     Int64,
     /// Arrow `UInt64`, only where values exceed `Int64`.
     UInt64,
+    /// Arrow `Float32`, only of files that have it and where it is demanded.
+    Float32,
     /// Arrow `Float64`.
     Float64,
     /// Arrow `Utf8`.
@@ -43,6 +45,7 @@ impl ColumnType {
             ColumnType::Boolean => DataType::Boolean,
             ColumnType::Int64 => DataType::Int64,
             ColumnType::UInt64 => DataType::UInt64,
+            ColumnType::Float32 => DataType::Float32,
             ColumnType::Float64 => DataType::Float64,
             ColumnType::Utf8 => DataType::Utf8,
             ColumnType::Binary => DataType::Binary,
@@ -58,6 +61,7 @@ impl ColumnType {
             DataType::Boolean => ColumnType::Boolean,
             DataType::Int64 => ColumnType::Int64,
             DataType::UInt64 => ColumnType::UInt64,
+            DataType::Float32 => ColumnType::Float32,
             DataType::Float64 => ColumnType::Float64,
             DataType::Utf8 => ColumnType::Utf8,
             DataType::Binary => ColumnType::Binary,
@@ -74,6 +78,7 @@ impl ColumnType {
             ColumnType::Boolean => "boolean",
             ColumnType::Int64 => "int64",
             ColumnType::UInt64 => "uint64",
+            ColumnType::Float32 => "float32",
             ColumnType::Float64 => "float64",
             ColumnType::Utf8 => "text",
             ColumnType::Binary => "binary",

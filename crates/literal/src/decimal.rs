@@ -17,6 +17,28 @@ const POWERS: [f64; 23] = [
 /// Up to here all integers are float64s.
 const EXACT_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
 
+/// Decimal numbers of so many digits at most are int64 where they have no fraction.
+const INT64_DIGITS: u8 = 18;
+
+/// Whether a type is of decimal numbers without a fraction.
+pub fn is_whole(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Decimal32(_, 0) | DataType::Decimal64(_, 0) | DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)
+    )
+}
+
+/// Whether a type is of such numbers that all fit into an int64.
+pub fn is_int64(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Decimal32(digits, 0)
+        | DataType::Decimal64(digits, 0)
+        | DataType::Decimal128(digits, 0)
+        | DataType::Decimal256(digits, 0) => *digits <= INT64_DIGITS,
+        _ => false,
+    }
+}
+
 /// Whether these are decimal numbers.
 pub fn is_decimal(data_type: &DataType) -> bool {
     matches!(

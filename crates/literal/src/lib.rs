@@ -10,6 +10,6 @@ mod number;
 mod pattern;
 mod time;
 
-pub use number::{exact_float, exact_integer, json_integer};
+pub use number::{exact_float, exact_integer, json_integer, shortest};
 pub use pattern::TimePattern;
 pub use time::{Time, Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};

@@ -24,6 +24,11 @@ pub fn exact_integer(float: f64) -> Option<i64> {
     (float.trunc() == float && float.abs() < FLOAT_INTEGER_MAX).then_some(float as i64)
 }
 
+/// The float64 with the fewest digits that is read as this float32: 333.6, and not 333.6000061035156.
+pub fn shortest(float: f32) -> f64 {
+    float.to_string().parse().unwrap_or(f64::from(float))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

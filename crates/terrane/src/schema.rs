@@ -40,6 +40,8 @@ pub enum ColumnType {
     Bool,
     /// Signed 64-bit integers.
     Int64,
+    /// 32-bit floats. Numbers are rounded to the nearest.
+    Float32,
     /// 64-bit floats.
     Float64,
     /// Text.
@@ -61,6 +63,7 @@ impl ColumnType {
         match self {
             Self::Bool => "a bool",
             Self::Int64 => "an int64",
+            Self::Float32 => "a float32",
             Self::Float64 => "a float64",
             Self::Utf8 => "a text",
             Self::Binary => "binary data",
@@ -75,6 +78,7 @@ impl fmt::Display for ColumnType {
         f.write_str(match self {
             Self::Bool => "bool",
             Self::Int64 => "int64",
+            Self::Float32 => "float32",
             Self::Float64 => "float64",
             Self::Utf8 => "utf8",
             Self::Binary => "binary",

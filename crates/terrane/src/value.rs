@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 pub(crate) use terrane_literal::exact_float;
 use terrane_literal::json_integer;
+use terrane_literal::shortest;
 pub use terrane_literal::{format_date, format_timestamp};
 
 use crate::schema::ColumnType;
@@ -26,8 +27,10 @@ pub enum Value {
     Bool(bool),
     /// A 64-bit integer.
     Int(i64),
+    /// A 32-bit float.
+    Float32(f32),
     /// A 64-bit float.
-    Float(f64),
+    Float64(f64),
     /// Text.
     Utf8(String),
     /// Bytes.
@@ -47,8 +50,10 @@ pub enum ValueRef<'a> {
     Bool(bool),
     /// A 64-bit integer.
     Int(i64),
+    /// A 32-bit float.
+    Float32(f32),
     /// A 64-bit float.
-    Float(f64),
+    Float64(f64),
     /// Text.
     Utf8(&'a str),
     /// Bytes.
@@ -92,7 +97,8 @@ impl Value {
             Self::Null => ValueRef::Null,
             Self::Bool(value) => ValueRef::Bool(*value),
             Self::Int(value) => ValueRef::Int(*value),
-            Self::Float(value) => ValueRef::Float(*value),
+            Self::Float32(value) => ValueRef::Float32(*value),
+            Self::Float64(value) => ValueRef::Float64(*value),
             Self::Utf8(value) => ValueRef::Utf8(value),
             Self::Binary(value) => ValueRef::Binary(value),
             Self::Date(value) => ValueRef::Date(*value),
@@ -118,9 +124,14 @@ impl Value {
             ColumnType::Int64 => {
                 text.parse().map(Self::Int).map_err(|_| refuse("write a whole number of at most 64 bits"))
             }
+            ColumnType::Float32 => match text.parse::<f64>() {
+                Ok(number) if !text.contains(|c: char| c.is_ascii_digit()) => Ok(Self::Float32(number as f32)),
+                Ok(number) => float32(number).map(Self::Float32).ok_or_else(|| refuse(BEYOND_FLOAT32)),
+                Err(_) => Err(refuse("write a decimal number")),
+            },
             ColumnType::Float64 => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() || !text.contains(|c: char| c.is_ascii_digit()) => {
-                    Ok(Self::Float(number))
+                    Ok(Self::Float64(number))
                 }
                 Ok(_) => Err(refuse("the number is beyond the range of a 64-bit float")),
                 Err(_) => Err(refuse("write a decimal number")),
@@ -143,11 +154,14 @@ impl Value {
             (Json::Number(number), ColumnType::Int64) => {
                 json_integer(number).map(Self::Int).ok_or_else(|| refuse(no_integer(number)))
             }
+            (Json::Number(number), ColumnType::Float32) => {
+                number.as_f64().and_then(float32).map(Self::Float32).ok_or_else(|| refuse(BEYOND_FLOAT32))
+            }
             (Json::Number(number), ColumnType::Float64) => {
                 if number.as_i128().is_some_and(|integer| exact_float(integer).is_none()) {
                     return Err(refuse(INEXACT));
                 }
-                number.as_f64().map(Self::Float).ok_or_else(|| refuse("it is beyond the range of a 64-bit float"))
+                number.as_f64().map(Self::Float64).ok_or_else(|| refuse("it is beyond the range of a 64-bit float"))
             }
             (Json::String(text), ColumnType::Utf8) => Ok(Self::Utf8(text.clone())),
             (Json::String(text), ColumnType::Binary | ColumnType::Date | ColumnType::Timestamp { .. }) => {
@@ -192,6 +206,14 @@ fn no_integer(number: &serde_json::Number) -> &'static str {
     }
 }
 
+/// The float32 that is nearest to a number, if there is one that is finite.
+pub(crate) fn float32(number: f64) -> Option<f32> {
+    Some(number as f32).filter(|rounded| rounded.is_finite())
+}
+
+/// Why a number is not taken for a float32.
+pub(crate) const BEYOND_FLOAT32: &str = "the number is beyond the range of a 32-bit float, about 3.4e38";
+
 /// Why an integer is not taken for a float.
 pub(crate) const INEXACT: &str = "a float64 cannot hold this integer exactly; write a fraction if it may be rounded";
 
@@ -216,7 +238,8 @@ impl<'a> ValueRef<'a> {
             Self::Null => Value::Null,
             Self::Bool(value) => Value::Bool(value),
             Self::Int(value) => Value::Int(value),
-            Self::Float(value) => Value::Float(value),
+            Self::Float32(value) => Value::Float32(value),
+            Self::Float64(value) => Value::Float64(value),
             Self::Utf8(value) => Value::Utf8(value.to_owned()),
             Self::Binary(value) => Value::Binary(value.to_vec()),
             Self::Date(value) => Value::Date(value),
@@ -237,7 +260,8 @@ impl<'a> ValueRef<'a> {
             Self::Null => serde_json::Value::Null,
             Self::Bool(value) => value.into(),
             Self::Int(value) => value.into(),
-            Self::Float(value) => value.into(),
+            Self::Float32(value) => shortest(value).into(),
+            Self::Float64(value) => value.into(),
             Self::Utf8(value) => value.into(),
             Self::Binary(value) => BASE64.encode(value).into(),
             Self::Date(value) => format_date(value).into(),
@@ -253,7 +277,8 @@ impl<'a> ValueRef<'a> {
             Self::Null => "null",
             Self::Bool(_) => "bool",
             Self::Int(_) => "int64",
-            Self::Float(_) => "float64",
+            Self::Float32(_) => "float32",
+            Self::Float64(_) => "float64",
             Self::Utf8(_) => "utf8",
             Self::Binary(_) => "binary",
             Self::Date(_) => "date",
@@ -268,7 +293,8 @@ impl PartialEq for ValueRef<'_> {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
             (Self::Int(a), Self::Int(b)) | (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
-            (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
+            (Self::Float32(a), Self::Float32(b)) => a.to_bits() == b.to_bits(),
+            (Self::Float64(a), Self::Float64(b)) => a.to_bits() == b.to_bits(),
             (Self::Utf8(a), Self::Utf8(b)) => a == b,
             (Self::Binary(a), Self::Binary(b)) => a == b,
             (Self::Date(a), Self::Date(b)) => a == b,
@@ -285,7 +311,8 @@ impl fmt::Display for ValueRef<'_> {
             Self::Null => f.write_str("null"),
             Self::Bool(value) => value.fmt(f),
             Self::Int(value) => value.fmt(f),
-            Self::Float(value) => value.fmt(f),
+            Self::Float32(value) => value.fmt(f),
+            Self::Float64(value) => value.fmt(f),
             Self::Utf8(value) => f.write_str(value),
             Self::Binary(value) => f.write_str(&BASE64.encode(value)),
             Self::Date(value) => f.write_str(&format_date(*value)),

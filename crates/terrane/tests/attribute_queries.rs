@@ -50,7 +50,7 @@ fn value(rng: &mut SmallRng, column: usize) -> Value {
     match column {
         TEXT => Value::Utf8(text(rng)),
         INT => Value::Int(rng.random_range(-20..20)),
-        FLOAT => Value::Float(match rng.random_range(0..12) {
+        FLOAT => Value::Float64(match rng.random_range(0..12) {
             0 => f64::NAN,
             1 => -0.0,
             2 => 0.0,

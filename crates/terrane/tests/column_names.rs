@@ -85,10 +85,10 @@ fn records_of_all_columns_are_read_and_nothing_dropped_comes_back() {
             settle();
             dataset.rename_column("size", "extent").unwrap();
             dataset.widen_column("extent").unwrap();
-            dataset.insert(&at(3, vec![Value::Float(7.5)])).unwrap();
+            dataset.insert(&at(3, vec![Value::Float64(7.5)])).unwrap();
             settle();
             dataset.add_column(Column::new("name", ColumnType::Int64)).unwrap();
-            dataset.insert(&at(4, vec![Value::Float(8.0), Value::Int(80)])).unwrap();
+            dataset.insert(&at(4, vec![Value::Float64(8.0), Value::Int(80)])).unwrap();
             settle();
             // What was pinned before keeps its columns and its answers.
             assert_eq!(attributes_of(&before.schema()), ["name", "size"], "{what}");
@@ -102,10 +102,10 @@ fn records_of_all_columns_are_read_and_nothing_dropped_comes_back() {
                 assert_eq!(attributes_of(&snapshot.schema()), ["extent", "name"], "{what}");
                 let stored: Vec<Vec<Value>> = (1..=4).map(|key| values(&snapshot, key)).collect();
                 let wanted = [
-                    vec![Value::Float(5.0), Value::Null],
-                    vec![Value::Float(6.0), Value::Null],
-                    vec![Value::Float(7.5), Value::Null],
-                    vec![Value::Float(8.0), Value::Int(80)],
+                    vec![Value::Float64(5.0), Value::Null],
+                    vec![Value::Float64(6.0), Value::Null],
+                    vec![Value::Float64(7.5), Value::Null],
+                    vec![Value::Float64(8.0), Value::Int(80)],
                 ];
                 assert_eq!(stored, wanted, "{what}");
                 assert_eq!(matching(&snapshot, "extent > 5"), [2, 3, 4], "{what}");
@@ -335,7 +335,7 @@ fn a_reader_in_another_process_keeps_the_columns_that_it_opened() {
 fn value_for(column: &Column, key: i64) -> Value {
     match column.column_type {
         ColumnType::Int64 => Value::Int(key),
-        ColumnType::Float64 => Value::Float(key as f64 + 0.5),
+        ColumnType::Float64 => Value::Float64(key as f64 + 0.5),
         ColumnType::Bool => Value::Bool(key % 2 == 0),
         _ => text(&format!("n{key}")),
     }

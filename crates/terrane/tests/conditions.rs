@@ -219,10 +219,10 @@ fn records_of_every_version_of_the_schema_are_judged_by_the_newest() {
         settle();
         let before = dataset.snapshot();
         dataset.widen_column("size").unwrap();
-        dataset.insert(&sized(4, Value::Float(5.5))).unwrap();
+        dataset.insert(&sized(4, Value::Float64(5.5))).unwrap();
         settle();
         dataset.add_column(Column::new("added", ColumnType::Utf8)).unwrap();
-        let mut newest = sized(5, Value::Float(5.0));
+        let mut newest = sized(5, Value::Float64(5.0));
         newest.values.push(Value::Utf8("here".into()));
         dataset.insert(&newest).unwrap();
         settle();

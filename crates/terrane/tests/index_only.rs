@@ -238,7 +238,7 @@ fn entries_are_read_as_their_columns_are_now() {
     assert_eq!((told.plan, told.lookups), ("attribute index only", 0), "{told}");
     dataset.widen_column("size").unwrap();
     let mut record = record(4020);
-    record.values[1] = Value::Float(20.5);
+    record.values[1] = Value::Float64(20.5);
     record.values.push(Value::Int(1));
     dataset.insert(&record).unwrap();
     for condition in ["size > 19.5 and size < 21 and later is null", "size in (20, 20.5)", "size = 20.5 and later = 1"]

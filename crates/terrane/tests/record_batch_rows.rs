@@ -79,10 +79,10 @@ fn other_encodings_of_a_type_are_taken() {
     ]);
     let values = vec![
         Value::Int(-4),
-        Value::Float(5.0),
+        Value::Float64(5.0),
         Value::Utf8("word".into()),
         Value::Timestamp(-6000),
-        Value::Float((1u64 << 63) as f64),
+        Value::Float64((1u64 << 63) as f64),
         Value::Null,
         Value::Int(8),
     ];
@@ -145,7 +145,7 @@ fn decimal_numbers_become_the_nearest_float64() {
             let mut columns = xy();
             columns.push(("c0", array));
             let values = read_row(&batch(columns), &history, 0).expect("a number").values;
-            assert_eq!(values, [Value::Float(nearest)]);
+            assert_eq!(values, [Value::Float64(nearest)]);
         }
     }
 }

@@ -137,7 +137,7 @@ fn refused_records_leave_the_buffer_as_it_was_and_name_the_column() {
         Record::at(1, 0.0, 0.0, values)
     };
     let cases = [
-        (sound(0, Value::Float(1.5)), Some("c0"), "int64"),
+        (sound(0, Value::Float64(1.5)), Some("c0"), "int64"),
         (sound(1, Value::Int(1)), Some("c1"), "utf8"),
         (sound(1, Value::Utf8("x".repeat(RECORD_BYTES_MAX))), None, "16777216"),
         (Record::at(1, 0.0, 0.0, vec![Value::Null]), None, "2"),

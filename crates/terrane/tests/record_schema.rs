@@ -76,7 +76,7 @@ proptest! {
                             let records = stored.iter_mut().map(|(_, record)| record).chain([&mut expected]);
                             for record in records {
                                 if let Value::Int(value) = record.values[index] {
-                                    record.values[index] = Value::Float(value as f64);
+                                    record.values[index] = Value::Float64(value as f64);
                                 }
                             }
                         }

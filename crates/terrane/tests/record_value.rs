@@ -42,7 +42,7 @@ proptest! {
     fn values_come_back_from_json(
         (column_type, value) in any_column_type().prop_flat_map(|column_type| (Just(column_type), any_value(column_type))),
     ) {
-        let unwritable = matches!(value, Value::Float(number) if !number.is_finite());
+        let unwritable = matches!(value, Value::Float64(number) if !number.is_finite());
         let expected = if unwritable { Value::Null } else { value.clone() };
         prop_assert_eq!(Value::from_json(&value.to_json(column_type), column_type), Ok(expected));
     }
@@ -148,7 +148,7 @@ fn timestamps_are_written_with_the_digits_they_need() {
 fn values_print_as_their_json_does() {
     let utc = ColumnType::Timestamp { utc: true };
     assert_eq!(Value::Int(i64::MIN).to_json(ColumnType::Int64), json!(i64::MIN));
-    assert_eq!(Value::Float(f64::NAN).to_json(ColumnType::Float64), json!(null));
+    assert_eq!(Value::Float64(f64::NAN).to_json(ColumnType::Float64), json!(null));
     assert_eq!(Value::Binary(vec![1, 2, 3]).to_json(ColumnType::Binary), json!("AQID"));
     assert_eq!(Value::Date(0).to_json(ColumnType::Date), json!("1970-01-01"));
     assert_eq!(Value::Timestamp(0).to_json(utc), json!("1970-01-01T00:00:00Z"));
@@ -157,8 +157,8 @@ fn values_print_as_their_json_does() {
 
 #[test]
 fn floats_are_compared_by_their_bits() {
-    assert_eq!(Value::Float(f64::NAN), Value::Float(f64::NAN));
-    assert_ne!(Value::Float(0.0), Value::Float(-0.0));
+    assert_eq!(Value::Float64(f64::NAN), Value::Float64(f64::NAN));
+    assert_ne!(Value::Float64(0.0), Value::Float64(-0.0));
     assert_ne!(Value::Int(0), Value::Timestamp(0));
 }
 
@@ -169,5 +169,5 @@ fn numbers_beyond_a_type_are_refused() {
     assert!(Value::parse("yes", ColumnType::Bool).is_err());
     assert!(Value::from_json(&json!(1.5), ColumnType::Int64).is_err());
     assert!(Value::from_json(&json!("1"), ColumnType::Int64).is_err());
-    assert_eq!(Value::from_json(&json!(3), ColumnType::Float64), Ok(Value::Float(3.0)));
+    assert_eq!(Value::from_json(&json!(3), ColumnType::Float64), Ok(Value::Float64(3.0)));
 }

@@ -34,7 +34,7 @@ fn records_of_older_versions_have_nulls_and_widened_values() {
         dataset.insert(&at(2, vec![Value::Null, Value::Int(6), Value::Utf8("b".into())])).unwrap();
         settle();
         dataset.widen_column("size").unwrap();
-        dataset.insert(&at(3, vec![Value::Null, Value::Float(0.5), Value::Null])).unwrap();
+        dataset.insert(&at(3, vec![Value::Null, Value::Float64(0.5), Value::Null])).unwrap();
         settle();
         assert_eq!(before.schema().columns.len(), 2, "a snapshot keeps its schema");
         assert_eq!(keys_of(&before, &Query::new()), [Key::Int(1)]);
@@ -43,9 +43,9 @@ fn records_of_older_versions_have_nulls_and_widened_values() {
         let store = Store::open_on(storage, small_options()).unwrap();
         let dataset = store.dataset(MAIN).unwrap();
         let values = |key: i64| dataset.get(&Key::Int(key)).unwrap().unwrap().values;
-        assert_eq!(values(1), [Value::Utf8("a".into()), Value::Float(5.0), Value::Null]);
-        assert_eq!(values(2), [Value::Null, Value::Float(6.0), Value::Utf8("b".into())]);
-        assert_eq!(values(3), [Value::Null, Value::Float(0.5), Value::Null]);
+        assert_eq!(values(1), [Value::Utf8("a".into()), Value::Float64(5.0), Value::Null]);
+        assert_eq!(values(2), [Value::Null, Value::Float64(6.0), Value::Utf8("b".into())]);
+        assert_eq!(values(3), [Value::Null, Value::Float64(0.5), Value::Null]);
         assert!(store.check(false).unwrap().findings.is_empty());
     }
 }
@@ -82,7 +82,7 @@ fn a_column_is_not_widened_over_an_integer_that_would_change() {
         assert_eq!(dataset.get(&Key::Int(2)).unwrap().unwrap().values[1], Value::Int(INEXACT));
         dataset.delete(&Key::Int(2)).unwrap();
         dataset.widen_column("size").unwrap();
-        assert_eq!(dataset.get(&Key::Int(1)).unwrap().unwrap().values[1], Value::Float(-9007199254740992.0));
+        assert_eq!(dataset.get(&Key::Int(1)).unwrap().unwrap().values[1], Value::Float64(-9007199254740992.0));
     }
 }
 
@@ -95,7 +95,7 @@ fn a_float_column_takes_integers_only_exactly() {
         let outcome = dataset.upsert(&at(1, vec![Value::Null, Value::Int(integer)]));
         assert_eq!(outcome.is_ok(), fits, "{integer}: {outcome:?}");
         if fits {
-            assert_eq!(dataset.get(&Key::Int(1)).unwrap().unwrap().values[1], Value::Float(integer as f64));
+            assert_eq!(dataset.get(&Key::Int(1)).unwrap().unwrap().values[1], Value::Float64(integer as f64));
         }
     }
 }
@@ -132,7 +132,7 @@ fn an_import_widens_a_column_with_its_records_and_not_before() {
             assert!(importer.push(&integer).unwrap().is_empty());
             importer.widen_column("size").unwrap();
             assert!(importer.widen_column("size").is_err() && importer.widen_column("name").is_err());
-            let fraction = batch(importer.schema(), &[at(3, vec![Value::Null, Value::Float(0.5)])]);
+            let fraction = batch(importer.schema(), &[at(3, vec![Value::Null, Value::Float64(0.5)])]);
             assert!(importer.push(&fraction).unwrap().is_empty());
             importer
         };
@@ -141,14 +141,14 @@ fn an_import_widens_a_column_with_its_records_and_not_before() {
         let schema = store.dataset(MAIN).map(|dataset| Schema::clone(&dataset.schema()));
         assert!(schema.map_or(is_new, |schema| schema == first_schema()));
         assert_eq!(importer().finish(&mut |row| Err(row.error)).unwrap().records, 2);
-        store.dataset(MAIN).unwrap().insert(&at(4, vec![Value::Null, Value::Float(1.5)])).unwrap();
+        store.dataset(MAIN).unwrap().insert(&at(4, vec![Value::Null, Value::Float64(1.5)])).unwrap();
         store.close().unwrap();
         let store = Store::open_on(storage, small_options()).unwrap();
         let dataset = store.dataset(MAIN).unwrap();
         assert_eq!(dataset.schema().column("size").unwrap().column_type, ColumnType::Float64);
         let wanted = [(1, 5.0), (2, 6.0), (3, 0.5), (4, 1.5)];
         for (key, size) in wanted.into_iter().skip(usize::from(is_new)) {
-            assert_eq!(dataset.get(&Key::Int(key)).unwrap().unwrap().values[1], Value::Float(size), "{key}");
+            assert_eq!(dataset.get(&Key::Int(key)).unwrap().unwrap().values[1], Value::Float64(size), "{key}");
         }
         assert!(store.check(false).unwrap().findings.is_empty());
     }

@@ -165,11 +165,11 @@ fn columns_that_are_widened_or_added_need_no_other_index() {
     put(1, vec![Value::Null, Value::Int(7)]);
     dataset.flush().unwrap();
     dataset.widen_column("size").unwrap();
-    put(2, vec![Value::Null, Value::Float(7.5)]);
+    put(2, vec![Value::Null, Value::Float64(7.5)]);
     assert_agrees(&store);
     dataset.add_column(Column::new("more", ColumnType::Bool)).unwrap();
     dataset.create_index("mores", IndexKind::BTree, &["more", "size"]).unwrap();
-    put(1, vec![Value::Null, Value::Float(1.0), Value::Bool(true)]);
+    put(1, vec![Value::Null, Value::Float64(1.0), Value::Bool(true)]);
     assert_agrees(&store);
     assert_eq!((entries(&store, "sizes"), entries(&store, "mores")), (2, 2));
 }

@@ -86,7 +86,7 @@ impl Together {
             if let Value::Int(integer) = value
                 && column == name
             {
-                *value = Value::Float(*integer as f64);
+                *value = Value::Float64(*integer as f64);
             }
         }
         Ok(())

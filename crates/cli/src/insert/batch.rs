@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::{
-    ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray,
     TimestampMicrosecondArray, UInt64Array,
 };
 use arrow_schema::{Field, Schema as ArrowSchema};
@@ -100,6 +100,7 @@ fn attribute(values: &[Option<&Value>], column_type: ColumnType) -> ArrayRef {
     match column_type {
         ColumnType::Bool => Arc::new(values.map(bool_of).collect::<BooleanArray>()),
         ColumnType::Int64 => Arc::new(values.map(int_of).collect::<Int64Array>()),
+        ColumnType::Float32 => Arc::new(values.map(float32_of).collect::<Float32Array>()),
         ColumnType::Float64 => Arc::new(values.map(float_of).collect::<Float64Array>()),
         ColumnType::Utf8 => {
             // As large as it gets, since values may be long.
@@ -134,9 +135,16 @@ fn int_of(value: Option<&Value>) -> Option<i64> {
     }
 }
 
+fn float32_of(value: Option<&Value>) -> Option<f32> {
+    match value {
+        Some(Value::Float32(value)) => Some(*value),
+        _ => None,
+    }
+}
+
 fn float_of(value: Option<&Value>) -> Option<f64> {
     match value {
-        Some(Value::Float(value)) => Some(*value),
+        Some(Value::Float64(value)) => Some(*value),
         _ => None,
     }
 }

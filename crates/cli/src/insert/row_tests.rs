@@ -57,7 +57,7 @@ fn a_number_that_is_no_int64_widens_a_column_if_it_is_a_float64() {
         let row = converted(&format!(r#"{{"id":7,"n":{number}}}"#), &points()).expect("valid");
         assert_eq!(
             (row.widened.as_slice(), row.values),
-            (&["n".to_string()][..], vec![("n".into(), Value::Float(value))])
+            (&["n".to_string()][..], vec![("n".into(), Value::Float64(value))])
         );
     }
     let row = converted(r#"{"id":7,"n":9223372036854775807}"#, &points()).expect("valid");

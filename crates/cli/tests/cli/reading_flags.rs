@@ -42,6 +42,10 @@ fn dates_in_another_order_are_read_by_a_pattern_and_else_named_by_a_warning() {
         let row = &rows(&store, dataset, "id")[0];
         assert_eq!((&row["d"], &row["t"]), (&json!("2020-12-31"), &json!("2020-01-02T12:30:00Z")), "{dataset}");
     }
+    for dataset in ["guessed", "csv"] {
+        let answer = terrane("query", &store, &[dataset, "--where", "d < '2021-01-01'", "--count"]).exits(0);
+        assert_eq!(answer.stderr.contains("letter by letter"), dataset == "guessed", "{}", answer.stderr);
+    }
     // The pattern is not kept.
     let later = "{\"id\":2,\"lon\":1,\"lat\":1,\"d\":\"31.12.2020\"}\n";
     insert(&store, "csv", later, &[]).exits(5).says("line 1").says("--type");
@@ -158,4 +162,42 @@ fn separators_and_quotes_are_taken_from_flags() {
     for flags in [["--delimiter", "::"], ["--quote", "ü"]] {
         import(&store, "refused", &tilde, &flags).exits(2);
     }
+}
+
+#[test]
+fn float32_is_kept_in_its_own_digits_and_compared_with_literals_rounded_to_it() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let csv = sandbox.write("f.csv", "id,lon,lat,brightness\n1,1,1,333.6\n2,1,1,-0.1\n3,1,1,16777217\n4,1,1,\n");
+    import(&store, "csv", &csv, &["--type", "brightness=float32"]).exits(0);
+    for format in ["parquet", "arrow"] {
+        let copy = sandbox.path(&format!("copy.{format}"));
+        std::fs::write(&copy, terrane("query", &store, &["csv", "--format", format]).exits(0).stdout).expect("a file");
+        import(&store, format, &copy, &[]).exits(0);
+    }
+    let record =
+        "{\"id\":1,\"lon\":1,\"lat\":1,\"brightness\":333.6}\n{\"id\":2,\"lon\":1,\"lat\":1,\"brightness\":-0.1}\n";
+    insert(&store, "inserted", record, &["--type", "brightness=float32"]).exits(0);
+    terrane("index", &store, &["arrow", "create", "b", "--using", "btree", "--on", "brightness"]).exits(0);
+    for dataset in ["csv", "parquet", "arrow", "inserted"] {
+        let found = rows(&store, dataset, "id");
+        assert_eq!((&found[0]["brightness"], &found[1]["brightness"]), (&json!(333.6), &json!(-0.1)), "{dataset}");
+        for (condition, count) in [
+            ("brightness = 333.6", 1),
+            ("brightness > 333.6 and brightness < 334", 0),
+            ("brightness >= 333.6 and brightness < 334", 1),
+            ("brightness < 333.6", 1),
+            ("brightness in (333.6, -0.1)", 2),
+            ("brightness between -0.1 and 333.6", 2),
+            ("brightness > 1e300", 0),
+            ("brightness >= -1e300 and brightness < 1e6", 2),
+        ] {
+            let answer = terrane("query", &store, &[dataset, "--where", condition, "--count"]);
+            assert_eq!(answer.exits(0).number(), count, "{dataset}: {condition}");
+        }
+    }
+    let csv = terrane("query", &store, &["csv", "--where", "id = 1", "--format", "csv"]).exits(0);
+    assert!(csv.text().ends_with("1,1.0,1.0,333.6\n"), "{}", csv.text());
+    let large = "{\"id\":5,\"lon\":1,\"lat\":1,\"brightness\":1e39}\n";
+    insert(&store, "csv", large, &[]).exits(5).says("32-bit float");
 }

@@ -67,7 +67,7 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
                 }
             })
         };
-        let plan = ColumnarPlan::new(path, &schema, declared, options, Vec::new())?;
+        let plan = ColumnarPlan::new(path, &schema, declared, options, |_| false, Vec::new())?;
         Ok(plan.open(path, Some(row_count), batches))
     })
 }

@@ -9,7 +9,7 @@ use arrow_cast::{CastOptions, cast, cast_with_options};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_select::concat::concat;
 use serde_json::Value;
-use terrane_literal::decimal::{is_decimal, to_float64};
+use terrane_literal::decimal::{self, is_decimal, to_float64};
 
 use crate::arrow_json::{json_of, shown, without_runs};
 use crate::types::ColumnType;
@@ -26,16 +26,26 @@ pub(crate) enum Conversion {
 }
 
 impl Conversion {
+    /// The conversion of a column of this type; `fits_int64` tells of one of decimal numbers whether all are known to be
+    /// integers of 64 bits.
+    pub(crate) fn of_column(data_type: &DataType, fits_int64: bool) -> Conversion {
+        match decimal::is_whole(data_type) && fits_int64 {
+            true => Conversion::Cast(ColumnType::Int64),
+            false => Conversion::of(data_type),
+        }
+    }
+
     /// The conversion of a column of this type.
     pub(crate) fn of(data_type: &DataType) -> Conversion {
         let target = match data_type {
+            whole if decimal::is_int64(whole) => ColumnType::Int64,
             DataType::Int8
             | DataType::Int16
             | DataType::Int32
             | DataType::UInt8
             | DataType::UInt16
             | DataType::UInt32 => ColumnType::Int64,
-            DataType::Float16 | DataType::Float32 => ColumnType::Float64,
+            DataType::Float16 => ColumnType::Float32,
             decimal if is_decimal(decimal) => ColumnType::Float64,
             DataType::LargeUtf8
             | DataType::Utf8View
@@ -190,14 +200,15 @@ pub(crate) fn nanoseconds_warning(name: &str) -> String {
 }
 
 /// What the user should know about the conversion of a column.
-pub(crate) fn warning(name: &str, data_type: &DataType) -> Option<String> {
+pub(crate) fn warning(name: &str, data_type: &DataType, conversion: &Conversion) -> Option<String> {
     match data_type {
+        _ if conversion.column_type() == ColumnType::Int64 => None,
         DataType::Timestamp(TimeUnit::Nanosecond, _) => Some(nanoseconds_warning(name)),
         decimal if is_decimal(decimal) => {
             Some(format!("column {name:?}: decimal numbers become float64, each the nearest"))
         }
-        DataType::Dictionary(_, values) => warning(name, values),
-        DataType::RunEndEncoded(_, values) => warning(name, values.data_type()),
+        DataType::Dictionary(_, values) => warning(name, values, conversion),
+        DataType::RunEndEncoded(_, values) => warning(name, values.data_type(), conversion),
         other if Conversion::of(other) == Conversion::JsonText => {
             Some(format!("column {name:?}: nested values become JSON text"))
         }

@@ -8,8 +8,8 @@ use arrow_array::ArrayRef;
 use arrow_schema::{ArrowError, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::basic::LogicalType;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::basic::{LogicalType, Type};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::footer_check::check_footer;
 use super::geo_metadata::{self, Declared, DeclaredGeometry, Encoding};
@@ -57,7 +57,8 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         };
         let row_count = u64::try_from(metadata.metadata().file_metadata().num_rows()).ok();
         let batch_rows = batch_rows(metadata.metadata(), row_bytes_max, options.decoded_bytes_max());
-        let mut plan = ColumnarPlan::new(path, &schema, declared, options, warnings)?;
+        let mut plan =
+            ColumnarPlan::new(path, &schema, declared, options, |index| fits_int64(&metadata, index), warnings)?;
         if !int96_columns.is_empty() {
             let file = Arc::new(file.try_clone().map_err(|error| FormatError::reading(path, error))?);
             plan.unfit_rows = int96::unfit_times(&file, metadata.metadata(), batch_rows).map_err(|column| {
@@ -118,6 +119,42 @@ fn declared_geometry(
         Ok(Declared { geometry, coverings: Vec::new() })
     })?;
     Ok(Declared { geometry: of_column.geometry, coverings: of_file.coverings })
+}
+
+/// Whether the statistics of a column of decimal numbers without a fraction show that all are integers of 64 bits.
+fn fits_int64(metadata: &ArrowReaderMetadata, index: usize) -> bool {
+    let parquet = metadata.metadata();
+    let Some(column) = metadata.parquet_schema().root_schema().get_fields().get(index) else { return false };
+    let leaves = metadata.parquet_schema().columns();
+    let Some(leaf) = leaves.iter().position(|leaf| leaf.path().parts() == [column.name().to_string()]) else {
+        return false;
+    };
+    let of_group = |group: &RowGroupMetaData| {
+        let chunk = group.columns().get(leaf)?;
+        let statistics = chunk.statistics()?;
+        if statistics.null_count_opt() == Some(group.num_rows() as u64) {
+            return Some(true);
+        }
+        let bound = |bytes: Option<&[u8]>| decimal_of(statistics.physical_type(), bytes?);
+        let fits = |value: i128| i64::try_from(value).is_ok();
+        Some(fits(bound(statistics.min_bytes_opt())?) && fits(bound(statistics.max_bytes_opt())?))
+    };
+    parquet.row_groups().iter().all(|group| of_group(group).unwrap_or(false))
+}
+
+/// The number that a bound of statistics is: little-endian as an integer, big-endian as bytes.
+fn decimal_of(physical: Type, bytes: &[u8]) -> Option<i128> {
+    match physical {
+        Type::INT32 => Some(i32::from_le_bytes(bytes.try_into().ok()?).into()),
+        Type::INT64 => Some(i64::from_le_bytes(bytes.try_into().ok()?).into()),
+        Type::FIXED_LEN_BYTE_ARRAY | Type::BYTE_ARRAY if (1..=16).contains(&bytes.len()) => {
+            let sign = if bytes[0] >= 0x80 { u8::MAX } else { 0 };
+            let mut extended = [sign; 16];
+            extended[16 - bytes.len()..].copy_from_slice(bytes);
+            Some(i128::from_be_bytes(extended))
+        }
+        _ => None,
+    }
 }
 
 /// The first values of a column.

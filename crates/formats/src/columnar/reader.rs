@@ -10,6 +10,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, Reco
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
+use terrane_literal::decimal::is_decimal;
 use terrane_space::Point;
 
 use super::demanded;
@@ -59,7 +60,8 @@ pub(crate) struct ColumnarPlan {
 
 impl ColumnarPlan {
     /// Plans the columns of a file with this schema. `declared` tells what the file declares of the geometry that is
-    /// named, or of its own if none is.
+    /// named, or of its own if none is. `fits_int64` tells of a column of decimal numbers, by its place, whether all are
+    /// known to be integers of 64 bits.
     ///
     /// # Errors
     /// When columns repeat, the options do not fit or the reference system
@@ -69,6 +71,7 @@ impl ColumnarPlan {
         schema: &Schema,
         declared: impl FnOnce(Option<&GeometryColumns>, &mut Vec<String>) -> Result<Declared, FormatError>,
         options: &ReadOptions,
+        fits_int64: impl Fn(usize) -> bool,
         mut warnings: Vec<String>,
     ) -> Result<ColumnarPlan, FormatError> {
         let mut names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
@@ -95,11 +98,17 @@ impl ColumnarPlan {
                     (Plan::Geometry(declared.encoding), ColumnType::Binary)
                 }
                 _ => {
-                    warnings.extend(normalise::warning(field.name(), field.data_type()));
-                    let conversion = coordinate_conversion(field, named.as_ref())
-                        .unwrap_or_else(|| Conversion::of(field.data_type()));
-                    let column_type = conversion.column_type();
                     let demanded = options.demanded_type(field.name());
+                    let conversion = match coordinate_conversion(field, named.as_ref()) {
+                        Some(conversion) => conversion,
+                        // A float would have lost digits of its text.
+                        None if demanded.is_some() && is_decimal(field.data_type()) => {
+                            Conversion::Cast(ColumnType::Utf8)
+                        }
+                        None => Conversion::of_column(field.data_type(), fits_int64(index)),
+                    };
+                    warnings.extend(normalise::warning(field.name(), field.data_type(), &conversion));
+                    let column_type = conversion.column_type();
                     match demanded.and_then(|demanded| demanded::plan(field.name(), column_type, demanded)) {
                         Some(plan) => {
                             let column_type = plan.role.column_type();

@@ -4,7 +4,7 @@
 //! few programs read in such files and the reader here refuses, are refused.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
+use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
@@ -69,6 +69,7 @@ pub(crate) fn cell_text(
         return wkb_of(array, row).map(wkt_of).transpose().map_err(failed);
     }
     Ok(Some(match array.data_type() {
+        DataType::Float32 => format!("{:?}", array.as_primitive::<Float32Type>().value(row)),
         DataType::Float64 => format!("{:?}", array.as_primitive::<Float64Type>().value(row)),
         DataType::Utf8 => array.as_string::<i32>().value(row).to_string(),
         _ => match json_of(array, row).map_err(|error| failed(error.to_string()))? {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::types::{Float32Type, Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Schema};
 use serde_json::Value;
@@ -73,14 +73,15 @@ fn write_value(buffer: &mut Vec<u8>, array: &ArrayRef, row: usize) -> Result<(),
     }
     match array.data_type() {
         DataType::Int64 => write!(buffer, "{}", array.as_primitive::<Int64Type>().value(row))?,
-        DataType::Float64 => {
-            let value = array.as_primitive::<Float64Type>().value(row);
-            if value.is_finite() {
-                write!(buffer, "{value:?}")?;
-            } else {
-                buffer.extend_from_slice(b"null");
-            }
-        }
+        // What JSON has no number for becomes null.
+        DataType::Float32 => match array.as_primitive::<Float32Type>().value(row) {
+            value if value.is_finite() => write!(buffer, "{value:?}")?,
+            _ => buffer.extend_from_slice(b"null"),
+        },
+        DataType::Float64 => match array.as_primitive::<Float64Type>().value(row) {
+            value if value.is_finite() => write!(buffer, "{value:?}")?,
+            _ => buffer.extend_from_slice(b"null"),
+        },
         DataType::Utf8 => serde_json::to_writer(&mut *buffer, array.as_string::<i32>().value(row))
             .map_err(|error| WriteError::Encode(error.to_string()))?,
         _ => write_json(buffer, &json_of(array, row)?)?,

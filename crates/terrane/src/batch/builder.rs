@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, StringBuilder,
-    TimestampMicrosecondBuilder, UInt64Builder,
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder,
+    StringBuilder, TimestampMicrosecondBuilder, UInt64Builder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, SchemaRef};
@@ -59,6 +59,7 @@ enum Values {
     Bool(BooleanBuilder),
     Int(Int64Builder),
     UInt(UInt64Builder),
+    Float32(Float32Builder),
     Float(Float64Builder),
     Utf8(StringBuilder),
     Binary(BinaryBuilder),
@@ -288,6 +289,7 @@ impl Values {
             DataType::Boolean => Self::Bool(BooleanBuilder::with_capacity(0)),
             DataType::Int64 => Self::Int(Int64Builder::with_capacity(0)),
             DataType::UInt64 => Self::UInt(UInt64Builder::with_capacity(0)),
+            DataType::Float32 => Self::Float32(Float32Builder::with_capacity(0)),
             DataType::Float64 => Self::Float(Float64Builder::with_capacity(0)),
             DataType::Utf8 => Self::Utf8(StringBuilder::with_capacity(0, 0)),
             DataType::Date32 => Self::Date(Date32Builder::with_capacity(0)),
@@ -320,7 +322,8 @@ impl Values {
         match (self, value) {
             (Self::Bool(builder), ValueRef::Bool(value)) => builder.append_value(value),
             (Self::Int(builder), ValueRef::Int(value)) => builder.append_value(value),
-            (Self::Float(builder), ValueRef::Float(value)) => builder.append_value(value),
+            (Self::Float32(builder), ValueRef::Float32(value)) => builder.append_value(value),
+            (Self::Float(builder), ValueRef::Float64(value)) => builder.append_value(value),
             (Self::Date(builder), ValueRef::Date(value)) => builder.append_value(value),
             (Self::Timestamp(builder), ValueRef::Timestamp(value)) => builder.append_value(value),
             (Self::Utf8(builder), ValueRef::Utf8(value)) => {
@@ -333,6 +336,7 @@ impl Values {
             }
             (Self::Bool(builder), ValueRef::Null) => builder.append_null(),
             (Self::Int(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Float32(builder), ValueRef::Null) => builder.append_null(),
             (Self::Float(builder), ValueRef::Null) => builder.append_null(),
             (Self::Date(builder), ValueRef::Null) => builder.append_null(),
             (Self::Timestamp(builder), ValueRef::Null) => builder.append_null(),
@@ -350,6 +354,7 @@ impl Values {
             Self::Bool(builder) => builder,
             Self::Int(builder) => builder,
             Self::UInt(builder) => builder,
+            Self::Float32(builder) => builder,
             Self::Float(builder) => builder,
             Self::Utf8(builder) => builder,
             Self::Binary(builder) => builder,

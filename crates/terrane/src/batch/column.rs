@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Date64Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampNanosecondType, UInt64Type,
+    Date32Type, Date64Type, Float32Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampNanosecondType,
+    UInt64Type,
 };
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Float64Array, Int64Array, StringArray,
-    TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Float32Array, Float64Array, Int64Array,
+    StringArray, TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
@@ -17,7 +18,7 @@ use terrane_literal::decimal::{self, is_decimal};
 
 use super::BatchError;
 use crate::schema::ColumnType;
-use crate::value::{INEXACT, ValueRef, exact_float};
+use crate::value::{BEYOND_FLOAT32, INEXACT, ValueRef, exact_float, float32};
 
 /// The values of a column, typed once. Narrower and otherwise encoded types have been cast.
 pub(super) enum ColumnValues {
@@ -26,6 +27,7 @@ pub(super) enum ColumnValues {
     Bool(BooleanArray),
     Int(Int64Array),
     UInt(UInt64Array),
+    Float32(Float32Array),
     Float(Float64Array),
     Utf8(StringArray),
     Binary(BinaryArray),
@@ -45,7 +47,12 @@ impl ColumnValues {
             return Ok(Self::Missing);
         }
         let fits = match ColumnType::from_arrow(found) {
-            Some(ColumnType::Int64) => matches!(wanted, ColumnType::Int64 | ColumnType::Float64),
+            Some(ColumnType::Int64) => matches!(wanted, ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64),
+            // One that does not fit is an error of the batch.
+            Some(ColumnType::Float64) if wanted == ColumnType::Int64 => decimal::is_whole(values_type(found)),
+            Some(ColumnType::Float32 | ColumnType::Float64) => {
+                matches!(wanted, ColumnType::Float32 | ColumnType::Float64)
+            }
             Some(column_type) => column_type == wanted,
             None => false,
         };
@@ -58,12 +65,17 @@ impl ColumnValues {
         match wanted {
             ColumnType::Bool => Ok(Self::Bool(cast(array, &DataType::Boolean)?.as_boolean().clone())),
             ColumnType::Int64 => Self::int(array),
-            ColumnType::Float64 if ColumnType::from_arrow(found) == Some(ColumnType::Int64) => Self::int(array),
+            ColumnType::Float32 | ColumnType::Float64 if ColumnType::from_arrow(found) == Some(ColumnType::Int64) => {
+                Self::int(array)
+            }
             // A cast misses the nearest float of many a decimal number.
-            ColumnType::Float64 if is_decimal(values_type(found)) => {
+            ColumnType::Float32 | ColumnType::Float64 if is_decimal(values_type(found)) => {
                 Ok(Self::Float(decimal::to_float64(&cast(array, values_type(found))?)?))
             }
-            ColumnType::Float64 => {
+            ColumnType::Float32 if ColumnType::from_arrow(found) == Some(ColumnType::Float32) => {
+                Ok(Self::Float32(cast(array, &DataType::Float32)?.as_primitive::<Float32Type>().clone()))
+            }
+            ColumnType::Float32 | ColumnType::Float64 => {
                 Ok(Self::Float(cast(array, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
             }
             ColumnType::Utf8 => Self::utf8(array),
@@ -109,8 +121,15 @@ impl ColumnValues {
         let value = match self {
             Self::Missing => ValueRef::Null,
             Self::Bool(array) if array.is_valid(row) => ValueRef::Bool(array.value(row)),
+            Self::Int(array) if array.is_valid(row) && wanted == ColumnType::Float32 => {
+                ValueRef::Float32(exact(array.value(row)).and_then(rounded)?)
+            }
             Self::Int(array) if array.is_valid(row) => ValueRef::Int(array.value(row)),
-            Self::Float(array) if array.is_valid(row) => ValueRef::Float(array.value(row)),
+            Self::Float32(array) if array.is_valid(row) => ValueRef::Float32(array.value(row)),
+            Self::Float(array) if array.is_valid(row) && wanted == ColumnType::Float32 => {
+                ValueRef::Float32(rounded(array.value(row))?)
+            }
+            Self::Float(array) if array.is_valid(row) => ValueRef::Float64(array.value(row)),
             Self::Utf8(array) if array.is_valid(row) => ValueRef::Utf8(array.value(row)),
             Self::Binary(array) if array.is_valid(row) => ValueRef::Binary(array.value(row)),
             Self::Date(array) if array.is_valid(row) => ValueRef::Date(array.value(row)),
@@ -123,7 +142,8 @@ impl ColumnValues {
             Self::UInt(array) if array.is_valid(row) => {
                 let value = array.value(row);
                 match i64::try_from(value) {
-                    _ if wanted == ColumnType::Float64 => ValueRef::Float(exact(value)?),
+                    _ if wanted == ColumnType::Float32 => ValueRef::Float32(exact(value).and_then(rounded)?),
+                    _ if wanted == ColumnType::Float64 => ValueRef::Float64(exact(value)?),
                     Ok(value) => ValueRef::Int(value),
                     Err(_) => return Err(format!("{value} is beyond the range of int64")),
                 }
@@ -149,6 +169,15 @@ impl ColumnValues {
 fn exact(integer: impl Into<i128> + Copy) -> Result<f64, String> {
     let integer = integer.into();
     exact_float(integer).ok_or_else(|| format!("{integer}: {INEXACT}"))
+}
+
+/// The float of 32 bits that is nearest.
+fn rounded(float: f64) -> Result<f32, String> {
+    match float32(float) {
+        Some(rounded) => Ok(rounded),
+        None if float.is_finite() => Err(format!("{float:e}: {BEYOND_FLOAT32}")),
+        None => Ok(float as f32),
+    }
 }
 
 /// In a microsecond.

@@ -259,6 +259,7 @@ impl Target<'_> {
         };
         let scalar = match (column_type, limit.literal) {
             (ColumnType::Int64, _) => return self.integer_end(limit, side, i64::MIN.into(), i64::MAX.into()),
+            (ColumnType::Float32, _) => return self.float32_end(limit, side),
             (ColumnType::Float64, _) => return self.float_end(limit, side),
             (ColumnType::Bool, Literal::Bool(value)) => Scalar::Integer((*value).into()),
             (ColumnType::Utf8, Literal::Text(text)) => Scalar::Text(text.clone()),
@@ -307,6 +308,26 @@ impl Target<'_> {
         Ok(Some(if limit.inclusive || !is_exact { Bound::Included(scalar) } else { Bound::Excluded(scalar) }))
     }
 
+    /// The end among floats of 32 bits: the literal is rounded to one. One that is beyond all of them lies between the
+    /// largest and infinity.
+    fn float32_end(&self, limit: Limit<'_>, side: Side) -> Result<Option<Bound<Scalar>>> {
+        let (float, rounded) = match limit.literal {
+            Literal::Float(float) if float.is_nan() => return Ok(None),
+            Literal::Float(float) => (*float, f64::from(*float as f32)),
+            Literal::Int(integer) => (*integer as f64, f64::from(*integer as f32)),
+            _ => return Err(self.misfit(limit.literal)),
+        };
+        let scalar = |float| Scalar::Float(float);
+        Ok(Some(match (rounded.is_infinite() && float.is_finite(), side, float > 0.0) {
+            (true, Side::Above, true) => Bound::Excluded(scalar(f32::MAX.into())),
+            (true, Side::Above, false) => Bound::Included(scalar(f32::MIN.into())),
+            (true, Side::Below, true) => Bound::Included(scalar(f32::MAX.into())),
+            (true, Side::Below, false) => Bound::Excluded(scalar(f32::MIN.into())),
+            _ if limit.inclusive => Bound::Included(scalar(rounded)),
+            _ => Bound::Excluded(scalar(rounded)),
+        }))
+    }
+
     /// The value that a text is in a column of dates, timestamps or binary data.
     fn parsed(&self, text: &str, column_type: ColumnType) -> Result<Scalar> {
         let refused = |reason: String| ConditionError::column(self.name, format!("is {}: {reason}", self.type_name()));
@@ -328,7 +349,9 @@ impl Target<'_> {
     fn misfit(&self, literal: &Literal) -> ConditionError {
         let advice = match self.column {
             Valued::Key(KeyType::Int64 | KeyType::UInt64)
-            | Valued::Attribute(_, ColumnType::Int64 | ColumnType::Float64) => "write a number, without quotes",
+            | Valued::Attribute(_, ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64) => {
+                "write a number, without quotes"
+            }
             Valued::Key(KeyType::Utf8) | Valued::Attribute(_, ColumnType::Utf8) => "write a text in single quotes",
             Valued::Key(KeyType::Binary) | Valued::Attribute(_, ColumnType::Binary) => {
                 "write padded base64 in single quotes"
@@ -356,7 +379,8 @@ fn value(column_type: ColumnType, scalar: Scalar) -> Value {
         (Scalar::Integer(value), ColumnType::Date) => Value::Date(value as i32),
         (Scalar::Integer(value), ColumnType::Timestamp { .. }) => Value::Timestamp(value as i64),
         (Scalar::Integer(value), _) => Value::Int(value as i64),
-        (Scalar::Float(value), _) => Value::Float(value),
+        (Scalar::Float(value), ColumnType::Float32) => Value::Float32(value as f32),
+        (Scalar::Float(value), _) => Value::Float64(value),
         (Scalar::Text(value), _) => Value::Utf8(value),
         (Scalar::Bytes(value), _) => Value::Binary(value),
     }

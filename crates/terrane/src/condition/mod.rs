@@ -14,6 +14,7 @@ mod error;
 mod implied;
 mod lexer;
 mod literal;
+mod notices;
 mod number;
 mod parse;
 mod text;

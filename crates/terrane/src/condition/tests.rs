@@ -257,7 +257,7 @@ fn conjunctions_imply_intervals_and_words() {
         assert_eq!(implied.is_impossible(), wanted.is_nothing(), "{text}");
         assert_eq!(implied.attributes.len(), 1, "{text}");
     }
-    let float = Value::Float;
+    let float = Value::Float64;
     let of_ratio = [
         ("ratio > 1 and ratio >= 1", Domain::Interval { low: Excluded(float(1.0)), high: Unbounded }),
         ("ratio <= 1 and ratio < 1", Domain::Interval { low: Unbounded, high: Excluded(float(1.0)) }),
@@ -270,7 +270,7 @@ fn conjunctions_imply_intervals_and_words() {
     }
     let implied =
         implied("ratio > 0.5 and id < 7 and name match 'Zwei WORTE' and name match 'worte Drei' and not flag");
-    let above = Domain::Interval { low: Excluded(Value::Float(0.5)), high: Unbounded };
+    let above = Domain::Interval { low: Excluded(Value::Float64(0.5)), high: Unbounded };
     assert_eq!(implied.attributes.into_iter().collect::<Vec<_>>(), [(RATIO, above)]);
     assert_eq!(implied.words[&NAME], ["drei", "worte", "zwei"]);
     let seven = crate::key::encode_int(6).to_vec();
@@ -309,24 +309,27 @@ fn integers_and_floats_are_compared_exactly() {
     let odd = with("count", Value::Int((1 << 53) + 1));
     assert_eq!(says("count = 9007199254740992.0", &odd), Some(false));
     assert_eq!(says("count > 9007199254740992.0 and count < 9007199254740994.0", &odd), Some(true));
-    let even = with("ratio", Value::Float(9_007_199_254_740_992.0));
+    let even = with("ratio", Value::Float64(9_007_199_254_740_992.0));
     assert_eq!(says("ratio = 9007199254740993", &even), Some(false));
     assert_eq!(says("ratio < 9007199254740993 and ratio > 9007199254740991", &even), Some(true));
-    let beyond = with("ratio", Value::Float(2f64.powi(127)));
+    let beyond = with("ratio", Value::Float64(2f64.powi(127)));
     assert_eq!(says("ratio > 170141183460469231731687303715884105727", &beyond), Some(true));
     let largest = with("count", Value::Int(i64::MAX));
     assert_eq!(says("count < 9223372036854775808.0 and count >= 9223372036854774784.0", &largest), Some(true));
     assert_eq!(says("count <= 9223372036854775807 and count = 9223372036854775807", &largest), Some(true));
     for (text, truth) in [("> 2.0", false), (">= 2.0", true), ("< 2.0", false), ("<= 2.0", true), ("= 2.0", true)] {
         assert_eq!(says(&format!("count {text}"), &with("count", Value::Int(2))), Some(truth), "{text}");
-        assert_eq!(says(&format!("ratio {}", text.replace(".0", "")), &with("ratio", Value::Float(2.0))), Some(truth));
+        assert_eq!(
+            says(&format!("ratio {}", text.replace(".0", "")), &with("ratio", Value::Float64(2.0))),
+            Some(truth)
+        );
     }
     assert_eq!(says("count < infinity and count > -infinity", &largest), Some(true));
 }
 
 #[test]
 fn every_comparison_with_nan_is_false_but_differs() {
-    let nan = with("ratio", Value::Float(f64::NAN));
+    let nan = with("ratio", Value::Float64(f64::NAN));
     for text in [
         "ratio = 1",
         "ratio < 1",
@@ -338,7 +341,7 @@ fn every_comparison_with_nan_is_false_but_differs() {
         assert_eq!(says(text, &nan), Some(false), "{text}");
     }
     assert_eq!(says("ratio != 1 and ratio != nan and ratio not in (1, nan) and not ratio < 1", &nan), Some(true));
-    assert_eq!(says("ratio != nan", &with("ratio", Value::Float(1.0))), Some(true));
+    assert_eq!(says("ratio != nan", &with("ratio", Value::Float64(1.0))), Some(true));
 }
 
 #[test]

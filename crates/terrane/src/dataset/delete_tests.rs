@@ -66,9 +66,9 @@ fn records_are_judged_by_the_schema_of_the_moment() {
     (0..4).for_each(|key| put(&dataset, key, 1.0, Value::Int(5)));
     let deleted = delete_after(&dataset, Query::new().condition(Condition::on("size").equals(5)), || {
         dataset.widen_column("size").unwrap();
-        put(&dataset, 1, 1.0, Value::Float(5.5));
+        put(&dataset, 1, 1.0, Value::Float64(5.5));
         dataset.add_column(Column::new("new", ColumnType::Bool)).unwrap();
-        put(&dataset, 2, 1.0, Value::Float(5.0));
+        put(&dataset, 2, 1.0, Value::Float64(5.0));
     });
     assert_eq!((deleted, remaining(&dataset)), (3, vec![1]));
     assert!(store.check(false).unwrap().findings.is_empty());

@@ -119,7 +119,7 @@ impl<'a> RecordView<'a> {
             None => return Ok(ValueRef::Null),
         };
         match (value, newest.column_type) {
-            (ValueRef::Int(value), ColumnType::Float64) => Ok(ValueRef::Float(value as f64)),
+            (ValueRef::Int(value), ColumnType::Float64) => Ok(ValueRef::Float64(value as f64)),
             _ => Ok(value),
         }
     }
@@ -151,7 +151,8 @@ impl<'a> RecordView<'a> {
                 }
             },
             ColumnType::Int64 => ValueRef::Int(i64::from_le_bytes(self.slot(place)?)),
-            ColumnType::Float64 => ValueRef::Float(f64::from_le_bytes(self.slot(place)?)),
+            ColumnType::Float32 => ValueRef::Float32(f32::from_le_bytes(self.slot(place)?)),
+            ColumnType::Float64 => ValueRef::Float64(f64::from_le_bytes(self.slot(place)?)),
             ColumnType::Date => ValueRef::Date(i32::from_le_bytes(self.slot(place)?)),
             ColumnType::Timestamp { .. } => ValueRef::Timestamp(i64::from_le_bytes(self.slot(place)?)),
             ColumnType::Binary => ValueRef::Binary(self.variable(place)?),

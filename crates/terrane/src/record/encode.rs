@@ -150,7 +150,8 @@ impl<'a> Encoder<'a> {
             }
             (ColumnType::Bool, ValueRef::Bool(value)) => self.put(place, [u8::from(value)]),
             (ColumnType::Int64, ValueRef::Int(value)) => self.put(place, value.to_le_bytes()),
-            (ColumnType::Float64, ValueRef::Float(value)) => self.put(place, value.to_le_bytes()),
+            (ColumnType::Float32, ValueRef::Float32(value)) => self.put(place, value.to_le_bytes()),
+            (ColumnType::Float64, ValueRef::Float64(value)) => self.put(place, value.to_le_bytes()),
             (ColumnType::Float64, ValueRef::Int(value)) => match exact_float(value) {
                 Some(float) => self.put(place, float.to_le_bytes()),
                 None => return Err(self.inexact(index, value)),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
+use terrane_literal::decimal;
 use terrane_space::CoordinateSystem;
 
 use super::{Column, ColumnType, FIRST_VERSION, GeometryColumn, KeyColumn, KeyType, Schema, SchemaError};
@@ -71,6 +72,7 @@ impl ColumnType {
         match self {
             Self::Bool => DataType::Boolean,
             Self::Int64 => DataType::Int64,
+            Self::Float32 => DataType::Float32,
             Self::Float64 => DataType::Float64,
             Self::Utf8 => DataType::Utf8,
             Self::Binary => DataType::Binary,
@@ -81,8 +83,9 @@ impl ColumnType {
 
     /// The attribute type for an Arrow type, if there is one.
     ///
-    /// Integers become int64 (a uint64 beyond it is refused row by row), floats and decimals
-    /// float64, timestamps microseconds (of UTC when they have any zone), dictionaries their
+    /// Integers become int64 (a uint64 beyond it is refused row by row), decimals of at most 18 digits
+    /// and no fraction as well, floats of at most 32 bits
+    /// float32, other floats and decimals float64, timestamps microseconds (of UTC when they have any zone), dictionaries their
     /// values, and a column of nothing but nulls text.
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         use DataType as D;
@@ -91,7 +94,9 @@ impl ColumnType {
             D::Int8 | D::Int16 | D::Int32 | D::Int64 | D::UInt8 | D::UInt16 | D::UInt32 | D::UInt64 => {
                 Some(Self::Int64)
             }
-            D::Float16 | D::Float32 | D::Float64 => Some(Self::Float64),
+            D::Float16 | D::Float32 => Some(Self::Float32),
+            D::Float64 => Some(Self::Float64),
+            whole if decimal::is_int64(whole) => Some(Self::Int64),
             D::Decimal32(..) | D::Decimal64(..) | D::Decimal128(..) | D::Decimal256(..) => Some(Self::Float64),
             D::Utf8 | D::LargeUtf8 | D::Utf8View | D::Null => Some(Self::Utf8),
             D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_) => Some(Self::Binary),

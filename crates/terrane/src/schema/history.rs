@@ -79,7 +79,7 @@ pub(crate) struct StoredColumn {
 pub(crate) fn slot_bytes(column_type: ColumnType) -> Option<usize> {
     match column_type {
         ColumnType::Bool => Some(1),
-        ColumnType::Date => Some(4),
+        ColumnType::Date | ColumnType::Float32 => Some(4),
         ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } => Some(8),
         ColumnType::Utf8 | ColumnType::Binary => None,
     }

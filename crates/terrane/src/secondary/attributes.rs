@@ -49,7 +49,8 @@ pub(crate) fn encode(value: ValueRef<'_>, columns: usize, out: &mut Vec<u8>) {
             let above = (i128::from(value) - nearest as i128) as i16;
             encode_number(nearest, above, out);
         }
-        ValueRef::Float(value) => encode_number(value, 0, out),
+        ValueRef::Float32(value) => encode_number(value.into(), 0, out),
+        ValueRef::Float64(value) => encode_number(value, 0, out),
         ValueRef::Utf8(value) => encode_bytes(value.as_bytes(), bytes_max(columns), out),
         ValueRef::Binary(value) => encode_bytes(value, bytes_max(columns), out),
         ValueRef::Date(value) => {
@@ -95,8 +96,12 @@ pub(crate) fn decode(entry: &[u8], column_type: ColumnType) -> Result<(Option<Va
         ([NULL], _) => Some(ValueRef::Null),
         ([BOOL, value], ColumnType::Bool) => Some(ValueRef::Bool(*value != 0)),
         ([NUMBER, number @ ..], ColumnType::Int64) => integer(number).map(ValueRef::Int),
+        ([NUMBER, number @ ..], ColumnType::Float32) => match decode_number(number) {
+            Some((nearest, 0)) => Some(ValueRef::Float32(nearest as f32)),
+            _ => None,
+        },
         ([NUMBER, number @ ..], ColumnType::Float64) => match decode_number(number) {
-            Some((nearest, 0)) => Some(ValueRef::Float(nearest)),
+            Some((nearest, 0)) => Some(ValueRef::Float64(nearest)),
             _ => None,
         },
         ([DATE, date @ ..], ColumnType::Date) => decode_date(date).map(ValueRef::Date),

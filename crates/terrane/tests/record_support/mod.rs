@@ -9,9 +9,10 @@ use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, Schema, Sch
 use terrane::value::Value;
 use terrane_space::{CoordinateSystem, Point};
 
-pub const COLUMN_TYPES: [ColumnType; 8] = [
+pub const COLUMN_TYPES: [ColumnType; 9] = [
     ColumnType::Bool,
     ColumnType::Int64,
+    ColumnType::Float32,
     ColumnType::Float64,
     ColumnType::Utf8,
     ColumnType::Binary,
@@ -50,8 +51,9 @@ pub fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
     let value = match column_type {
         ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
         ColumnType::Int64 => any::<i64>().prop_map(Value::Int).boxed(),
+        ColumnType::Float32 => any::<u32>().prop_map(|bits| Value::Float32(f32::from_bits(bits))).boxed(),
         // Every bit pattern, so that NaN and -0.0 are among them.
-        ColumnType::Float64 => any::<u64>().prop_map(|bits| Value::Float(f64::from_bits(bits))).boxed(),
+        ColumnType::Float64 => any::<u64>().prop_map(|bits| Value::Float64(f64::from_bits(bits))).boxed(),
         ColumnType::Utf8 => ".{0,12}".prop_map(Value::Utf8).boxed(),
         ColumnType::Binary => vec(any::<u8>(), 0..20).prop_map(Value::Binary).boxed(),
         ColumnType::Date => any::<i32>().prop_map(Value::Date).boxed(),

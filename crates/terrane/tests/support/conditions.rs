@@ -13,7 +13,7 @@ use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Sc
 use terrane::{CoordinateSystem, Key, Record, Value};
 
 /// Attributes of every type; the names need quotes in part.
-pub const COLUMNS: [(&str, ColumnType); 9] = [
+pub const COLUMNS: [(&str, ColumnType); 10] = [
     ("flag", ColumnType::Bool),
     ("count", ColumnType::Int64),
     ("ratio", ColumnType::Float64),
@@ -23,6 +23,7 @@ pub const COLUMNS: [(&str, ColumnType); 9] = [
     ("in", ColumnType::Date),
     ("time_1", ColumnType::Timestamp { utc: false }),
     ("größe", ColumnType::Timestamp { utc: true }),
+    ("measure", ColumnType::Float32),
 ];
 
 /// The name of the key.
@@ -331,7 +332,8 @@ fn value_datum(value: Value) -> Option<Option<Datum>> {
         Value::Null => return None,
         Value::Bool(value) => Some(Datum::Bool(value)),
         Value::Int(value) => Some(Datum::Number(Decimal::integer(value.into()))),
-        Value::Float(value) => Decimal::float(value).map(Datum::Number),
+        Value::Float32(value) => Decimal::float(value.into()).map(Datum::Number),
+        Value::Float64(value) => Decimal::float(value).map(Datum::Number),
         Value::Utf8(value) => Some(Datum::Text(value)),
         Value::Binary(value) => Some(Datum::Bytes(value)),
         Value::Date(value) => Some(Datum::Time(value.into())),
@@ -348,6 +350,13 @@ fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
     };
     match literal {
         Literal::Bool(value) => Some(Datum::Bool(*value)),
+        // Rounded, if it is within the range.
+        Literal::Int(value) if column_type == ColumnType::Float32 && (*value as f32).is_finite() => {
+            Decimal::float((*value as f32).into()).map(Datum::Number)
+        }
+        Literal::Float(value) if column_type == ColumnType::Float32 && (*value as f32).is_finite() => {
+            Decimal::float((*value as f32).into()).map(Datum::Number)
+        }
         Literal::Int(value) => Some(Datum::Number(Decimal::integer(*value))),
         Literal::Float(value) => Decimal::float(*value).map(Datum::Number),
         Literal::Text(text) => value_datum(Value::parse(text, column_type).unwrap()).unwrap(),
@@ -399,9 +408,14 @@ fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
     let value = match column_type {
         ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
         ColumnType::Int64 => select(INTEGERS.to_vec()).prop_map(Value::Int).boxed(),
+        ColumnType::Float32 => {
+            let bits = any::<u32>().prop_map(f32::from_bits);
+            let known = select(FLOATS.to_vec()).prop_map(|float| float as f32);
+            prop_oneof![5 => known, 1 => bits].prop_map(Value::Float32).boxed()
+        }
         ColumnType::Float64 => {
             let bits = any::<u64>().prop_map(f64::from_bits);
-            prop_oneof![5 => select(FLOATS.to_vec()), 1 => bits].prop_map(Value::Float).boxed()
+            prop_oneof![5 => select(FLOATS.to_vec()), 1 => bits].prop_map(Value::Float64).boxed()
         }
         ColumnType::Utf8 => text().prop_map(Value::Utf8).boxed(),
         ColumnType::Binary => bytes().prop_map(Value::Binary).boxed(),
@@ -464,7 +478,7 @@ pub fn any_literal(place: Place) -> BoxedStrategy<Literal> {
     };
     match column_type {
         ColumnType::Bool => any::<bool>().prop_map(Literal::Bool).boxed(),
-        ColumnType::Int64 | ColumnType::Float64 => any_number(),
+        ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64 => any_number(),
         ColumnType::Utf8 => {
             prop_oneof![3 => text(), 1 => ".{0,3}", 1 => Just("it's".to_owned())].prop_map(Literal::Text).boxed()
         }

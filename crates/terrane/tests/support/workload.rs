@@ -307,7 +307,7 @@ impl Plan {
         let columns = self.last().get(MAIN).map_or(0, |held| held.columns.len());
         let fill = |record: &mut Record| {
             while record.values.len() < columns {
-                record.values.push(Value::Float(number(&record.key) as f64 + 0.5));
+                record.values.push(Value::Float64(number(&record.key) as f64 + 0.5));
             }
         };
         match &mut step {

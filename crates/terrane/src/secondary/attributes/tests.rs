@@ -20,11 +20,11 @@ fn encoded(values: &[Value], key: &[u8]) -> Vec<u8> {
 fn compare_numbers(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Int(one), Value::Int(other)) => one.cmp(other),
-        (Value::Float(one), Value::Float(other)) => match (one.is_nan(), other.is_nan()) {
+        (Value::Float64(one), Value::Float64(other)) => match (one.is_nan(), other.is_nan()) {
             (false, false) => one.partial_cmp(other).unwrap(),
             (one, other) => one.cmp(&other),
         },
-        (Value::Int(one), Value::Float(other)) => {
+        (Value::Int(one), Value::Float64(other)) => {
             if other.is_nan() || *other >= 9_223_372_036_854_775_808.0 {
                 Ordering::Less
             } else if *other < -9_223_372_036_854_775_808.0 {
@@ -60,9 +60,9 @@ fn any_number() -> impl Strategy<Value = Value> {
         (-3_i64..4).prop_map(Value::Int),
         (-3_i64..4).prop_map(|near| Value::Int(i64::MAX - 3 - near)),
         (-3_i64..4).prop_map(|near| Value::Int(9_007_199_254_740_992 + near)),
-        any::<f64>().prop_map(Value::Float),
-        near.prop_map(Value::Float),
-        prop::sample::select(vec![f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY]).prop_map(Value::Float),
+        any::<f64>().prop_map(Value::Float64),
+        near.prop_map(Value::Float64),
+        prop::sample::select(vec![f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY]).prop_map(Value::Float64),
     ]
 }
 
@@ -134,7 +134,7 @@ fn values_are_read_from_entries_as_records_have_them() {
     let values: [Vec<Value>; 7] = [
         [false, true].map(Value::Bool).into(),
         integers.map(Value::Int).into(),
-        floats.map(Value::Float).into(),
+        floats.map(Value::Float64).into(),
         ["", "a", "Ü b", "x\u{1}", "\u{ff}\u{100}"].map(text).into(),
         [&[][..], &[1, 255, 2], &[200; 30]].map(bytes).into(),
         [i32::MIN, -1, 0, i32::MAX].map(Value::Date).into(),
@@ -153,13 +153,13 @@ fn values_are_read_from_entries_as_records_have_them() {
     }
     // The zeros and all NaNs have one form each; to conditions they are one too.
     let read =
-        |value| decode(&encoded(&[Value::Float(value)], b""), ColumnType::Float64).unwrap().0.map(ValueRef::to_owned);
-    assert_eq!(read(-0.0), Some(Value::Float(0.0)));
-    assert!(matches!(read(-f64::NAN), Some(Value::Float(nan)) if nan.is_nan()));
+        |value| decode(&encoded(&[Value::Float64(value)], b""), ColumnType::Float64).unwrap().0.map(ValueRef::to_owned);
+    assert_eq!(read(-0.0), Some(Value::Float64(0.0)));
+    assert!(matches!(read(-f64::NAN), Some(Value::Float64(nan)) if nan.is_nan()));
     // An integer of a column that was widened.
     let integer =
         |value| decode(&encoded(&[Value::Int(value)], b""), ColumnType::Float64).unwrap().0.map(ValueRef::to_owned);
-    assert_eq!((integer(far), integer(far + 1)), (Some(Value::Float(far as f64)), None));
+    assert_eq!((integer(far), integer(far + 1)), (Some(Value::Float64(far as f64)), None));
     // What is cut off, or has bytes that are written as others, is left to the record.
     for text in ["x".repeat(2000), "a\0b".into()] {
         assert_eq!(decode(&encoded(&[Value::Utf8(text)], b""), ColumnType::Utf8).unwrap().0, None);
@@ -207,7 +207,7 @@ fn entries_are_described_by_their_values() {
         Value::Null,
         Value::Bool(true),
         Value::Int(i64::MAX),
-        Value::Float(-1.5),
+        Value::Float64(-1.5),
         Value::Date(1),
         Value::Timestamp(0),
         Value::Utf8("a\"b".into()),
