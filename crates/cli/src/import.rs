@@ -16,6 +16,8 @@ mod validity;
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use terrane::schema::Schema;
@@ -64,6 +66,27 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
     let records = counted(import.taken, "record", "records");
     messages.info(format_args!("imported {records} into {} in {seconds:.1} s", arguments.dataset));
     Ok(())
+}
+
+/// Hands the batches of a file to `take` while the next one is read, until one fails.
+fn each_batch(file: &mut Source, mut take: impl FnMut(Batch) -> Result<(), Failure>) -> Result<(), Failure> {
+    thread::scope(|scope| {
+        // One batch is taken and one is read, whatever each side's pace.
+        let (sender, batches) = mpsc::sync_channel(0);
+        scope.spawn(move || {
+            loop {
+                let batch = file.next_batch().transpose();
+                let is_last = !matches!(batch, Some(Ok(_)));
+                if sender.send(batch).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        while let Ok(Some(batch)) = batches.recv() {
+            take(batch?)?;
+        }
+        Ok(())
+    })
 }
 
 /// An import under way.
@@ -171,15 +194,17 @@ impl Import<'_> {
     ) -> Result<(), Failure> {
         let (_, path) = input;
         let bar = self.messages.progress(path, file.row_count_hint);
-        while let Some(mut batch) = file.next_batch()? {
+        let geometry = file.geometry.clone();
+        each_batch(file, |mut batch| {
             self.fit_numbers(path, &mut batch, importer)?;
             let refused = importer.push(&batch.batch).map_err(|error| Self::failure(Some(path), error))?;
             positions.push(&batch.rows);
             self.taken += (batch.rows.len() - refused.len()) as u64;
-            self.validity.look(path, &batch, &file.geometry);
+            self.validity.look(path, &batch, &geometry);
             self.refuse_rows(input, &batch, refused)?;
             bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
-        }
+            Ok(())
+        })?;
         bar.finish_and_clear();
         for notice in file.notices() {
             self.messages.warn(format_args!("{}: {notice}", path.display()));

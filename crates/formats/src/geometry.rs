@@ -13,6 +13,7 @@ use terrane_space::{CoordinateSystem, Point};
 
 use crate::crs::{DeclaredCrs, visit_declared};
 use crate::error::FormatError;
+use crate::json::flat::JsonRef;
 use crate::json::parse_strict;
 use crate::place::{Notes, fit_geometry, fit_point};
 use crate::reprojection::{Conversion, Crs, Reprojection, conversion_from};
@@ -161,12 +162,12 @@ impl GeometryReader {
     }
 
     /// From a value of a JSON record: a GeoJSON geometry object, or a text; null and blank text are none.
-    pub(crate) fn json(&self, value: &Value) -> Result<Option<Vec<u8>>, String> {
+    pub(crate) fn json(&self, value: JsonRef<'_>) -> Result<Option<Vec<u8>>, String> {
         match value {
-            Value::Null => Ok(None),
-            Value::String(text) if text.trim().is_empty() => Ok(None),
-            Value::String(text) => self.text(text).map(Some),
-            Value::Object(_) => self.geojson(value).map(Some),
+            JsonRef::Null => Ok(None),
+            JsonRef::Text(text) if text.trim().is_empty() => Ok(None),
+            JsonRef::Text(text) => self.text(text).map(Some),
+            JsonRef::Nested(value) if value.is_object() => self.geojson(value).map(Some),
             other => Err(format!("{} is not a geometry; write GeoJSON or WKT", quoted(&other.to_string()))),
         }
     }

@@ -5,6 +5,7 @@
 //! nesting beyond a fixed depth are errors that name their place.
 
 mod document;
+pub(crate) mod flat;
 mod foreign;
 mod lines;
 pub(crate) mod probe;

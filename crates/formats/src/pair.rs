@@ -124,6 +124,11 @@ fn take_nested(members: &mut serde_json::Map<String, Value>, name: &str) -> Opti
 }
 
 impl ReadOptions {
+    /// Whether members of a record may become others.
+    pub(crate) fn settles_members(&self) -> bool {
+        self.pair.is_some() || [&self.x, &self.y, &self.geometry].into_iter().flatten().any(|name| name.contains('.'))
+    }
+
     /// Brings the members of a record to the columns that the options name.
     pub(crate) fn settle_members(&self, fields: &mut serde_json::Map<String, Value>) -> Result<(), String> {
         for name in [&self.x, &self.y, &self.geometry].into_iter().flatten() {

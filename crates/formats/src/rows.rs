@@ -11,11 +11,11 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use base64::Engine;
-use serde_json::Value;
 use terrane_literal::{TimePattern, exact_float, json_integer, parse_date, parse_timestamp};
 use terrane_space::Point;
 
 use crate::geometry::GeometryReader;
+use crate::json::flat::JsonRef;
 use crate::number;
 use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, GeometryColumns, RejectedRow, quoted, shorten};
 use crate::types::{ColumnType, parse_boolean};
@@ -197,36 +197,36 @@ fn inexact(integer: &str) -> String {
 }
 
 /// Converts a JSON value.
-pub(crate) fn json_scalar<'a>(value: &'a Value, column: &ColumnPlan) -> Result<Scalar<'a>, String> {
+pub(crate) fn json_scalar<'a>(value: JsonRef<'a>, column: &ColumnPlan) -> Result<Scalar<'a>, String> {
     let role = column.role;
     let column_type = role.column_type();
     let scalar = match (column_type, value) {
-        (_, Value::Null) => Some(Scalar::Null),
-        (ColumnType::Boolean, Value::Bool(value)) => Some(Scalar::Boolean(*value)),
-        (ColumnType::Int64, Value::Number(number)) => json_integer(number).map(Scalar::Int64),
-        (ColumnType::UInt64, Value::Number(number)) => {
+        (_, JsonRef::Null) => Some(Scalar::Null),
+        (ColumnType::Boolean, JsonRef::Bool(value)) => Some(Scalar::Boolean(value)),
+        (ColumnType::Int64, JsonRef::Number(number)) => json_integer(number).map(Scalar::Int64),
+        (ColumnType::UInt64, JsonRef::Number(number)) => {
             let integer = || u64::try_from(json_integer(number)?).ok();
             number.as_u64().or_else(integer).map(Scalar::UInt64)
         }
-        (ColumnType::Float32, Value::Number(number)) => number.as_f64().and_then(float32).map(Scalar::Float32),
-        (ColumnType::Float64, Value::Number(number)) => {
+        (ColumnType::Float32, JsonRef::Number(number)) => number.as_f64().and_then(float32).map(Scalar::Float32),
+        (ColumnType::Float64, JsonRef::Number(number)) => {
             let is_exact = number.as_i128().is_none_or(|integer| exact_float(integer).is_some());
             if role != Role::Coordinate && !is_exact {
                 return Err(inexact(&number.to_string()));
             }
             number.as_f64().map(Scalar::Float64)
         }
-        (ColumnType::Utf8, Value::String(text)) => Some(Scalar::Utf8(Cow::Borrowed(text))),
+        (ColumnType::Utf8, JsonRef::Text(text)) => Some(Scalar::Utf8(Cow::Borrowed(text))),
         // What is nested is text in every column of text.
-        (ColumnType::Utf8, other) if role == Role::Text || other.is_array() || other.is_object() => {
+        (ColumnType::Utf8, other) if role == Role::Text || matches!(other, JsonRef::Nested(_)) => {
             Some(Scalar::Utf8(Cow::Owned(other.to_string())))
         }
         (ColumnType::Utf8, _) => return Err(format!("{} is not text; write it in quotes", quoted(&value.to_string()))),
         (
             ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
-            Value::String(text),
+            JsonRef::Text(text),
         ) => return typed_scalar(text, column, false),
-        (ColumnType::Float64, Value::String(text)) if role == Role::Coordinate => {
+        (ColumnType::Float64, JsonRef::Text(text)) if role == Role::Coordinate => {
             return typed_scalar(text.trim(), column, false);
         }
         _ => None,

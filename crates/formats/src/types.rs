@@ -5,11 +5,11 @@
 //! on nothing narrower is text, which loses nothing.
 
 use arrow_schema::{DataType, TimeUnit};
-use serde_json::Value;
 use terrane_literal::{Time, Timestamp, exact_float, json_integer, parse_date, parse_timestamp};
 
 use crate::geometry::{is_geojson_geometry, looks_like_geometry};
 use crate::guess::is_geometry_name;
+use crate::json::flat::JsonRef;
 use crate::number::{self, NumberClass};
 use crate::source::quoted;
 
@@ -269,11 +269,11 @@ impl Observed {
 
     /// Takes note of a JSON value. Strings are text, or times where they are wholly times; numbers and booleans have
     /// types of their own in JSON.
-    pub(crate) fn json(&mut self, row: u64, value: &Value) {
+    pub(crate) fn json(&mut self, row: u64, value: JsonRef<'_>) {
         match value {
-            Value::Null => {}
-            Value::Bool(_) => self.booleans += 1,
-            Value::Number(number) => {
+            JsonRef::Null => {}
+            JsonRef::Bool(_) => self.booleans += 1,
+            JsonRef::Number(number) => {
                 if let Some(value) = json_integer(number) {
                     self.integer(value < 0, value.unsigned_abs());
                 } else if let Some(value) = number.as_u64() {
@@ -282,7 +282,7 @@ impl Observed {
                     self.floats += 1;
                 }
             }
-            Value::String(text) => match Time::of(text) {
+            JsonRef::Text(text) => match Time::of(text) {
                 Some(Time::Date) => self.date(text),
                 Some(Time::Timestamp(timestamp)) => self.timestamp(timestamp),
                 None => {
@@ -295,7 +295,7 @@ impl Observed {
                     self.free_text(row, text);
                 }
             },
-            Value::Array(_) | Value::Object(_) => {
+            JsonRef::Nested(value) => {
                 self.nested += 1;
                 self.geometry_objects += u64::from(self.may_be_geometry && is_geojson_geometry(value));
             }

@@ -284,6 +284,8 @@ fn foreign_arrow_types_become_the_nearest_types() {
         field("price", DataType::Decimal128(10, 2)),
         field("view", DataType::BinaryView),
         field("key", DataType::Utf8),
+        field("count", DataType::Decimal128(18, 0)),
+        field("heat", DataType::Float32),
     ]);
     let xy = GeometryColumn::Point { x: "x".into(), y: "y".into() };
     let schema = Schema::from_arrow(&arrow, None, xy.clone(), CoordinateSystem::Planar).expect("a sound schema");
@@ -296,6 +298,8 @@ fn foreign_arrow_types_become_the_nearest_types() {
         ("price", ColumnType::Float64),
         ("view", ColumnType::Binary),
         ("key", ColumnType::Utf8),
+        ("count", ColumnType::Int64),
+        ("heat", ColumnType::Float32),
     ];
     assert_eq!(types, expected);
     let keyed = |key| Schema::from_arrow(&arrow, Some(key), xy.clone(), CoordinateSystem::Planar);

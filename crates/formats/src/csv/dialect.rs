@@ -191,7 +191,7 @@ pub(crate) fn column_names(
     if let Some(fault) = first.fault {
         return Err(FormatError::damaged(&input.path, here, fault));
     }
-    if let Err((column, byte)) = first.check_utf8() {
+    if let Err((column, byte)) = first.texts() {
         return Err(FormatError::refused(
             &input.path,
             here,

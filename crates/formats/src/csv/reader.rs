@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, Read};
 
 use super::dialect::{self, Dialect};
-use super::scanner::{RECORD_BYTES_MAX, Record, ScanError, Scanner};
+use super::scanner::{RECORD_BYTES_MAX, Record, ScanError, Scanner, Texts};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
@@ -31,8 +31,8 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     let mut has_record = options.header == Header::Absent || next(&input, &mut scanner, &mut record)?;
     while has_record {
         row_count += 1;
-        if check(&record, fields.len()).is_ok() {
-            observe(&record, row_count, dialect, &options.nulls, &origins, &mut observed);
+        if let Ok(texts) = texts(&record, fields.len()) {
+            observe(texts, row_count, dialect, &options.nulls, &origins, &mut observed);
         }
         has_record = next(&input, &mut scanner, &mut record)?;
     }
@@ -113,21 +113,21 @@ fn next(input: &Input, scanner: &mut Scanner<Content>, record: &mut Record) -> R
     })
 }
 
-/// Whether a record can be used, with the reason when not.
-fn check(record: &Record, column_count: usize) -> Result<(), String> {
+/// The fields of a record that can be used, or the reason why it cannot.
+fn texts(record: &Record, column_count: usize) -> Result<Texts<'_>, String> {
     if let Some(fault) = record.fault {
         return Err(fault.to_string());
     }
     if record.len() != column_count {
         return Err(format!("the row has {} fields, the header {column_count}", record.len()));
     }
-    record.check_utf8().map_err(|(column, byte)| {
+    record.texts().map_err(|(column, byte)| {
         format!("field {} is not UTF-8 (byte value 0x{byte:02X}); convert the file to UTF-8", column + 1)
     })
 }
 
 fn observe(
-    record: &Record,
+    texts: Texts<'_>,
     row: u64,
     dialect: Dialect,
     nulls: &[String],
@@ -136,12 +136,12 @@ fn observe(
 ) {
     for (origin, observed) in origins.iter().zip(observed) {
         let Origin::Field(index) = *origin else { continue };
-        let (bytes, _) = record.field(index);
-        if let Ok(text) = std::str::from_utf8(bytes)
-            && !nulls.iter().any(|null| null == text)
-            && let text = text.trim_matches([' ', '\t'])
-            && !text.is_empty()
-        {
+        let (text, _) = texts.field(index);
+        if nulls.iter().any(|null| null == text) {
+            continue;
+        }
+        let text = text.trim_matches([' ', '\t']);
+        if !text.is_empty() {
             observed.text(row, text, dialect.decimal_comma);
         }
     }
@@ -199,15 +199,14 @@ struct Converter {
 
 impl Converter {
     fn convert<'a>(&self, record: &'a Record) -> Result<Vec<Scalar<'a>>, String> {
-        check(record, self.field_count)?;
+        let texts = texts(record, self.field_count)?;
         let columns = self.columns.iter().zip(&self.origins);
-        columns.map(|(column, origin)| self.scalar(record, column, *origin)).collect()
+        columns.map(|(column, origin)| self.scalar(texts, column, *origin)).collect()
     }
 
-    fn scalar<'a>(&self, record: &'a Record, column: &ColumnPlan, origin: Origin) -> Result<Scalar<'a>, String> {
+    fn scalar<'a>(&self, texts: Texts<'a>, column: &ColumnPlan, origin: Origin) -> Result<Scalar<'a>, String> {
         let (Origin::Field(index) | Origin::X(index) | Origin::Y(index)) = origin;
-        let (bytes, is_quoted) = record.field(index);
-        let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+        let (text, is_quoted) = texts.field(index);
         if self.nulls.iter().any(|null| null == text) {
             return Ok(Scalar::Null);
         }

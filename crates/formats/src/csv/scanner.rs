@@ -39,15 +39,26 @@ impl Record {
         (&self.bytes[start..end], is_quoted)
     }
 
-    /// The fields as text, or the first one that is not UTF-8.
-    pub(crate) fn check_utf8(&self) -> Result<(), (usize, u8)> {
+    /// The fields as text, or the first one that is not UTF-8, and its byte that is not.
+    pub(crate) fn texts(&self) -> Result<Texts<'_>, (usize, u8)> {
+        let texts = std::str::from_utf8(&self.bytes).ok().map(|text| Texts { text, fields: &self.fields });
+        // Bytes of two fields may be a character together.
+        let is_whole = |texts: &Texts<'_>| self.fields.iter().all(|(end, _)| texts.text.is_char_boundary(*end));
+        match texts.filter(is_whole) {
+            Some(texts) => Ok(texts),
+            None => Err(self.first_fault()),
+        }
+    }
+
+    #[cold]
+    fn first_fault(&self) -> (usize, u8) {
         for index in 0..self.len() {
             let (bytes, _) = self.field(index);
             if let Err(error) = std::str::from_utf8(bytes) {
-                return Err((index, bytes[error.valid_up_to()]));
+                return (index, bytes[error.valid_up_to()]);
             }
         }
-        Ok(())
+        (0, 0)
     }
 
     /// The record as a line of CSV, for reports.
@@ -83,6 +94,25 @@ impl Record {
         } else {
             self.fault = Some("the row has too many fields");
         }
+    }
+}
+
+/// The fields of a record as texts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Texts<'r> {
+    text: &'r str,
+    fields: &'r [(usize, bool)],
+}
+
+impl<'r> Texts<'r> {
+    /// A field, and whether it was quoted.
+    pub(crate) fn field(&self, index: usize) -> (&'r str, bool) {
+        let start = match index {
+            0 => 0,
+            _ => self.fields[index - 1].0,
+        };
+        let (end, is_quoted) = self.fields[index];
+        (&self.text[start..end], is_quoted)
     }
 }
 

@@ -8,6 +8,7 @@ use terrane_space::Point;
 use terrane_space::geometry::as_flat_point;
 
 use super::document::DocumentReader;
+use super::flat::{FlatMembers, JsonRef};
 use super::foreign::ForeignMembers;
 use super::lines::LineReader;
 use super::record::{RawGeometry, RawRecord, replace_nulls};
@@ -140,9 +141,24 @@ impl Survey {
                 Some(&index) => index,
                 None => self.add_column(input, line, name)?,
             };
-            self.observed[index].json(row, value);
+            self.observed[index].json(row, value.into());
         }
         Ok(())
+    }
+
+    /// Takes a record of scalars in columns that are known; false if it is none.
+    fn take_flat(&mut self, row: u64, text: &RecordText) -> bool {
+        let place_of = |likely: usize, name: &str| place_of(&self.names, &self.index, likely, name);
+        let Some(members) = FlatMembers::read(&text.bytes, &place_of, self.names.len()) else {
+            return false;
+        };
+        for (observed, value) in self.observed.iter_mut().zip(&members.values) {
+            if let Some(value) = value {
+                observed.json(row, value.as_ref());
+            }
+        }
+        self.good_count += 1;
+        true
     }
 
     fn add_column(&mut self, input: &Input, line: u64, name: &str) -> Result<usize, FormatError> {
@@ -171,6 +187,14 @@ impl Survey {
     }
 }
 
+/// The place of a name among the columns, likely this one.
+fn place_of(names: &[String], index: &HashMap<String, usize>, likely: usize, name: &str) -> Option<usize> {
+    match names.get(likely) {
+        Some(known) if known == name => Some(likely),
+        _ => index.get(name).copied(),
+    }
+}
+
 /// Where the value of a column comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
@@ -186,9 +210,13 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let mut records = Records::new(&input, format)?;
     // Records that need not have a geometry beside their fields.
     let is_plain = matches!(format, Format::Ndjson | Format::JsonArray);
+    let is_flat = is_plain && options.nulls.is_empty() && !options.settles_members();
     let mut survey = Survey::default();
     while let Some(text) = records.next()? {
         survey.row_count += 1;
+        if is_flat && survey.take_flat(survey.row_count, &text) {
+            continue;
+        }
         match records.parse(&input, &text, options)? {
             Ok(record) => survey.take(&input, survey.row_count, text.line, record)?,
             Err(reason) if survey.first_refused.is_none() => {
@@ -253,6 +281,9 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let reader = JsonReader {
         records: Records::new(&input, format)?,
         rows: RowBuilder::new(&layout.columns, &layout.geometry, converted_fields),
+        names: survey.names,
+        index: survey.index,
+        is_flat,
         options: options.clone(),
         input,
         columns: layout.columns.clone(),
@@ -278,6 +309,11 @@ struct JsonReader {
     origins: Vec<Origin>,
     geometry_reader: GeometryReader,
     rows: RowBuilder,
+    /// The members that are columns, the first ones.
+    names: Vec<String>,
+    index: HashMap<String, usize>,
+    /// Whether records of scalars are nothing but their members.
+    is_flat: bool,
     options: ReadOptions,
     row: u64,
 }
@@ -297,21 +333,39 @@ impl JsonReader {
                     Origin::Y => return Ok(self.point(record)?.map_or(Scalar::Null, |point| Scalar::Float64(point.y))),
                     Origin::Field(name) => record.fields.get(name),
                 };
-                let in_column = |reason: String| format!("column {:?}: {reason}", column.name);
-                match (column.role, value) {
-                    (_, None) => Ok(Scalar::Null),
-                    (Role::Geometry, Some(value)) => {
-                        let wkb = self.geometry_reader.json(value).map_err(in_column)?;
-                        Ok(wkb.map_or(Scalar::Null, |wkb| Scalar::Binary(wkb.into())))
-                    }
-                    (_, Some(value)) => json_scalar(value, column).map_err(in_column),
-                }
+                value.map_or(Ok(Scalar::Null), |value| self.field(column, value.into()))
             })
             .collect()
     }
 }
 
 impl JsonReader {
+    /// The values of a record of scalars.
+    fn convert_flat<'a>(&self, members: &'a FlatMembers<'_>) -> Result<Vec<Scalar<'a>>, String> {
+        let mut scalars = Vec::with_capacity(self.columns.len());
+        // What comes after the members is the geometry beside them, which such a record does not have.
+        for (place, column) in self.columns.iter().enumerate() {
+            let value = members.values.get(place).and_then(Option::as_ref);
+            scalars.push(match value {
+                None => Scalar::Null,
+                Some(value) => self.field(column, value.as_ref())?,
+            });
+        }
+        Ok(scalars)
+    }
+
+    /// The value of a member.
+    fn field<'a>(&self, column: &ColumnPlan, value: JsonRef<'a>) -> Result<Scalar<'a>, String> {
+        match column.role {
+            Role::Geometry => {
+                let wkb = self.geometry_reader.json(value)?;
+                Ok(wkb.map_or(Scalar::Null, |wkb| Scalar::Binary(wkb.into())))
+            }
+            _ => json_scalar(value, column),
+        }
+        .map_err(|reason: String| format!("column {:?}: {reason}", column.name))
+    }
+
     /// The place of a record whose geometry is a point, if it has one.
     fn point(&self, record: &RawRecord) -> Result<Option<Point>, String> {
         let Some(wkb) = record.geometry.convert(&self.geometry_reader)? else {
@@ -331,6 +385,18 @@ impl BatchReader for JsonReader {
                 break;
             };
             self.row += 1;
+            if self.is_flat {
+                let place_of = |likely: usize, name: &str| place_of(&self.names, &self.index, likely, name);
+                if let Some(members) = FlatMembers::read(&text.bytes, &place_of, self.names.len()) {
+                    let scalars = self.convert_flat(&members);
+                    let outcome = scalars.and_then(|scalars| self.rows.push(self.row, scalars));
+                    if let Err(reason) = outcome {
+                        let raw = String::from_utf8_lossy(&text.bytes).into_owned();
+                        self.rows.reject(self.row, text.line, reason, raw);
+                    }
+                    continue;
+                }
+            }
             let record = self.records.parse(&self.input, &text, &self.options)?;
             let outcome = record.and_then(|mut record| {
                 record.take_id();

@@ -82,7 +82,7 @@ impl RecordReader {
     /// # Errors
     /// When it is none, or in a system that cannot be converted.
     pub fn geometry(&self, member: &JsonValue) -> Result<Option<Vec<u8>>, String> {
-        self.geometries.json(member)
+        self.geometries.json(member.into())
     }
 
     /// The place of a record that has two coordinates.

@@ -214,6 +214,11 @@ fn character_at(text: &str, offset: usize) -> &str {
     rest.chars().next().map_or("", |character| &rest[..character.len_utf8()])
 }
 
+/// Whether a text of JSON has an integer that neither `i64` nor `u64` holds.
+pub(super) fn has_oversized_integer(text: &str) -> bool {
+    oversized_integer(text).is_some()
+}
+
 /// Where an integer literal stands that neither `i64` nor `u64` holds, which the parser would round to
 /// a float without a word.
 fn oversized_integer(text: &str) -> Option<usize> {

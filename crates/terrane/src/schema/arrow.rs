@@ -194,7 +194,7 @@ fn check_geometry_type(field: &Field, geometry: &GeometryColumn) -> Result<(), S
     let found = ColumnType::from_arrow(field.data_type());
     let (fits, role) = match geometry {
         GeometryColumn::Point { .. } => {
-            (matches!(found, Some(ColumnType::Int64 | ColumnType::Float64)), "a coordinate")
+            (matches!(found, Some(ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64)), "a coordinate")
         }
         GeometryColumn::Geometry { .. } => (found == Some(ColumnType::Binary), "a geometry (WKB)"),
     };

@@ -1,0 +1,189 @@
+//! Records that are one object of scalars, which most are: their members without a tree of values.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::{Number, Value};
+
+use super::strict::has_oversized_integer;
+
+/// Members that may make more of a record than an object of fields.
+const NAMES_WITH_MEANING: [&str; 5] = ["geometry", "properties", "features", "coordinates", "geometries"];
+
+/// A value of a record, nested or not, without its ownership.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum JsonRef<'v> {
+    Null,
+    Bool(bool),
+    Number(&'v Number),
+    Text(&'v str),
+    Nested(&'v Value),
+}
+
+impl<'v> From<&'v Value> for JsonRef<'v> {
+    fn from(value: &'v Value) -> Self {
+        match value {
+            Value::Null => JsonRef::Null,
+            Value::Bool(value) => JsonRef::Bool(*value),
+            Value::Number(number) => JsonRef::Number(number),
+            Value::String(text) => JsonRef::Text(text),
+            Value::Array(_) | Value::Object(_) => JsonRef::Nested(value),
+        }
+    }
+}
+
+impl fmt::Display for JsonRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JsonRef::Null => f.write_str("null"),
+            JsonRef::Bool(value) => value.fmt(f),
+            JsonRef::Number(number) => number.fmt(f),
+            JsonRef::Text(text) => Value::from(*text).fmt(f),
+            JsonRef::Nested(value) => value.fmt(f),
+        }
+    }
+}
+
+/// A scalar of a text.
+#[derive(Debug)]
+pub(crate) enum FlatValue<'t> {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(Cow<'t, str>),
+}
+
+impl FlatValue<'_> {
+    pub(crate) fn as_ref(&self) -> JsonRef<'_> {
+        match self {
+            FlatValue::Null => JsonRef::Null,
+            FlatValue::Bool(value) => JsonRef::Bool(*value),
+            FlatValue::Number(number) => JsonRef::Number(number),
+            FlatValue::Text(text) => JsonRef::Text(text),
+        }
+    }
+}
+
+/// The members of a record.
+#[derive(Debug)]
+pub(crate) struct FlatMembers<'t> {
+    /// For each column, its value in this record.
+    pub values: Vec<Option<FlatValue<'t>>>,
+}
+
+impl<'t> FlatMembers<'t> {
+    /// The members of a record by the places of their columns, of which there are `count`; `place_of` knows the place of a
+    /// name, which is likely the one that it is given. `None` where the record is no object of scalars, has a member that
+    /// is no column, the same one twice or one that may mean more, or is not valid.
+    pub(crate) fn read(text: &'t [u8], place_of: &impl Fn(usize, &str) -> Option<usize>, count: usize) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let mut members = FlatMembers { values: Vec::with_capacity(count) };
+        members.values.resize_with(count, || None);
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let visitor = MembersVisitor { members: &mut members, place_of };
+        deserializer.deserialize_map(visitor).ok()?;
+        deserializer.end().ok()?;
+        (!has_oversized_integer(text)).then_some(members)
+    }
+}
+
+struct MembersVisitor<'m, 't, C> {
+    members: &'m mut FlatMembers<'t>,
+    place_of: &'m C,
+}
+
+impl<'t, C: Fn(usize, &str) -> Option<usize>> Visitor<'t> for MembersVisitor<'_, 't, C> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of scalars")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut access: A) -> Result<(), A::Error> {
+        // Records have their members in the same order as a rule.
+        let mut likely = 0;
+        while let Some(name) = access.next_key_seed(Text)? {
+            let column = (self.place_of)(likely, &name).filter(|_| !NAMES_WITH_MEANING.contains(&name.as_ref()));
+            let slot = column.and_then(|column| self.members.values.get_mut(column));
+            let Some(slot) = slot.filter(|slot| slot.is_none()) else {
+                return Err(de::Error::custom("a member that is not expected"));
+            };
+            *slot = Some(access.next_value_seed(Scalar)?);
+            likely = column.map_or(likely, |column| column + 1);
+        }
+        Ok(())
+    }
+}
+
+struct Text;
+
+impl<'t> DeserializeSeed<'t> for Text {
+    type Value = Cow<'t, str>;
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<Cow<'t, str>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Text {
+    type Value = Cow<'t, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'t str) -> Result<Cow<'t, str>, E> {
+        Ok(Cow::Borrowed(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Cow<'t, str>, E> {
+        Ok(Cow::Owned(value.to_owned()))
+    }
+}
+
+struct Scalar;
+
+impl<'t> DeserializeSeed<'t> for Scalar {
+    type Value = FlatValue<'t>;
+
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<FlatValue<'t>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Scalar {
+    type Value = FlatValue<'t>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a scalar")
+    }
+
+    fn visit_unit<E>(self) -> Result<FlatValue<'t>, E> {
+        Ok(FlatValue::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<FlatValue<'t>, E> {
+        Ok(FlatValue::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<FlatValue<'t>, E> {
+        Ok(FlatValue::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<FlatValue<'t>, E> {
+        Ok(FlatValue::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<FlatValue<'t>, E> {
+        Number::from_f64(value).map(FlatValue::Number).ok_or_else(|| E::custom("a number is not finite"))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'t str) -> Result<FlatValue<'t>, E> {
+        Ok(FlatValue::Text(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<FlatValue<'t>, E> {
+        Ok(FlatValue::Text(Cow::Owned(value.to_owned())))
+    }
+}
