@@ -1,6 +1,7 @@
 //! The commands and their flags.
 
 mod dataset;
+mod drop;
 mod join;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use terrane::{DatasetOptions, DiskReserve, Durability};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
+pub use drop::DropArguments;
 pub use join::{JoinArguments, PairsWanted};
 
 use crate::messages::{Color, LogLevel};
@@ -98,6 +100,8 @@ pub enum Command {
     Index(IndexArguments),
     /// Rename or drop a column of a dataset.
     Column(ColumnArguments),
+    /// Drop a dataset with its records and indexes.
+    Drop(DropArguments),
     /// Print or set when the components of a dataset are merged.
     Policy(PolicyArguments),
     /// Print what a store holds.

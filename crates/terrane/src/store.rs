@@ -86,6 +86,16 @@ impl Store {
         Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
     }
 
+    /// Drops a dataset with its records and indexes, in one step; a crash leaves all of it or nothing. Its name is free on
+    /// return. Snapshots of it can be read as long as they live; writes through [`Dataset`] handles, feeds and index builds
+    /// fail from then on with [`crate::Error::Dropped`].
+    ///
+    /// # Errors
+    /// [`crate::Error::UnknownDataset`] with the names that exist; a store open for reading; storage.
+    pub fn drop_dataset(&self, name: &str) -> Result<()> {
+        self.engine.drop_dataset(name)
+    }
+
     /// Starts an import into a dataset, which is created with the records if it does not exist;
     /// of one that exists, its own schema counts.
     ///

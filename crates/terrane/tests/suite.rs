@@ -20,6 +20,7 @@ mod degenerate_geometries;
 mod delete_where;
 mod disk_reserve;
 mod disk_reserve_sessions;
+mod drop_dataset;
 mod faults;
 mod feeds;
 mod foreign_files;

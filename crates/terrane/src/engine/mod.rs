@@ -11,6 +11,7 @@
 
 mod catalog;
 mod commit;
+mod drop;
 mod fronts;
 mod maintenance;
 mod names;

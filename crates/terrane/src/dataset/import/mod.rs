@@ -407,7 +407,7 @@ impl Importer {
         if self.created.is_some() && engine.datasets.load().contains_key(&handle.name) {
             return Err(Error::usage(format!("dataset {:?} was created meanwhile", handle.name)));
         }
-        let _gate = handle.gate.write();
+        let _gate = handle.exclude()?;
         self.dataset().check_not_widened_since(self.widenings)?;
         let widened = self.widened_history()?;
         engine.seal(&handle)?;
