@@ -8,7 +8,7 @@ use terrane_storage::Storage;
 
 use crate::Result;
 use crate::check::{self, CheckReport, Finding};
-use crate::dataset::{Dataset, Importer};
+use crate::dataset::{Dataset, ImportMode, Importer};
 use crate::engine::{Engine, MaintenanceCounters, own_names};
 use crate::info::StoreInfo;
 use crate::options::{DatasetOptions, Durability, Options};
@@ -110,7 +110,33 @@ impl Store {
     /// # Errors
     /// As [`Self::importer`]; a number of partitions that cannot be.
     pub fn importer_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Importer> {
-        Importer::new(self.engine.clone(), name, schema, options)
+        self.importer_in(ImportMode::default(), name, schema, options)
+    }
+
+    /// As [`Self::importer_with`], in a mode: what becomes of a dataset that exists. Of one that is to be replaced, the
+    /// options that it has count, and not its schema.
+    ///
+    /// # Errors
+    /// As [`Self::importer_with`]; [`crate::Error::Usage`] for a dataset that exists and was to be created, an upsert of
+    /// records without keys, and a replacement whose schema does not allow an index of the dataset;
+    /// [`crate::Error::UnknownDataset`] for one that was to be appended to.
+    pub fn importer_in(
+        &self,
+        mode: ImportMode,
+        name: &str,
+        schema: Schema,
+        options: &DatasetOptions,
+    ) -> Result<Importer> {
+        Importer::new(self.engine.clone(), name, schema, options, mode)
+    }
+
+    /// Refuses an import in a mode that does not fit a dataset which exists or does not: for who wants to know before
+    /// there is a schema.
+    ///
+    /// # Errors
+    /// As [`Self::importer_in`].
+    pub fn check_import(&self, mode: ImportMode, name: &str) -> Result<()> {
+        mode.check(&self.engine, name)
     }
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {

@@ -27,6 +27,7 @@ mod foreign_files;
 mod full_disk;
 mod generated_keys;
 mod import;
+mod import_modes;
 mod index_only;
 mod isolation;
 mod join_answers;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
-pub use import::{ImportReport, Importer};
+pub use import::{ImportMode, ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
 pub(crate) use write::{Origin, stored_rect};
 

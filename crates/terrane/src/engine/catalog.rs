@@ -73,7 +73,7 @@ pub(crate) struct DatasetHandle {
     /// Numbers of the indexes that were not complete when it was opened, but those of which the creation was asked for again.
     interrupted: Mutex<Vec<u32>>,
     /// When its components are merged, if it is not as the store is opened. Changes with `catalog_changes` held.
-    merge_policy: ArcSwapOption<MergePolicy>,
+    pub(super) merge_policy: ArcSwapOption<MergePolicy>,
     /// Changes with `catalog_changes` held, as does `next_feed`.
     pub feeds: ArcSwap<Vec<FeedDefinition>>,
     pub next_feed: AtomicU32,
@@ -228,7 +228,11 @@ impl Engine {
             return Err(Error::usage(format!("dataset {name:?} exists already")));
         }
         options.validate()?;
-        let catalog = Catalog::new(schema)?;
+        self.describe(name, &Catalog::new(schema)?, options.partitions)
+    }
+
+    /// Describes an empty dataset, under an id of its own.
+    pub(super) fn describe(&self, name: &str, catalog: &Catalog, partitions: usize) -> Result<DatasetState> {
         let indexes: Vec<IndexState> =
             catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
         let catalog = catalog.to_json()?;
@@ -236,7 +240,7 @@ impl Engine {
             let (id, indexes, sources) = (number as u32, indexes.clone(), BTreeMap::new());
             PartitionState { id, flushed_sequence: 0, loads: 0, sources, indexes }
         };
-        let partitions = (0..options.partitions).map(partition).collect();
+        let partitions = (0..partitions).map(partition).collect();
         let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
         Ok(DatasetState { id, name: name.into(), catalog, partitions })
     }

@@ -17,6 +17,7 @@ mod maintenance;
 mod names;
 mod open;
 mod pin;
+mod replace;
 mod reserve;
 mod routing;
 mod row_numbers;
