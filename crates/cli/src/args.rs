@@ -3,6 +3,7 @@
 mod dataset;
 mod drop;
 mod join;
+mod mode;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -139,12 +140,13 @@ pub enum IndexKind {
 Format, key column and coordinate columns are detected; the guess is printed. Without a key
 column, keys are row numbers, continued over the files. A dataset that exists takes files with its
 own columns only (`insert` adds columns instead); a column of integers becomes float64 where a file
-has other numbers in it.
+has other numbers in it. With --mode replace, a dataset that exists is taken as if it did not.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv
   terrane import s.terrane rides rides-*.parquet --key ride_id --lon pickup_lon --lat pickup_lat
-  terrane import s.terrane plots plots.csv --planar --geometry outline --on-invalid skip")]
+  terrane import s.terrane plots plots.csv --planar --geometry outline --on-invalid skip
+  terrane import s.terrane cities corrected.csv --mode upsert")]
 pub struct ImportArguments {
     /// Directory of the store; created when absent.
     pub store: PathBuf,
@@ -177,6 +179,8 @@ pub struct ImportArguments {
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
+    #[command(flatten)]
+    pub mode: mode::ModeFlags,
     #[command(flatten)]
     pub creation: CreationFlags,
     /// What happens to a row that cannot be taken.

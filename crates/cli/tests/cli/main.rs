@@ -17,6 +17,7 @@ mod hostile_input;
 mod import_columnar;
 mod import_csv;
 mod import_invalid;
+mod import_modes;
 mod import_rejects;
 mod indexes;
 mod insert_atomic;
