@@ -35,6 +35,7 @@
 #[cfg(test)]
 extern crate self as terrane;
 
+pub mod arrow;
 mod backup;
 pub mod batch;
 mod check;

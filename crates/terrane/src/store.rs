@@ -86,6 +86,17 @@ impl Store {
         Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
     }
 
+    /// The dataset of a name, which is created with a schema if there is none. One that exists keeps its own schema.
+    ///
+    /// # Errors
+    /// As [`Self::create_dataset`], but for the name that is taken.
+    pub fn open_or_create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
+        self.dataset(name).or_else(|_| {
+            // Another thread may have been faster.
+            self.create_dataset(name, schema).or_else(|error| self.dataset(name).map_err(|_| error))
+        })
+    }
+
     /// Drops a dataset with its records and indexes, in one step; a crash leaves all of it or nothing. Its name is free on
     /// return. Snapshots of it can be read as long as they live; writes through [`Dataset`] handles, feeds and index builds
     /// fail from then on with [`crate::Error::Dropped`].

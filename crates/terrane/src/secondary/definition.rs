@@ -184,10 +184,13 @@ fn texts(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
     }
 }
 
+/// Names the geometry of every dataset, whatever columns it is in.
+const GEOMETRY: &str = "geometry";
+
 /// The geometry's columns, which need not be named.
 fn geometry(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
     let own: Vec<String> = schema.geometry.names().map(str::to_owned).collect();
-    if columns.is_empty() || columns == own {
+    if columns.is_empty() || columns == own || columns == [GEOMETRY] {
         return Ok(own);
     }
     Err(Error::usage(format!(
