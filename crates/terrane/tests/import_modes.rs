@@ -46,7 +46,7 @@ fn at(key: i64, size: i64) -> Record {
 fn import(store: &Store, mode: ImportMode, schema: &Schema, records: &[Record]) -> Result<ImportReport> {
     let mut importer = store.importer_in(mode, MAIN, copy(schema), &DatasetOptions::default())?;
     for chunk in records.chunks(97) {
-        for refused in importer.push(&batch(schema, chunk))? {
+        if let Some(refused) = importer.push(&batch(schema, chunk))?.pop() {
             return Err(refused.error);
         }
     }
