@@ -1,7 +1,9 @@
 //! The commands and their flags.
 
 mod dataset;
+mod drop;
 mod join;
+mod mode;
 mod reading;
 
 use std::ffi::OsString;
@@ -11,6 +13,7 @@ use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use terrane::{DatasetOptions, DiskReserve, Durability};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
+pub use drop::DropArguments;
 pub use join::{JoinArguments, PairsWanted};
 pub use reading::{QuoteFlag, ReadingFlags, TypeOfColumn};
 use reading::{parse_character, parse_quote};
@@ -116,6 +119,8 @@ pub enum Command {
     Index(IndexArguments),
     /// Rename or drop a column of a dataset.
     Column(ColumnArguments),
+    /// Drop a dataset with its records and indexes.
+    Drop(DropArguments),
     /// Print or set when the components of a dataset are merged.
     Policy(PolicyArguments),
     /// Print what a store holds.
@@ -153,12 +158,13 @@ pub enum IndexKind {
 Format, key column and coordinate columns are detected; the guess is printed. Without a key
 column, keys are row numbers, continued over the files. A dataset that exists takes files with its
 own columns only (`insert` adds columns instead); a column of integers becomes float64 where a file
-has other numbers in it.
+has other numbers in it. With --mode replace, a dataset that exists is taken as if it did not.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv
   terrane import s.terrane rides rides-*.parquet --key ride_id --lon pickup_lon --lat pickup_lat
-  terrane import s.terrane plots plots.csv --planar --geometry outline --on-invalid skip")]
+  terrane import s.terrane plots plots.csv --planar --geometry outline --on-invalid skip
+  terrane import s.terrane cities corrected.csv --mode upsert")]
 pub struct ImportArguments {
     /// Directory of the store; created when absent.
     pub store: PathBuf,
@@ -204,6 +210,8 @@ pub struct ImportArguments {
     /// Kind of the spatial index.
     #[arg(long, value_name = "KIND", default_value = "rtree")]
     pub index: IndexKind,
+    #[command(flatten)]
+    pub mode: mode::ModeFlags,
     #[command(flatten)]
     pub creation: CreationFlags,
     /// What happens to a row that cannot be taken.

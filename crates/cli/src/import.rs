@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Instant;
 
 use terrane::schema::Schema;
-use terrane::{Importer, RefusedRow, Snapshot, Store, counted};
+use terrane::{ImportMode, Importer, RefusedRow, Snapshot, Store, counted};
 use terrane_formats::{Batch, Source};
 
 use crate::args::{Common, ImportArguments, OnInvalid};
@@ -106,15 +106,20 @@ struct Import<'a> {
 impl Import<'_> {
     fn run(&mut self, store: &Store, first: Option<Source>) -> Result<(), Failure> {
         let arguments = self.arguments;
+        let mode = arguments.mode.get();
+        store.check_import(mode, &arguments.dataset)?;
         let existing = match store.dataset(&arguments.dataset) {
-            Ok(dataset) => Some(dataset.snapshot()),
+            Ok(dataset) => {
+                place::check_partitions(arguments.creation.partitions, &dataset)?;
+                // What goes does not tell how files are read.
+                (mode != ImportMode::Replace).then(|| dataset.snapshot())
+            }
             Err(terrane::Error::UnknownDataset { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         let schema = existing.as_ref().map(Snapshot::schema);
         if let Some(schema) = &schema {
             source::check_flags(arguments, schema)?;
-            place::check_partitions(arguments.creation.partitions, &store.dataset(&arguments.dataset)?)?;
         }
         let first = match first {
             Some(first) => first,
@@ -129,10 +134,12 @@ impl Import<'_> {
             None => self.new_schema(first, &mut files)?,
         };
         let options = place::dataset_options(arguments.creation.partitions);
-        let mut importer = store.importer_with(&arguments.dataset, schema, &options)?;
+        let mut importer = store.importer_in(mode, &arguments.dataset, schema, &options)?;
         let positions = self.read_files(files, &mut importer)?;
         self.check_any_taken()?;
-        self.finish(importer, &positions, existing.as_ref())?;
+        // Of an upsert, a key that is refused is one that came twice.
+        let refusing = existing.filter(|_| mode != ImportMode::Upsert);
+        self.finish(importer, &positions, refusing.as_ref())?;
         self.rejects.describe(self.messages);
         self.validity.describe(self.messages);
         if self.refused > 0 {

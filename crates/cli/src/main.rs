@@ -11,6 +11,7 @@ mod check;
 mod column;
 mod compact;
 mod delete;
+mod drop;
 mod environment;
 mod failure;
 mod file_size;
@@ -75,6 +76,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Join(arguments) => join::run(arguments, common, messages),
         Command::Index(arguments) => index::run(arguments, common, messages),
         Command::Column(arguments) => column::run(arguments, common, messages),
+        Command::Drop(arguments) => drop::run(arguments, common, messages),
         Command::Policy(arguments) => policy::run(arguments, common, messages),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Check(arguments) => check::run(arguments, common, messages),

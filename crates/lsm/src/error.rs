@@ -60,6 +60,9 @@ pub enum Error {
         /// What needed the space.
         what: String,
     },
+    /// The dataset was dropped.
+    #[error("the dataset was dropped")]
+    Dropped,
     /// An option has a value that it cannot have.
     #[error("{0}")]
     Options(String),

@@ -221,11 +221,26 @@ impl Manifest {
     }
 
     /// The dataset of an id.
+    ///
+    /// # Errors
+    /// [`Error::Dropped`]: there is none of this id any more.
     pub fn dataset_mut(&mut self, id: u32) -> Result<&mut DatasetState> {
-        self.datasets
-            .iter_mut()
-            .find(|dataset| dataset.id == id)
-            .ok_or_else(|| Error::Invalid(format!("dataset {id} is not in the manifest")))
+        self.datasets.iter_mut().find(|dataset| dataset.id == id).ok_or(Error::Dropped)
+    }
+
+    /// Adds a dataset. Its id is never given to another one, also when it is dropped.
+    pub fn add_dataset(&mut self, dataset: DatasetState) {
+        self.next_dataset_id = self.next_dataset_id.max(dataset.id + 1);
+        self.datasets.push(dataset);
+    }
+
+    /// Removes a dataset. Entries of the log that have its id are passed over from then on.
+    ///
+    /// # Errors
+    /// As [`Self::dataset_mut`].
+    pub fn remove_dataset(&mut self, id: u32) -> Result<DatasetState> {
+        let place = self.datasets.iter().position(|dataset| dataset.id == id).ok_or(Error::Dropped)?;
+        Ok(self.datasets.remove(place))
     }
 
     /// Moves the low-water mark forward, and tells where it is then. It never goes back: what was

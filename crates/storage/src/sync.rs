@@ -7,7 +7,7 @@
 //! This crate itself does not: what it keeps in memory stands for a disk, each access of which is one step.
 
 #[cfg(not(any(loom, shuttle)))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -17,9 +17,9 @@ use loom as checker;
 use shuttle as checker;
 
 #[cfg(any(loom, shuttle))]
-pub use checker::sync::RwLockWriteGuard;
-#[cfg(any(loom, shuttle))]
 pub use checker::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(any(loom, shuttle))]
+pub use checker::sync::{RwLockReadGuard, RwLockWriteGuard};
 #[cfg(any(loom, shuttle))]
 pub use model::{Condvar, Mutex, MutexGuard, RwLock};
 

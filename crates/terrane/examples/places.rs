@@ -8,7 +8,7 @@ fn main() -> terrane::Result<()> {
     let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
     let geometry = GeometryColumn::Point { x: "lon".into(), y: "lat".into() };
     let schema = Schema::new(key, geometry, CoordinateSystem::LonLat, vec![Column::new("name", ColumnType::Utf8)])?;
-    let places = store.dataset("places").or_else(|_| store.create_dataset("places", schema))?;
+    let places = store.open_or_create_dataset("places", schema)?;
     places.upsert(&Record::at(1, -122.4194, 37.7749, vec![Value::Utf8("San Francisco".into())]))?;
 
     // Everything within 5 km of the ferry building.

@@ -105,8 +105,12 @@ impl CheckReport {
         }
         let mut report = Self { foreign_files: foreign_names(&*engine.storage)?, ..Self::default() };
         for dataset in engine.datasets.load().values() {
-            report.datasets += 1;
-            report.dataset(engine, dataset, repair)?;
+            match report.dataset(engine, dataset, repair) {
+                Ok(()) => report.datasets += 1,
+                // Meanwhile.
+                Err(Error::Dropped { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(report)
     }
@@ -253,7 +257,7 @@ impl Finding {
 /// Loads an index of a partition anew from the records.
 fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, partition: usize, place: usize) -> Result<()> {
     let _building = dataset.building.lock();
-    let _gate = dataset.gate.write();
+    let _gate = dataset.exclude()?;
     engine.seal(dataset)?;
     while engine.flush_oldest(dataset)? {}
     let snapshot = Snapshot::new(engine.clone(), dataset).of_partitions(partition..partition + 1);

@@ -30,6 +30,12 @@ pub enum Error {
         /// The names that exist.
         existing: Vec<String>,
     },
+    /// The dataset of this handle was dropped, or replaced by an import: open the one that has the name now.
+    #[error("{} was dropped or replaced; open the dataset that has the name now, if there is one", dataset_name(dataset.as_deref()))]
+    Dropped {
+        /// Its name, where that is known.
+        dataset: Option<String>,
+    },
     /// The store, the mode or the build cannot do this.
     #[error("{what} is not supported: {instead}")]
     Unsupported {
@@ -339,7 +345,11 @@ impl Error {
     /// The exit code of a command that ends with this error; success is 0.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Usage(_) | Self::UnknownDataset { .. } | Self::Unsupported { .. } | Self::ReadOnly => Self::USAGE,
+            Self::Usage(_)
+            | Self::UnknownDataset { .. }
+            | Self::Dropped { .. }
+            | Self::Unsupported { .. }
+            | Self::ReadOnly => Self::USAGE,
             Self::Refused { .. } | Self::DuplicateKey { .. } => Self::REFUSED,
             Self::Locked { .. } => Self::LOCKED,
             Self::Damaged { .. }
@@ -387,6 +397,10 @@ fn record_name(dataset: Option<&str>, key: Option<&str>) -> String {
     }
 }
 
+fn dataset_name(dataset: Option<&str>) -> String {
+    dataset.map_or_else(|| "the dataset".to_owned(), |dataset| format!("dataset {dataset:?}"))
+}
+
 fn row_prefix(row: Option<u64>) -> String {
     row.map_or_else(String::new, |row| format!("row {row}: "))
 }
@@ -425,6 +439,7 @@ impl From<terrane_lsm::Error> for Error {
             Lsm::UnknownVersion { file, found, known } => Self::UnknownVersion { file, found, known },
             Lsm::Poisoned { cause } => Self::Poisoned { cause },
             Lsm::Full { what } => Self::Full { what },
+            Lsm::Dropped => Self::Dropped { dataset: None },
             Lsm::Options(reason) => Self::Usage(reason),
             other => Self::Failed(other.to_string()),
         }

@@ -72,6 +72,7 @@ impl Dataset {
     pub fn feed(&self, name: &str) -> Result<Feed> {
         self.engine.check_writable()?;
         check_feed_name(name)?;
+        self.handle.check_present()?;
         let claim = Claim::new(&self.handle, name)?;
         let found = self.handle.feeds.load().iter().find(|feed| feed.name == name).cloned();
         let definition = match found {
@@ -202,7 +203,7 @@ impl Feed {
         if position > self.position {
             let Dataset { handle, engine } = &self.dataset;
             engine.check_writable()?;
-            let _gate = handle.gate.read();
+            let _gate = handle.enter()?;
             engine.acknowledge(self.dataset.pass(Origin { feed: self.definition.id, position })?)?;
             self.position = position;
         }
@@ -277,7 +278,7 @@ impl Engine {
         change: impl FnOnce(&mut Vec<FeedDefinition>) -> T,
     ) -> Result<T> {
         self.check_writable()?;
-        let _changes = self.catalog_changes.lock();
+        let _changes = self.lock_catalog(dataset)?;
         let before = dataset.feeds.load_full();
         let mut feeds = (*before).clone();
         let outcome = change(&mut feeds);

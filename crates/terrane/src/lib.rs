@@ -35,6 +35,7 @@
 #[cfg(test)]
 extern crate self as terrane;
 
+pub mod arrow;
 mod backup;
 pub mod batch;
 mod check;
@@ -65,7 +66,7 @@ mod words;
 pub use backup::{BackupPoint, BackupReport, RestoreReport};
 pub use check::{CheckReport, Finding};
 pub use condition::{Condition, ConditionError};
-pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportReport, Importer, OnConflict, RefusedRow};
+pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportMode, ImportReport, Importer, OnConflict, RefusedRow};
 pub use engine::{DiskReserve, MaintenanceCounters, check_dataset_name};
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedInfo, check_feed_name};

@@ -1,7 +1,8 @@
-//! Bulk load of an index from the records of the primary.
+//! Bulk load of an index from the records of the primary, also of records that take the place of others.
 
 use std::sync::Arc;
 
+use terrane_lsm::curve::Positions;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, MergePlan, SpatialIndex};
@@ -13,6 +14,7 @@ use crate::query::holds_points;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
 use crate::schema::SchemaHistory;
 use crate::secondary::DatasetIndex;
+use crate::snapshot::{RECORDS_STEP, Snapshot};
 use crate::{Error, Result};
 
 /// Sorted runs of one index.
@@ -23,11 +25,13 @@ struct Runs {
     files: UnnamedFiles,
     /// How many of them are kept by somebody else.
     kept: usize,
+    /// Whether they have anti-matter, which the component keeps for older ones.
+    has_antimatter: bool,
 }
 
 impl Runs {
     fn new(workshop: &Workshop) -> Self {
-        Self { metas: Vec::new(), files: UnnamedFiles::new(workshop.storage.clone()), kept: 0 }
+        Self { metas: Vec::new(), files: UnnamedFiles::new(workshop.storage.clone()), kept: 0, has_antimatter: false }
     }
 
     fn add(&mut self, run: ComponentMeta) {
@@ -60,6 +64,7 @@ pub(crate) struct SpatialLoader<'a> {
     corners: Vec<f64>,
     keys: Vec<u8>,
     ends: Vec<u32>,
+    antimatter: Vec<bool>,
     runs: Runs,
 }
 
@@ -82,6 +87,7 @@ impl<'a> SpatialLoader<'a> {
             corners: Vec::new(),
             keys: Vec::new(),
             ends: Vec::new(),
+            antimatter: Vec::new(),
             runs: Runs::new(workshop),
         }
     }
@@ -94,17 +100,47 @@ impl<'a> SpatialLoader<'a> {
     pub fn add(&mut self, key: &[u8], rect: Option<Rect>) -> Result<()> {
         let Some(rect) = rect else { return Ok(()) };
         let positions = self.index.positions(&rect);
-        let objects = self.ends.len() * (4 + 8 * self.corners_each()) + self.keys.len() + key.len();
-        let used = (self.order.len() + positions.len()) * size_of::<(u64, u32)>() + objects;
-        if used >= self.budget || self.keys.len() + key.len() > u32::MAX as usize {
+        self.make_room(positions.len(), key.len())?;
+        self.push(key, &rect, positions, false);
+        Ok(())
+    }
+
+    /// Adds anti-matter of the entries that a record had, and those that it has now. All of them come to one run: when runs
+    /// are merged, anti-matter hides entries of its key in the runs behind its own.
+    pub fn exchange(&mut self, key: &[u8], old: Option<Rect>, new: Option<Rect>) -> Result<()> {
+        if old == new {
+            return Ok(());
+        }
+        let positions = |rect: Option<Rect>| rect.map(|rect| (rect, self.index.positions(&rect)));
+        let (old, new) = (positions(old), positions(new));
+        let count = old.iter().chain(&new).map(|(_, positions)| positions.len()).sum();
+        self.make_room(count, 2 * key.len())?;
+        self.runs.has_antimatter |= old.is_some();
+        for (object, antimatter) in [(old, true), (new, false)] {
+            if let Some((rect, positions)) = object {
+                self.push(key, &rect, positions, antimatter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Spills what is in memory if so many entries with so many bytes of keys have no room beside it.
+    fn make_room(&mut self, entries: usize, key_bytes: usize) -> Result<()> {
+        let objects = self.ends.len() * (5 + 8 * self.corners_each()) + self.keys.len() + key_bytes;
+        let used = (self.order.len() + entries) * size_of::<(u64, u32)>() + objects;
+        if used >= self.budget || self.keys.len() + key_bytes > u32::MAX as usize {
             self.spill()?;
         }
+        Ok(())
+    }
+
+    fn push(&mut self, key: &[u8], rect: &Rect, positions: Positions, antimatter: bool) {
         let slot = self.ends.len() as u32;
         self.order.extend(positions.into_iter().map(|position| (position, slot)));
         self.corners.extend_from_slice(&[rect.x0, rect.y0, rect.x1, rect.y1][..self.corners_each()]);
         self.keys.extend_from_slice(key);
         self.ends.push(self.keys.len() as u32);
-        Ok(())
+        self.antimatter.push(antimatter);
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -125,7 +161,7 @@ impl<'a> SpatialLoader<'a> {
         for (position, slot) in &order {
             let corners = &self.corners[*slot as usize * each..][..each];
             let rect = Rect { x0: corners[0], y0: corners[1], x1: corners[each - 2], y1: corners[each - 1] };
-            builder.push(*position, rect, key(*slot), false, (0, u64::MAX))?;
+            builder.push(*position, rect, key(*slot), self.antimatter[*slot as usize], (0, u64::MAX))?;
         }
         self.runs.add(builder.finish(self.sequence)?);
         order.clear();
@@ -133,6 +169,7 @@ impl<'a> SpatialLoader<'a> {
         self.corners.clear();
         self.keys.clear();
         self.ends.clear();
+        self.antimatter.clear();
         Ok(())
     }
 
@@ -144,6 +181,7 @@ impl<'a> SpatialLoader<'a> {
         self.corners = Vec::new();
         self.keys = Vec::new();
         self.ends = Vec::new();
+        self.antimatter = Vec::new();
         let Self { workshop, index, runs, budget, .. } = self;
         merge_to_one(workshop, index, runs, budget, cancellation)
     }
@@ -167,11 +205,12 @@ impl<'a> KeyedLoader<'a> {
         Self { workshop, budget, sequence, buffer: RunBuffer::default(), runs: Runs::new(workshop) }
     }
 
-    fn add(&mut self, entry: &[u8]) -> Result<()> {
+    fn add(&mut self, entry: &[u8], antimatter: bool) -> Result<()> {
         if self.buffer.memory_used() + entry.len() >= self.budget {
             self.spill()?;
         }
-        self.buffer.push(entry, &[], 0);
+        self.runs.has_antimatter |= antimatter;
+        self.buffer.push(entry, &[], antimatter.into());
         Ok(())
     }
 
@@ -180,7 +219,7 @@ impl<'a> KeyedLoader<'a> {
             return Ok(());
         }
         let mut builder = BTreeBuilder::new(self.workshop.writer()?, false);
-        self.buffer.drain_sorted(|key, value, _| Ok(builder.push(key, false, 0, value)?))?;
+        self.buffer.drain_sorted(|key, value, antimatter| Ok(builder.push(key, antimatter != 0, 0, value)?))?;
         self.runs.add(builder.finish(self.sequence)?);
         Ok(())
     }
@@ -268,7 +307,23 @@ impl<'a> IndexLoader<'a> {
         match &mut self.entries {
             Loading::Boxes(loader) => loader.add(key, stored_rect(stored, self.history.newest().system)?),
             Loading::Keyed(loader) => {
-                self.index.visit_entries(self.history, key, stored, &mut |entry| loader.add(entry))
+                self.index.visit_entries(self.history, key, stored, &mut |entry| loader.add(entry, false))
+            }
+        }
+    }
+
+    /// Adds what changes when a stored record takes the place of an older one: anti-matter of the entries that go, and the
+    /// entries that come.
+    pub fn exchange(&mut self, key: &[u8], old: &[u8], new: &[u8]) -> Result<()> {
+        match &mut self.entries {
+            Loading::Boxes(loader) => {
+                let system = self.history.newest().system;
+                loader.exchange(key, stored_rect(old, system)?, stored_rect(new, system)?)
+            }
+            Loading::Keyed(loader) => {
+                self.index.visit_changes(self.history, key, (Some(old), Some(new)), &mut |entry, gone| {
+                    loader.add(entry, gone)
+                })
             }
         }
     }
@@ -289,44 +344,62 @@ impl<'a> IndexLoader<'a> {
 fn merge_to_one(
     workshop: &Workshop,
     index: &dyn Index,
-    Runs { metas: mut runs, mut files, .. }: Runs,
+    Runs { metas: mut runs, mut files, has_antimatter, .. }: Runs,
     budget: usize,
     cancellation: &Cancellation,
 ) -> Result<ComponentMeta> {
-    reduce(&mut runs, &mut files, budget, &mut |runs| merge(workshop, index, runs, cancellation))?;
+    let merge = |runs: &[ComponentMeta]| merge(workshop, index, runs, !has_antimatter, cancellation);
+    reduce(&mut runs, &mut files, budget, &mut |runs| merge(runs))?;
     if let [run] = &runs[..] {
         files.give_away([run]);
         return Ok(run.clone());
     }
-    merge(workshop, index, &runs, cancellation)
+    merge(&runs)
 }
 
-/// Merges runs into one.
+/// Merges runs into one; where nothing is older, without anti-matter.
 fn merge(
     workshop: &Workshop,
     index: &dyn Index,
     runs: &[ComponentMeta],
+    is_oldest: bool,
     cancellation: &Cancellation,
 ) -> Result<ComponentMeta> {
     let open = |meta| index.open(workshop.file(meta)?);
     let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-    let merged = index.merge(&parts, workshop.writer()?, &MergePlan::whole(true), cancellation)?;
+    let merged = index.merge(&parts, workshop.writer()?, &MergePlan::whole(is_oldest), cancellation)?;
     merged.map(|merged| merged.meta).ok_or(Error::Cancelled)
 }
 
-/// Loads an index of the records in one primary component.
+/// Loads an index of the records in one primary component. Those that `before` has under the same keys go, and the component
+/// has their anti-matter; without it, there are none.
 pub(crate) fn load_index(
     workshop: &Workshop,
     index: &DatasetIndex,
     history: &SchemaHistory,
     primary: Arc<BTreeComponent>,
+    before: Option<&Snapshot>,
     budget: usize,
     sequence: (u64, u64),
 ) -> Result<ComponentMeta> {
     let mut loader = IndexLoader::new(workshop, index, history, budget, sequence);
     let mut cursor = BTreeCursor::seek(primary, &[])?;
+    let mut versions = before.map(Snapshot::versions_full);
+    let mut visited = 0;
     while let Some(entry) = cursor.entry() {
-        loader.add(&entry.key, entry.value)?;
+        visited += 1;
+        if visited % RECORDS_STEP == 0 {
+            // So that no sealed memory is kept for long.
+            versions = before.map(Snapshot::versions_full);
+        }
+        let old = match (before, &versions) {
+            (Some(before), Some(versions)) => before.stored(versions, &entry.key)?,
+            _ => None,
+        };
+        match old {
+            Some(old) => loader.exchange(&entry.key, &old, entry.value)?,
+            None => loader.add(&entry.key, entry.value)?,
+        }
         cursor.advance()?;
     }
     loader.finish(&Cancellation::default())

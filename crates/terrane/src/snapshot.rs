@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use terrane_lsm::disk::ReadGuard;
 use terrane_lsm::partition::{Partitions, PinnedVersions, Version, Versions};
-use terrane_lsm::search::{self, WindowScan, spatial_sources};
+use terrane_lsm::search::{self, PrimaryValue, WindowScan, spatial_sources};
 use terrane_space::windows;
 
 use crate::dataset::stored_rect;
@@ -172,6 +172,14 @@ impl Snapshot {
     pub(crate) fn version_of<'v>(&self, versions: &'v [Arc<Version>], key: &[u8]) -> Option<&'v Version> {
         let place = self.partition_of(key).checked_sub(self.scope.start)?;
         versions.get(place).map(|version| &**version)
+    }
+
+    /// The stored record of an encoded key, in some of the components that this sees.
+    pub(crate) fn stored<'v>(&self, versions: &'v [Arc<Version>], key: &[u8]) -> Result<Option<PrimaryValue<'v>>> {
+        match self.version_of(versions, key) {
+            Some(version) => Ok(search::get(version, PRIMARY as usize, key, self.sequence())?),
+            None => Ok(None),
+        }
     }
 
     /// The partition of an encoded key.
@@ -347,8 +355,7 @@ impl Snapshot {
         }
         let encoded = key.to_encoded()?;
         let versions = self.versions();
-        let Some(version) = self.version_of(&versions, &encoded) else { return Ok(None) };
-        match search::get(version, PRIMARY as usize, &encoded, self.sequence())? {
+        match self.stored(&versions, &encoded)? {
             None => Ok(None),
             Some(stored) => {
                 let read = RecordView::parse(&stored, &self.history).and_then(|record| record.to_record(key.clone()));

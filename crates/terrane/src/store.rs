@@ -8,7 +8,7 @@ use terrane_storage::Storage;
 
 use crate::Result;
 use crate::check::{self, CheckReport, Finding};
-use crate::dataset::{Dataset, Importer};
+use crate::dataset::{Dataset, ImportMode, Importer};
 use crate::engine::{Engine, MaintenanceCounters, own_names};
 use crate::info::StoreInfo;
 use crate::options::{DatasetOptions, Durability, Options};
@@ -86,6 +86,27 @@ impl Store {
         Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
     }
 
+    /// The dataset of a name, which is created with a schema if there is none. One that exists keeps its own schema.
+    ///
+    /// # Errors
+    /// As [`Self::create_dataset`], but for the name that is taken.
+    pub fn open_or_create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
+        self.dataset(name).or_else(|_| {
+            // Another thread may have been faster.
+            self.create_dataset(name, schema).or_else(|error| self.dataset(name).map_err(|_| error))
+        })
+    }
+
+    /// Drops a dataset with its records and indexes, in one step; a crash leaves all of it or nothing. Its name is free on
+    /// return. Snapshots of it can be read as long as they live; writes through [`Dataset`] handles, feeds and index builds
+    /// fail from then on with [`crate::Error::Dropped`].
+    ///
+    /// # Errors
+    /// [`crate::Error::UnknownDataset`] with the names that exist; a store open for reading; storage.
+    pub fn drop_dataset(&self, name: &str) -> Result<()> {
+        self.engine.drop_dataset(name)
+    }
+
     /// Starts an import into a dataset, which is created with the records if it does not exist;
     /// of one that exists, its own schema counts.
     ///
@@ -100,7 +121,33 @@ impl Store {
     /// # Errors
     /// As [`Self::importer`]; a number of partitions that cannot be.
     pub fn importer_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Importer> {
-        Importer::new(self.engine.clone(), name, schema, options)
+        self.importer_in(ImportMode::default(), name, schema, options)
+    }
+
+    /// As [`Self::importer_with`], in a mode: what becomes of a dataset that exists. Of one that is to be replaced, the
+    /// options that it has count, and not its schema.
+    ///
+    /// # Errors
+    /// As [`Self::importer_with`]; [`crate::Error::Usage`] for a dataset that exists and was to be created, an upsert of
+    /// records without keys, and a replacement whose schema does not allow an index of the dataset;
+    /// [`crate::Error::UnknownDataset`] for one that was to be appended to.
+    pub fn importer_in(
+        &self,
+        mode: ImportMode,
+        name: &str,
+        schema: Schema,
+        options: &DatasetOptions,
+    ) -> Result<Importer> {
+        Importer::new(self.engine.clone(), name, schema, options, mode)
+    }
+
+    /// Refuses an import in a mode that does not fit a dataset which exists or does not: for who wants to know before
+    /// there is a schema.
+    ///
+    /// # Errors
+    /// As [`Self::importer_in`].
+    pub fn check_import(&self, mode: ImportMode, name: &str) -> Result<()> {
+        mode.check(&self.engine, name)
     }
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {

@@ -15,6 +15,8 @@ fn assert_all_work(plan: &Plan, durability: Durability, work: Work) {
     assert!(durability == Durability::None || work.recycled > 0, "the run recycles segments of the log: {work:?}");
     let has = |wanted: fn(&Step) -> bool| plan.steps.iter().any(wanted);
     assert!(has(|step| matches!(step, Step::Import(_, records) if !records.is_empty())), "the run imports");
+    assert!(has(|step| matches!(step, Step::ImportUpsert(..))) && has(|step| matches!(step, Step::ImportReplace(..))));
+    assert!(has(|step| matches!(step, Step::Drop(_))), "the run drops a dataset");
     assert!(has(|step| matches!(step, Step::AddColumn(_))), "the run changes the catalog");
     assert!(has(|step| matches!(step, Step::RenameColumn(..))) && has(|step| matches!(step, Step::DropColumn(_))));
     assert!(has(|step| matches!(step, Step::CreateIndex(..))) && has(|step| matches!(step, Step::DropIndex(_))));

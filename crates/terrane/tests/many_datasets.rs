@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::support::small_options;
-use crate::support::workload::first_schema;
-use terrane::{MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
+use crate::support::workload::{SIDE, first_schema, schema_of};
+use terrane::{Error, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
 use terrane_storage::{MemoryStorage, Storage};
 
 const DATASETS: usize = 90;
@@ -63,4 +63,21 @@ fn writes_pass_however_many_datasets_there_are() {
 #[test]
 fn writes_pass_however_many_datasets_there_are_with_background_work() {
     run(true);
+}
+
+#[test]
+fn a_dataset_is_opened_or_created_whoever_comes_first() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(storage, small_options()).unwrap();
+    std::thread::scope(|scope| {
+        for key in 0..4 {
+            let store = &store;
+            scope.spawn(move || store.open_or_create_dataset("d", first_schema()).unwrap().insert(&at(key)).unwrap());
+        }
+    });
+    // One that exists keeps its schema.
+    let dataset = store.open_or_create_dataset("d", schema_of(SIDE)).unwrap();
+    assert_eq!((dataset.count(&Query::new()).unwrap(), dataset.schema().geometry.names().count()), (4, 2));
+    assert!(matches!(store.open_or_create_dataset("-d", first_schema()), Err(Error::Usage(_))));
+    assert_eq!(store.dataset_names(), ["d"]);
 }

@@ -41,7 +41,7 @@ pub enum IndexAction {
         /// Its kind: btree, inverted, rtree, dhb, dhvb, shb, sif.
         #[arg(long, value_name = "KIND")]
         using: terrane::IndexKind,
-        /// Columns that it is on, in order; of a spatial kind they need not be given.
+        /// Columns that it is on, in order. A spatial kind needs none; `geometry` names the geometry of any dataset.
         #[arg(long, value_name = "COLUMN", num_args = 1..)]
         on: Vec<String>,
         /// Levels of the grid of shb and sif, the coarsest first: into how many cells each divides one of

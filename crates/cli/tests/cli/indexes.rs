@@ -30,7 +30,9 @@ fn indexes_are_created_told_of_and_dropped() {
     let answer = terrane("index", &store, &["d", "create", "by_size", "--using", "btree", "--on", "size", "name"]);
     let text = answer.exits(0).text();
     assert!(text.starts_with("created index by_size (btree on size, name): 500 entries, "), "{text}");
-    terrane("index", &store, &["d", "create", "places", "--using", "rtree"]).exits(0);
+    // Of a dataset whose geometry is in two columns.
+    let answer = terrane("index", &store, &["d", "create", "places", "--using", "rtree", "--on", "geometry"]);
+    assert!(answer.exits(0).text().starts_with("created index places (rtree on lon, lat): "));
     insert(&store, "d", "{\"id\":500,\"lon\":1,\"lat\":1,\"size\":8}\n", &[]).exits(0);
     terrane("delete", &store, &["d", "--key", "1", "2"]).exits(0);
     is_clean(&store);

@@ -215,6 +215,68 @@ fn a_killed_import_is_there_as_a_whole_or_not_at_all() {
     assert_eq!(files, known, "no stray files");
 }
 
+/// Kills a command once a random number of new bytes is on disk, or right away; whether it was alive.
+fn killed(store: &Path, arguments: &[&str], bytes_max: u64, random: &mut StdRng) -> bool {
+    let before = bytes_of_components(store);
+    let (name, others) = arguments.split_first().expect("a command");
+    let mut command = command([name.as_ref(), store.as_os_str()]);
+    let mut child = command.args(others).stderr(Stdio::null()).spawn().expect("the binary runs");
+    let kill_at = before + random.random_range(0..bytes_max);
+    while bytes_of_components(store) < kill_at && child.try_wait().expect("its state").is_none() {
+        thread::yield_now();
+    }
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it is dead").code().is_none()
+}
+
+#[test]
+fn killed_upserts_replacements_and_drops_leave_the_old_or_the_new() {
+    const ROWS: u64 = 20_000;
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let mut random = StdRng::seed_from_u64(SEED);
+    // Each round moves every place, and says which round it was.
+    let file = |round: u64| {
+        let row = |id: u64| format!("{id},{},{},{round}\n", (id * 7 + round) % 170, (id * 3 + round) % 80);
+        let rows: String = (0..ROWS).map(row).collect();
+        sandbox.write(&format!("{round}.csv"), format!("id,lon,lat,round\n{rows}"))
+    };
+    import(&store, "d", &file(0), &[]).exits(0);
+    terrane("index", &store, &["d", "create", "by_round", "--using", "btree", "--on", "round"]).exits(0);
+    let (mut last, mut kills) = (0, 0);
+    for round in 1..=8 {
+        let (mode, path) = (if round % 2 == 0 { "replace" } else { "upsert" }, file(round));
+        let arguments = ["import", "d", path.to_str().expect("a text"), "--mode", mode, "--memory-limit", "8MiB"];
+        kills += u32::from(killed(&store, &arguments, 3_000_000, &mut random));
+        let of = |round: u64| {
+            let condition = format!("round = {round}");
+            let by = |index| terrane("query", &store, &["d", "--count", "--where", &condition, "--index", index]);
+            (by("primary").exits(0).number(), by("by_round").exits(0).number())
+        };
+        let found = (of(last), of(round));
+        let (all, none) = ((ROWS, ROWS), (0, 0));
+        assert!(found == (all, none) || found == (none, all), "seed {SEED}, round {round}: {found:?}");
+        if found.0 == none {
+            last = round;
+        }
+        is_clean(&store);
+    }
+    assert!(kills > 0, "every import was faster than its kill");
+    for round in 0..4 {
+        killed(&store, &["drop", "d"], 1 + round, &mut random);
+        let answer = terrane("query", &store, &["d", "--count"]);
+        let is_whole = answer.code == Some(0) && answer.number() == ROWS;
+        let is_gone = answer.code == Some(2) && answer.stderr.contains("there is no dataset");
+        assert!(is_whole || is_gone, "round {round}: {answer:?}");
+        is_clean(&store);
+        if is_gone {
+            import(&store, "d", &file(0), &["--mode", "create"]).exits(0);
+        }
+    }
+    terrane("drop", &store, &["d"]).exits(0);
+    assert_eq!(bytes_of_components(&store), 0, "no stray files");
+}
+
 fn bytes_of_components(store: &Path) -> u64 {
     let entries = fs::read_dir(store.join("components")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()

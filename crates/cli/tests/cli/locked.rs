@@ -33,6 +33,7 @@ fn a_second_writer_is_refused_with_the_holders_pid() {
     insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1}\n", &[]).exits(4).says(&pid);
     import(&store, "e", &sample("cities200.csv"), &[]).exits(4).says(&pid);
     terrane("delete", &store, &["d", "--key", "1"]).exits(4).says(&pid);
+    terrane("drop", &store, &["d"]).exits(4).says(&pid);
     terrane("compact", &store, &[]).exits(4).says(&pid);
     terrane("check", &store, &["--repair"]).exits(4).says(&pid);
     // Readers are not kept out.

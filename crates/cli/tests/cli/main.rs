@@ -18,6 +18,7 @@ mod import_columnar;
 mod import_csv;
 mod import_inputs;
 mod import_invalid;
+mod import_modes;
 mod import_rejects;
 mod indexes;
 mod insert_atomic;

@@ -65,7 +65,8 @@ impl Partitions {
     /// Writes the oldest sealed generations, one of each partition, to disk and installs them (I4). The components of the
     /// partitions are built by several threads. `wait_visible` waits until
     /// every change up to a sequence number is applied and durable (I3); `low_water` tells
-    /// what the manifest should say of the log once these generations are on disk.
+    /// what the manifest should say of the log once these generations are on disk. `None` where there is nothing to
+    /// flush, or the dataset was dropped meanwhile.
     ///
     /// What a crash leaves: before the manifest step, component files that no manifest names,
     /// which the next open removes; after it, all new components and the new cut.
@@ -127,7 +128,11 @@ impl Partitions {
             low_water(manifest);
             Ok(dropped)
         });
-        for (partition, place) in installed.inspect_err(|_| discard_uninstalled(workshop, all()))? {
+        let installed = installed.inspect_err(|_| discard_uninstalled(workshop, all()));
+        if matches!(installed, Err(Error::Dropped)) {
+            return Ok(None);
+        }
+        for (partition, place) in installed? {
             parts[partition][place] = None;
             discard(workshop, &metas[partition][place]);
         }
@@ -150,17 +155,23 @@ impl Partitions {
     ) -> Result<()> {
         {
             let _exchange = self.exchange.lock();
-            let next = self.versions.load().with_flushed(flushed);
-            let mut next = next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
-            for ((partition, Flushed { parts, .. }), sources) in flushed.iter().enumerate().zip(sources) {
-                next.change(partition, |version| {
-                    (version.flushed_sequence, version.sources) = (flushed_sequence, Arc::new(sources));
-                });
-                // Its index was dropped after the step that named it.
-                let late = next[partition].indexes.iter().zip(parts).filter(|(index, _)| index.is_dropped());
+            let versions = self.versions.load_full();
+            for (version, Flushed { parts, .. }) in versions.iter().zip(flushed) {
+                // Its index, or the dataset, was dropped after the step that named it.
+                let late = version.indexes.iter().zip(parts).filter(|(index, _)| index.is_dropped());
                 late.filter_map(|(_, part)| part.as_ref()).for_each(|part| part.file().set_obsolete());
             }
-            self.versions.store(Arc::new(next));
+            if !versions.is_dropped() {
+                let next = versions.with_flushed(flushed);
+                let mut next =
+                    next.ok_or_else(|| Error::Invalid("a flushed generation is not in the version".into()))?;
+                for (partition, sources) in sources.into_iter().enumerate() {
+                    next.change(partition, |version| {
+                        (version.flushed_sequence, version.sources) = (flushed_sequence, Arc::new(sources));
+                    });
+                }
+                self.versions.store(Arc::new(next));
+            }
         }
         self.snapshots.replace(flushed);
         Ok(())

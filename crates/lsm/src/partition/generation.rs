@@ -52,6 +52,17 @@ impl Generation {
         })
     }
 
+    /// One of no index, which takes nothing.
+    pub(super) fn without_indexes(after: u64) -> Self {
+        Self {
+            members: Vec::new(),
+            after,
+            first_lsn: AtomicU64::new(u64::MAX),
+            cut: AtomicU64::new(NOT_SEALED),
+            sources: Mutex::new(BTreeMap::new()),
+        }
+    }
+
     /// The memory component of the index at a place; none if the index came later, or had gone.
     pub fn memory(&self, place: usize) -> Option<&dyn ErasedMemory> {
         self.members.get(place)?.as_ref().map(|member| &*member.memory)

@@ -217,8 +217,8 @@ impl Partitions {
 
     /// Puts one component, or none, in the place of several, and before what is left of each of these; their files go, or what is gone of
     /// them, when their last reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
-    /// ones are found by their ids. The new file is removed if the step does not happen, or the index was dropped, which
-    /// is told by false.
+    /// ones are found by their ids. The new file is removed if the step does not happen, or the index was dropped, or its
+    /// dataset, which is told by false.
     fn exchange_components(
         &self,
         workshop: &Workshop,
@@ -240,6 +240,7 @@ impl Partitions {
             manifest.given_up += u64::from(left.iter().any(Option::is_some));
             Ok(true)
         });
+        let installed = if matches!(installed, Err(Error::Dropped)) { Ok(false) } else { installed };
         if !installed.inspect_err(|_| discard_uninstalled(workshop, meta))? {
             discard(workshop, meta);
             return Ok(false);

@@ -19,6 +19,7 @@
 //! I6 A component file is removed only after the manifest that no longer names it is durable
 //!    and the last reader has let go of it.
 
+mod drop;
 mod flush;
 mod generation;
 mod indexes;
@@ -140,6 +141,11 @@ impl Version {
         self.generations.iter().filter_map(move |generation| generation.memory(place)).map(downcast_memory)
     }
 
+    /// Whether the dataset is gone, with all of its indexes.
+    pub fn is_dropped(&self) -> bool {
+        self.indexes.iter().all(IndexVersion::is_dropped)
+    }
+
     /// An error if components of the index at `place` are missing or could not be opened, as what they hold
     /// would be missing from every answer, and what they hide would come back.
     pub fn check_whole(&self, place: usize) -> Result<()> {
@@ -147,6 +153,7 @@ impl Version {
             Presence::Whole => Ok(()),
             Presence::Damaged(error) => Err(error.clone()),
             Presence::Building | Presence::Loaded => Err(Error::Invalid("the index is not built yet".into())),
+            Presence::Dropped if self.is_dropped() => Err(Error::Dropped),
             Presence::Dropped => Err(Error::Invalid("the index was dropped".into())),
         }
     }

@@ -161,7 +161,7 @@ impl AtomicBatch<'_> {
     pub fn commit(self) -> Result<()> {
         let dataset = self.dataset;
         dataset.engine.check_writable()?;
-        let _gate = dataset.handle.gate.read();
+        let _gate = dataset.handle.enter()?;
         dataset.check_not_widened_since(self.widenings)?;
         // All locks in ascending order, before anything is read.
         let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());

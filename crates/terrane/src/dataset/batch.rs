@@ -81,7 +81,7 @@ impl Dataset {
     ) -> Result<()> {
         self.engine.check_writable()?;
         // Before the schema is looked at: no column is widened until the rows are stored.
-        let _gate = self.handle.gate.read();
+        let _gate = self.handle.enter()?;
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
         *outcome = BatchOutcome::default();

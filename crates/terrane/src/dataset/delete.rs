@@ -96,7 +96,7 @@ impl<'d> Deletion<'d> {
     /// Deletes those of the records with these keys that still match.
     fn delete(&mut self, batch: &RecordBatch) -> Result<()> {
         // As for any write: an import is installed between two batches.
-        let _gate = self.dataset.handle.gate.read();
+        let _gate = self.dataset.handle.enter()?;
         let mut pipeline = Pipeline::new(&self.dataset.engine);
         let outcome = self.delete_rows(batch, &mut pipeline);
         // Also where a record failed: those before it are synced before their locks are given back.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
-pub use import::{ImportReport, Importer};
+pub use import::{ImportMode, ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
 pub(crate) use write::{Origin, stored_rect};
 
@@ -102,6 +102,7 @@ impl Dataset {
     /// # Errors
     /// Storage; damage found on the way.
     pub fn compact(&self) -> Result<()> {
+        self.handle.check_present()?;
         self.engine.compact(&self.handle)
     }
 
@@ -111,6 +112,7 @@ impl Dataset {
     /// As [`Store::flush`](crate::Store::flush).
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
+        self.handle.check_present()?;
         self.engine.seal(&self.handle)?;
         while self.engine.flush_oldest(&self.handle)? {}
         self.engine.after_flush();

@@ -20,7 +20,7 @@ impl Dataset {
         let mut gate = None;
         let changed = self.engine.change_schema(&self.handle, |history| {
             let widened = history.widen(name)?;
-            gate = Some(self.handle.gate.write());
+            gate = Some(self.handle.exclude()?);
             self.check_exact_as_float(name)?;
             Ok(widened)
         });

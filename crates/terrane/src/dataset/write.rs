@@ -57,7 +57,7 @@ impl Dataset {
         let key = self.encode_key(&record.key)?;
         let mut value = Vec::with_capacity(128);
         // Before the schema is looked at: no column is widened until the record is stored.
-        let _gate = self.handle.gate.read();
+        let _gate = self.handle.enter()?;
         let geometry = record.encode(&self.handle.history.load(), &mut value)?;
         let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
@@ -73,7 +73,7 @@ impl Dataset {
     pub fn delete(&self, key: &Key) -> Result<bool> {
         self.engine.check_writable()?;
         let key = self.encode_key(key)?;
-        let _gate = self.handle.gate.read();
+        let _gate = self.handle.enter()?;
         let _lock = self.engine.locks.lock(self.lock_hash(&key));
         match self.change(&key, Change::Delete, None, Origin::default())? {
             Some(committed) => self.engine.acknowledge(committed).map(|()| true),

@@ -10,7 +10,7 @@ use terrane_lsm::manifest::{DatasetState, IndexState, PartitionState};
 use terrane_lsm::partition::Partitions;
 use terrane_lsm::policy::MergePolicy;
 use terrane_storage::Storage;
-use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
+use terrane_storage::sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
 use super::routing::PARTITIONS_MAX;
@@ -73,13 +73,16 @@ pub(crate) struct DatasetHandle {
     /// Numbers of the indexes that were not complete when it was opened, but those of which the creation was asked for again.
     interrupted: Mutex<Vec<u32>>,
     /// When its components are merged, if it is not as the store is opened. Changes with `catalog_changes` held.
-    merge_policy: ArcSwapOption<MergePolicy>,
+    pub(super) merge_policy: ArcSwapOption<MergePolicy>,
     /// Changes with `catalog_changes` held, as does `next_feed`.
     pub feeds: ArcSwap<Vec<FeedDefinition>>,
     pub next_feed: AtomicU32,
     pub feeds_in_use: FeedsInUse,
-    /// Writers hold it shared; an import installs its records holding it alone.
-    pub gate: RwLock<()>,
+    /// Writers hold it shared; an import installs its records holding it alone. Taken by [`Self::enter`] and
+    /// [`Self::exclude`].
+    pub(super) gate: RwLock<()>,
+    /// Whether it was dropped or replaced. Changes with `catalog_changes` held and the gate held alone.
+    pub(super) is_dropped: AtomicBool,
     /// Bytes of its memory components that the engine counts. Changes under `memory_noting`.
     pub memory_noted: AtomicUsize,
     pub memory_noting: Mutex<()>,
@@ -161,6 +164,7 @@ impl DatasetHandle {
             feeds: ArcSwap::from_pointee(catalog.feeds),
             feeds_in_use: FeedsInUse::default(),
             gate: RwLock::new(()),
+            is_dropped: AtomicBool::new(false),
             memory_noted: AtomicUsize::new(0),
             memory_noting: Mutex::new(()),
             row_numbers: RowNumbers::new(),
@@ -176,8 +180,12 @@ impl DatasetHandle {
         place.map(|place| interrupted.swap_remove(place)).is_some()
     }
 
-    /// The error of a use of the index at a place of which not all components could be opened.
+    /// The error of a use of the index at a place of which not all components could be opened, or of a dataset that
+    /// was dropped.
     pub fn damaged_index(&self, place: usize) -> Error {
+        if let Err(dropped) = self.check_present() {
+            return dropped;
+        }
         let damage = self.damage.iter().find(|unopened| unopened.place == place);
         Error::DamagedIndex {
             dataset: self.name.clone(),
@@ -220,7 +228,11 @@ impl Engine {
             return Err(Error::usage(format!("dataset {name:?} exists already")));
         }
         options.validate()?;
-        let catalog = Catalog::new(schema)?;
+        self.describe(name, &Catalog::new(schema)?, options.partitions)
+    }
+
+    /// Describes an empty dataset, under an id of its own.
+    pub(super) fn describe(&self, name: &str, catalog: &Catalog, partitions: usize) -> Result<DatasetState> {
         let indexes: Vec<IndexState> =
             catalog.indexes.iter().map(|definition| IndexState::new(definition.id)).collect();
         let catalog = catalog.to_json()?;
@@ -228,7 +240,7 @@ impl Engine {
             let (id, indexes, sources) = (number as u32, indexes.clone(), BTreeMap::new());
             PartitionState { id, flushed_sequence: 0, loads: 0, sources, indexes }
         };
-        let partitions = (0..options.partitions).map(partition).collect();
+        let partitions = (0..partitions).map(partition).collect();
         let id = self.next_dataset_id.fetch_add(1, Ordering::Relaxed);
         Ok(DatasetState { id, name: name.into(), catalog, partitions })
     }
@@ -240,8 +252,7 @@ impl Engine {
         let state = self.new_dataset(name, schema, options)?;
         let handle = Arc::new(DatasetHandle::open(&self.storage, &self.cache, &state, false)?);
         self.step(|manifest| {
-            manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
-            manifest.datasets.push(state.clone());
+            manifest.add_dataset(state.clone());
             Ok(())
         })?;
         self.publish(handle.clone());
@@ -272,7 +283,7 @@ impl Engine {
         change: impl FnOnce(&SchemaHistory, &Indexes) -> Result<(SchemaHistory, Indexes)>,
     ) -> Result<()> {
         self.check_writable()?;
-        let _changes = self.catalog_changes.lock();
+        let _changes = self.lock_catalog(dataset)?;
         let (history, indexes) = change(&dataset.history.load(), &dataset.indexes.load())?;
         self.write_catalog(dataset, &history, &indexes)?;
         // Who loads one of them before and the other behind finds the columns of an index by their numbers.
@@ -287,7 +298,7 @@ impl Engine {
         if let Some(policy) = &policy {
             policy.validate().map_err(|error| Error::usage(error.to_string()))?;
         }
-        let _changes = self.catalog_changes.lock();
+        let _changes = self.lock_catalog(dataset)?;
         let before = dataset.merge_policy.swap(policy.map(Arc::new));
         let stored = self.store_catalog(dataset);
         if stored.is_err() {

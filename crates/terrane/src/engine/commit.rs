@@ -168,15 +168,23 @@ impl Engine {
     /// The first position of the log that is still needed when the oldest sealed generation of
     /// `flushed`, if there is such a flush, is on disk.
     pub fn low_water(&self, flushed: Option<&DatasetHandle>) -> Option<u64> {
+        self.low_water_by(|dataset| {
+            let is_flushed = flushed.is_some_and(|flushed| flushed.id == dataset.id);
+            dataset.partitions.first_lsn(is_flushed)
+        })
+    }
+
+    /// The first position of the log that is still needed when a dataset is dropped.
+    pub fn low_water_without(&self, dropped: &DatasetHandle) -> Option<u64> {
+        self.low_water_by(|dataset| dataset.partitions.first_lsn(false).filter(|_| dataset.id != dropped.id))
+    }
+
+    fn low_water_by(&self, first_lsn: impl Fn(&DatasetHandle) -> Option<u64>) -> Option<u64> {
         let log = self.log.as_ref()?;
         // Under the latch every entry up to the end of the log is noted by its generation.
         let _latch = self.latch.lock();
-        let mut low = log.durable_lsn();
-        for dataset in self.datasets.load().values() {
-            let is_flushed = flushed.is_some_and(|flushed| flushed.id == dataset.id);
-            low = low.min(dataset.partitions.first_lsn(is_flushed).unwrap_or(u64::MAX));
-        }
-        Some(low)
+        let firsts = self.datasets.load();
+        Some(firsts.values().filter_map(|dataset| first_lsn(dataset)).fold(log.durable_lsn(), u64::min))
     }
 }
 

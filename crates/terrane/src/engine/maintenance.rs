@@ -268,6 +268,13 @@ impl Engine {
         self.maintenance.crowded.store(self.is_behind(TIMES_SLOWED), Ordering::Relaxed);
     }
 
+    /// To be called when a dataset was dropped: the memory that it had is there for writers that wait for some.
+    pub(super) fn note_given_up(&self) {
+        self.note_components();
+        let _state = self.maintenance.state.lock();
+        self.maintenance.changed.notify_all();
+    }
+
     /// Bytes of the active generation of a dataset at which it is sealed.
     fn seal_threshold(&self) -> usize {
         self.shares.components / 2
@@ -499,7 +506,7 @@ fn build_unbuilt(engine: &Weak<Engine>) {
             })
         });
         match built {
-            Ok(()) => {}
+            Ok(()) | Err(Error::Dropped { .. }) => {}
             Err(Error::Cancelled) => return,
             Err(error) => engine.maintenance.state.lock().building_failed = Some(error),
         }

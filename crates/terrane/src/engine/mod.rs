@@ -11,11 +11,13 @@
 
 mod catalog;
 mod commit;
+mod drop;
 mod fronts;
 mod maintenance;
 mod names;
 mod open;
 mod pin;
+mod replace;
 mod reserve;
 mod routing;
 mod row_numbers;

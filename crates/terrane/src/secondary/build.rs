@@ -72,6 +72,7 @@ impl Dataset {
     pub fn build_indexes(&self) -> Result<()> {
         self.engine.check_writable()?;
         let _building = self.handle.building.lock();
+        self.handle.check_present()?;
         self.engine.resume_indexes(&self.handle)
     }
 }
@@ -89,7 +90,7 @@ impl Engine {
         self.check_disk()?;
         let _building = dataset.building.lock();
         let begun = {
-            let _changes = self.catalog_changes.lock();
+            let _changes = self.lock_catalog(dataset)?;
             let id = dataset.next_index.load(Ordering::Relaxed);
             let definition = IndexDefinition::new(id, name, kind, columns, options, &dataset.schema())?;
             match dataset.indexes.load().find(name) {
@@ -114,12 +115,18 @@ impl Engine {
         };
         let built = self.load_index(dataset, place, &snapshot);
         drop(snapshot);
+        if let Err(error) = &built {
+            self.note_failure(error);
+        }
+        if !matches!(built, Ok(true)) {
+            // If the dataset is being dropped, that has happened then, and is what is told.
+            drop(self.lock_catalog(dataset)?);
+        }
         match built {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::usage(format!("the index {name:?} was dropped while it was built"))),
             Err(Error::Cancelled) => Err(Error::Cancelled),
             Err(error) => {
-                self.note_failure(&error);
                 let (dataset_name, cause) = (dataset.name.clone(), Box::new(error));
                 // This may fail too, as on a full disk. Others may have dropped the index, but under B1 none creates one.
                 let dropped = self.drop_index(dataset, name);
@@ -144,7 +151,7 @@ impl Engine {
         let indexes = dataset.indexes.load().with(index.clone());
         dataset.next_index.store(id + 1, Ordering::Relaxed);
         let catalog = dataset.catalog(&history, &indexes)?;
-        let _gate = dataset.gate.write();
+        let _gate = dataset.exclude()?;
         self.seal(dataset)?;
         let cut = self.last_sequence();
         let begun = dataset.partitions.begin_index(&self.workshop, index.numbered(), cut, |manifest| {
@@ -170,7 +177,7 @@ impl Engine {
     fn resume_index(self: &Arc<Self>, dataset: &Arc<DatasetHandle>, place: usize) -> Result<()> {
         let mut snapshot = None;
         let exclude = || {
-            let gate = dataset.gate.write();
+            let gate = dataset.exclude()?;
             self.seal(dataset)?;
             while self.flush_oldest(dataset)? {}
             Ok::<_, Error>(gate)
@@ -243,7 +250,7 @@ impl Engine {
 
     fn drop_index(&self, dataset: &DatasetHandle, name: &str) -> Result<()> {
         self.check_writable()?;
-        let _changes = self.catalog_changes.lock();
+        let _changes = self.lock_catalog(dataset)?;
         let indexes = dataset.indexes.load_full();
         let (place, index) = indexes.find(name).ok_or_else(|| indexes.unknown(&dataset.name, name))?;
         if matches!(index.definition.id, PRIMARY | SPATIAL) {
@@ -251,7 +258,7 @@ impl Engine {
         }
         let left = indexes.without(place);
         let catalog = dataset.catalog(&dataset.history.load(), &left)?;
-        let _gate = dataset.gate.write();
+        let _gate = dataset.exclude()?;
         // Snapshots that see the index in memory see it on disk from here on.
         self.seal(dataset)?;
         while self.flush_oldest(dataset)? {}

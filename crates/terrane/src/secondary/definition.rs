@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::options::IndexOptions;
+use super::options::{IndexOptions, check_options};
 use crate::engine::check_name;
 use crate::schema::{Column, ColumnType, Schema};
 use crate::{Error, Result};
@@ -117,6 +117,30 @@ impl IndexDefinition {
         Self { id, name: name.to_owned(), kind: kind.name().to_owned(), columns, options: None }
     }
 
+    /// The same index on the columns of another schema.
+    ///
+    /// # Errors
+    /// A column that the schema does not have, or has of a type that the kind does not take; options that do not fit the
+    /// geometries.
+    pub fn carried_to(&self, schema: &Schema) -> Result<Self> {
+        let kind: IndexKind = self.kind.parse()?;
+        let columns = match kind {
+            IndexKind::BTree | IndexKind::Inverted => {
+                if let Some(missing) = self.columns.iter().find(|name| schema.column_index(name).is_none()) {
+                    return Err(Error::usage(format!(
+                        "it is on column {missing:?}, which is no attribute of the new records"
+                    )));
+                }
+                if kind == IndexKind::BTree { self.columns.clone() } else { texts(&self.columns, schema)? }
+            }
+            IndexKind::RTree | IndexKind::Dhb | IndexKind::Dhvb | IndexKind::Shb | IndexKind::Sif => {
+                geometry(&[], schema)?
+            }
+        };
+        check_options(kind, self.options.as_ref(), schema)?;
+        Ok(Self { columns, ..self.clone() })
+    }
+
     /// Whether an index that is to be created would be the same.
     pub fn is_like(&self, other: &Self) -> bool {
         (&self.kind, &self.columns, &self.options) == (&other.kind, &other.columns, &other.options)
@@ -160,10 +184,13 @@ fn texts(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
     }
 }
 
+/// Names the geometry of every dataset, whatever columns it is in.
+const GEOMETRY: &str = "geometry";
+
 /// The geometry's columns, which need not be named.
 fn geometry(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
     let own: Vec<String> = schema.geometry.names().map(str::to_owned).collect();
-    if columns.is_empty() || columns == own {
+    if columns.is_empty() || columns == own || columns == [GEOMETRY] {
         return Ok(own);
     }
     Err(Error::usage(format!(

@@ -178,8 +178,7 @@ pub(crate) fn copies_bytes(indexes: &Indexes, key: &[u8], rect: &Rect) -> usize 
     several.map(|index| index.positions(rect).len() * (key.len() + BOX_BYTES)).sum()
 }
 
-/// Appends the operations of all secondary indexes to a log entry that changes a record, and returns how many. An entry
-/// that stays what it is needs no anti-matter and no copy.
+/// Appends the operations of all secondary indexes to a log entry that changes a record, and returns how many.
 pub(crate) fn add_operations(
     indexes: &Indexes,
     history: &SchemaHistory,
@@ -208,17 +207,10 @@ pub(crate) fn add_operations(
             }
             continue;
         }
-        if let (None, Some(stored)) = (old.stored, new.stored) {
-            index.visit_entries(history, key, stored, &mut |entry| {
-                add(false, entry);
-                Ok(())
-            })?;
-            continue;
-        }
-        let (before, after) = (index.entries(history, key, old.stored)?, index.entries(history, key, new.stored)?);
-        // Both ascend.
-        before.iter().filter(|entry| after.binary_search(entry).is_err()).for_each(|entry| add(true, entry));
-        after.iter().filter(|entry| before.binary_search(entry).is_err()).for_each(|entry| add(false, entry));
+        index.visit_changes(history, key, (old.stored, new.stored), &mut |entry, is_gone| {
+            add(is_gone, entry);
+            Ok(())
+        })?;
     }
     Ok(operations)
 }

@@ -85,6 +85,25 @@ impl DatasetIndex {
         Ok(entries)
     }
 
+    /// Calls `visit` with the entries that a change of a record takes away and those that it brings, and which of both each
+    /// is: true of those that go. An entry that stays what it is needs neither anti-matter nor a copy. Not of boxes.
+    pub fn visit_changes(
+        &self,
+        history: &SchemaHistory,
+        key: &[u8],
+        (old, new): (Option<&[u8]>, Option<&[u8]>),
+        visit: &mut dyn FnMut(&[u8], bool) -> Result<()>,
+    ) -> Result<()> {
+        if let (None, Some(stored)) = (old, new) {
+            return self.visit_entries(history, key, stored, &mut |entry| visit(entry, false));
+        }
+        let (before, after) = (self.entries(history, key, old)?, self.entries(history, key, new)?);
+        // Both ascend.
+        let is_missing_in = |entries: &[Vec<u8>], entry: &&Vec<u8>| entries.binary_search(entry).is_err();
+        before.iter().filter(|entry| is_missing_in(&after, entry)).try_for_each(|entry| visit(entry, true))?;
+        after.iter().filter(|entry| is_missing_in(&before, entry)).try_for_each(|entry| visit(entry, false))
+    }
+
     /// The index object of the framework.
     pub fn numbered(&self) -> NumberedIndex {
         let index: Arc<dyn Index> = match &self.spatial {

@@ -124,6 +124,17 @@ impl IndexOptions {
     }
 }
 
+/// Refuses options, as the catalog keeps them, that do not fit the geometries of a schema.
+pub(super) fn check_options(kind: IndexKind, options: Option<&serde_json::Value>, schema: &Schema) -> Result<()> {
+    match options {
+        Some(options) if kind != IndexKind::Inverted => {
+            let options = CurveOptions::deserialize(options).map_err(|error| Error::usage(error.to_string()))?;
+            Ok(options.check(schema.system, holds_points(schema))?)
+        }
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Display for IndexOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let levels = self.levels.as_ref().map(|levels| format!("levels {levels}"));

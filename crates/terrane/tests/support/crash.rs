@@ -87,7 +87,9 @@ fn floor(plan: &Plan, durability: Durability, acknowledged: usize, dataset: &str
     let secures = |step: &Step| match step {
         Step::Reopen => true,
         Step::Flush | Step::Compact => dataset == MAIN,
-        Step::Import(name, _) => name == dataset,
+        Step::Import(name, _) | Step::ImportUpsert(name, _) | Step::ImportReplace(name, _) | Step::Drop(name) => {
+            name == dataset
+        }
         _ => false,
     };
     (0..acknowledged).rev().find(|&number| secures(&plan.steps[number])).map_or(0, |number| number + 1)

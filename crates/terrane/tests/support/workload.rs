@@ -11,8 +11,8 @@ use rand::{Rng, SeedableRng};
 use terrane::batch::BatchBuilder;
 use terrane::schema::{Column, ColumnType, KeyType, Schema, SchemaHistory};
 use terrane::{
-    BatchOutcome, CoordinateSystem, DatasetOptions, Durability, IndexKind, IndexOptions, Key, LogOptions, OnConflict,
-    Options, Query, Record, Result, Store, Value,
+    BatchOutcome, CoordinateSystem, DatasetOptions, Durability, ImportMode, IndexKind, IndexOptions, Key, LogOptions,
+    OnConflict, Options, Query, Record, Result, Store, Value,
 };
 use terrane_storage::Storage;
 
@@ -51,6 +51,12 @@ pub enum Step {
     Compact,
     /// All or nothing; creates the dataset if need be.
     Import(String, Vec<Record>),
+    /// All or nothing, in place of the records of these keys.
+    ImportUpsert(String, Vec<Record>),
+    /// All or nothing, in place of all that the dataset has, which has no indexes of its own.
+    ImportReplace(String, Vec<Record>),
+    /// Drops a dataset.
+    Drop(String),
     /// Of the main dataset, of floats, which records have from then on.
     AddColumn(String),
     RenameColumn(String, String),
@@ -197,9 +203,14 @@ impl Plan {
                 14 => Step::CreateIndex(PLACES.into(), KINDS[1 + place / 40 % 4], Vec::new()),
                 6 if place > 40 => Step::DropIndex(PLACES.into()),
                 29 => Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 0..12, true)),
+                20 => Step::ImportUpsert(MAIN.into(), upserts(&mut rng, &mut imported)),
                 33 if place > 80 => Step::Compact,
                 36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, 0..12, false)),
                 38 => Step::Reopen,
+                // What was written to it stands in the log.
+                39 if place % 80 == 39 => Step::Drop(SIDE.into()),
+                0 if place % 80 == 40 => Step::Import(SIDE.into(), Vec::new()),
+                39 => Step::ImportReplace(SIDE.into(), imports(&mut rng, &mut imported, 1..4, false)),
                 _ => match rng.random_range(0..10) {
                     9 => Step::Side(record(&mut rng, Key::Int(key), false)),
                     0..2 => Step::Delete(Key::Int(key)),
@@ -253,6 +264,7 @@ impl Plan {
                     plan.push(Step::Import(MAIN.into(), imports(&mut rng, &mut imported, 3..4, true)));
                 }
                 2 => {
+                    plan.push(Step::ImportUpsert(MAIN.into(), upserts(&mut rng, &mut imported)));
                     plan.push(Step::AddColumn("added".into()));
                     plan.push(Step::CreateIndex("by-name".into(), IndexKind::BTree, vec!["name"]));
                 }
@@ -269,6 +281,9 @@ impl Plan {
                 plan.push(Step::DropIndex("by-size".into()));
             }
         }
+        plan.push(Step::ImportReplace(SIDE.into(), imports(&mut rng, &mut imported, 1..3, false)));
+        plan.push(Step::Side(record(&mut rng, Key::Int(3), false)));
+        plan.push(Step::Drop(SIDE.into()));
         plan
     }
 
@@ -330,7 +345,13 @@ impl Plan {
                 state.get_mut(MAIN).unwrap().read += 1;
             }
             Step::Side(record) => put(&mut state, SIDE, record),
-            Step::Import(name, records) => {
+            Step::ImportReplace(name, records) => {
+                let columns = attributes_of(&schema_of(name));
+                state.insert(name.clone(), Held { columns, ..Held::default() });
+                records.iter().for_each(|record| put(&mut state, name, record));
+            }
+            Step::Drop(name) => assert!(state.remove(name).is_some()),
+            Step::Import(name, records) | Step::ImportUpsert(name, records) => {
                 let columns = attributes_of(&schema_of(name));
                 state.entry(name.clone()).or_insert_with(|| Held { columns, ..Held::default() });
                 records.iter().for_each(|record| put(&mut state, name, record));
@@ -389,6 +410,13 @@ fn imports(rng: &mut SmallRng, next: &mut i64, counts: Range<i64>, points: bool)
     (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), points)).collect()
 }
 
+/// Records of which some have keys that others may have, not in their order.
+fn upserts(rng: &mut SmallRng, next: &mut i64) -> Vec<Record> {
+    let mut records = imports(rng, next, 1..3, true);
+    records.extend([7, 0, 1, -5].map(|key| record(rng, Key::Int(key), true)));
+    records
+}
+
 /// A store that carries out steps.
 #[derive(Debug)]
 pub struct Runner {
@@ -433,17 +461,13 @@ impl Runner {
             self.store = Some(Store::open_on(self.storage.clone(), self.options.clone())?);
             return closed;
         }
-        if let Step::Import(name, records) = step {
-            let partitions = if name == MAIN { self.partitions } else { 1 };
-            let options = DatasetOptions { partitions };
-            let mut importer = self.store().importer_with(name, schema_of(name), &options)?;
-            let schema = importer.schema().clone();
-            let refused = importer.push(&batch(&schema, records))?;
-            assert!(refused.is_empty(), "{refused:?}");
-            return importer.finish(&mut |row| Err(row.error)).map(|_| ());
-        }
-        if let Step::Side(record) = step {
-            return self.store().dataset(SIDE)?.upsert(record);
+        match step {
+            Step::Import(name, records) => return self.import(ImportMode::CreateOrAppend, name, records),
+            Step::ImportUpsert(name, records) => return self.import(ImportMode::Upsert, name, records),
+            Step::ImportReplace(name, records) => return self.import(ImportMode::Replace, name, records),
+            Step::Drop(name) => return self.store().drop_dataset(name),
+            Step::Side(record) => return self.store().dataset(SIDE)?.upsert(record),
+            _ => {}
         }
         let dataset = self.store().dataset(MAIN)?;
         let fit = |record: &Record| padded(record, dataset.schema().columns.len());
@@ -480,8 +504,23 @@ impl Runner {
                 dataset.create_index_with(name, *kind, columns, &options)
             }
             Step::DropIndex(name) => dataset.drop_index(name),
-            Step::Import(..) | Step::Side(_) | Step::Reopen => unreachable!("handled above"),
+            Step::Import(..)
+            | Step::ImportUpsert(..)
+            | Step::ImportReplace(..)
+            | Step::Drop(_)
+            | Step::Side(_)
+            | Step::Reopen => unreachable!("handled above"),
         }
+    }
+
+    fn import(&self, mode: ImportMode, name: &str, records: &[Record]) -> Result<()> {
+        let partitions = if name == MAIN { self.partitions } else { 1 };
+        let options = DatasetOptions { partitions };
+        let mut importer = self.store().importer_in(mode, name, schema_of(name), &options)?;
+        let schema = importer.schema().clone();
+        let refused = importer.push(&batch(&schema, records))?;
+        assert!(refused.is_empty(), "{refused:?}");
+        importer.finish(&mut |row| Err(row.error)).map(|_| ())
     }
 }
 

@@ -7,20 +7,28 @@
 //!
 //! At the step writers pause, older memory entries are sealed and flushed, and keys that
 //! were inserted since the import looked are checked again.
+//!
+//! Of an upsert, the components of the secondary indexes have the anti-matter of the records that go as well, as a snapshot
+//! has them that was taken when the import looked. Where one of the keys was written since, they are loaded anew while
+//! writers pause. A replacement loads a dataset of its own, which takes the name in the step that removes the old one.
 
+mod install;
+mod mode;
 mod runs;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
+use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent};
 use terrane_lsm::disk::{ComponentMeta, Statistics};
-use terrane_lsm::manifest::{DatasetState, Manifest};
+use terrane_lsm::manifest::DatasetState;
 use terrane_lsm::parallel::{self, threads_of};
-use terrane_lsm::partition::{Version, Versions};
 use terrane_lsm::search;
 
+use self::install::{Loaded, Look};
+pub use self::mode::ImportMode;
+use self::mode::{Replaced, Target};
 use self::runs::{RowRanges, row_of_sequence, visit_runs};
 use super::widen::not_exact;
 use super::{Dataset, RefusedRow};
@@ -31,8 +39,8 @@ use crate::load::load_index;
 use crate::options::DatasetOptions;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
 use crate::schema::{Schema, SchemaHistory};
-use crate::secondary::{Indexes, PRIMARY};
-use crate::snapshot::RECORDS_STEP;
+use crate::secondary::PRIMARY;
+use crate::snapshot::{RECORDS_STEP, Snapshot};
 use crate::{Error, Result};
 
 /// About the bytes that a primary component takes while it is built.
@@ -52,6 +60,7 @@ pub struct ImportReport {
 /// An import under way. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Importer {
+    mode: ImportMode,
     handle: Arc<DatasetHandle>,
     schema: Arc<Schema>,
     /// All versions of the dataset's schema, the last of which is the rows' own.
@@ -62,6 +71,8 @@ pub struct Importer {
     inexact: Vec<Option<i64>>,
     /// What the manifest will say of the dataset, if it is new.
     created: Option<DatasetState>,
+    /// The dataset whose place it takes, if there is one.
+    replaced: Option<Replaced>,
     /// The first run while it is written, as long as keys ascend.
     ascending: Option<BTreeBuilder>,
     last_key: Vec<u8>,
@@ -77,6 +88,8 @@ pub struct Importer {
     refused: u64,
     /// What the keys were compared with.
     look: Look,
+    /// Of an upsert, what it found then: the records that go are in it.
+    before: Option<Snapshot>,
     /// Columns that had been widened when the import was begun.
     widenings: usize,
     /// Dropped last, as it may be what keeps others out: files that came to nothing are removed before.
@@ -84,21 +97,21 @@ pub struct Importer {
 }
 
 impl Importer {
-    pub(crate) fn new(engine: Arc<Engine>, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Self> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        name: &str,
+        schema: Schema,
+        options: &DatasetOptions,
+        mode: ImportMode,
+    ) -> Result<Self> {
         engine.check_writable()?;
         engine.check_disk()?;
-        let existing = engine.datasets.load().get(name).cloned();
-        let (handle, created) = match existing {
-            Some(handle) => (handle, None),
-            None => {
-                let state = engine.new_dataset(name, schema, options)?;
-                (Arc::new(DatasetHandle::open(&engine.storage, &engine.cache, &state, false)?), Some(state))
-            }
-        };
+        let Target { handle, created, replaced } = Target::of(&engine, name, schema, options, mode)?;
         let history = handle.history.load_full();
         let schema = history.newest().clone();
         let files = UnnamedFiles::new(engine.storage.clone());
         Ok(Self {
+            mode,
             engine,
             handle,
             inexact: vec![None; schema.columns.len()],
@@ -107,6 +120,7 @@ impl Importer {
             history,
             widened: Vec::new(),
             created,
+            replaced,
             ascending: None,
             last_key: Vec::new(),
             ascending_rows: RowRanges::default(),
@@ -117,6 +131,7 @@ impl Importer {
             rows: 0,
             refused: 0,
             look: Look::default(),
+            before: None,
         })
     }
 
@@ -266,11 +281,9 @@ impl Importer {
         let open = |meta| Ok(Arc::new(BTreeComponent::open(engine.workshop.file(meta)?)?));
         let components = primaries.iter().map(open).collect::<Result<Vec<_>>>()?;
         let records = primaries.iter().map(|primary| primary.statistics.entries).sum();
-        let mut loaded = Loaded { metas: vec![(PRIMARY as usize, primaries)] };
+        let mut loaded = Loaded::new(primaries);
         self.load_indexes(&components, &mut loaded)?;
-        let metas = loaded.metas.iter().flat_map(|(_, metas)| metas);
-        let bytes = metas.map(|meta| meta.file_len).sum();
-        let report = ImportReport { records, refused: self.refused, bytes };
+        let report = ImportReport { records, refused: self.refused, bytes: loaded.bytes() };
         before_commit(&report)?;
         self.install(loaded, &components)?;
         Ok(report)
@@ -282,16 +295,20 @@ impl Importer {
         let engine = self.engine.clone();
         let threads = threads_of(engine.workshop.threads_max, primaries.len());
         let budget = engine.shares.work / threads;
-        for (place, index) in self.handle.indexes.load().secondaries() {
+        // Before the history, which then has the columns that they are on.
+        let indexes = self.handle.indexes.load_full();
+        let history = self.history_of_all()?;
+        for (place, index) in indexes.secondaries() {
             if loaded.has(place) {
                 continue;
             }
             let metas = parallel::map(threads, primaries, |primary| {
-                load_index(&engine.workshop, index, &self.history, primary.clone(), budget, Statistics::LOADED)
+                let (primary, before) = (primary.clone(), self.before.as_ref());
+                load_index(&engine.workshop, index, &history, primary, before, budget, Statistics::LOADED)
             });
             engine.note_failures(&metas);
             metas.iter().flatten().for_each(|meta| self.files.add(meta));
-            loaded.metas.push((place, metas.into_iter().collect::<Result<_>>()?));
+            loaded.add(place, metas.into_iter().collect::<Result<_>>()?);
         }
         Ok(())
     }
@@ -299,14 +316,18 @@ impl Importer {
     /// One primary component of each partition of all rows that are taken.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        let versions = self.look();
+        self.look();
         reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
             runs::merge(&engine.workshop, runs)
         })?;
         // The ascending run holds the earliest rows; in later runs the first row is first.
         let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
-        let overlaps = self.overlaps_existing(&versions, &runs)?;
-        drop(versions);
+        let overlaps = self.overlaps_existing(&runs)?;
+        if self.mode == ImportMode::Upsert && overlaps {
+            self.look_at_replaced();
+        }
+        // Whatever is there goes.
+        let overlaps = overlaps && self.mode != ImportMode::Upsert;
         let partitions = self.handle.partitions.count();
         if let ([run], true, false, 1) = (&runs[..], self.ascending_run.is_some(), overlaps, partitions) {
             return Ok(vec![run.clone()]);
@@ -371,166 +392,5 @@ impl Importer {
         let primaries: Vec<Result<ComponentMeta>> = builders.into_iter().map(finish).collect();
         primaries.iter().flatten().for_each(|primary| self.files.add(primary));
         primaries.into_iter().collect()
-    }
-
-    /// The versions to compare with; notes what they have.
-    fn look(&mut self) -> Arc<Versions> {
-        // Before the versions, which then have all changes up to this number.
-        let sequence = self.engine.visibility.visible();
-        let versions = self.handle.partitions.versions();
-        let parts = versions.iter().flat_map(|version| version.components(PRIMARY as usize));
-        self.look = Look { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
-        versions
-    }
-
-    /// Whether a record of the dataset may have a key of the import.
-    fn overlaps_existing(&self, versions: &[Arc<Version>], runs: &[ComponentMeta]) -> Result<bool> {
-        if self.created.is_some() {
-            return Ok(false);
-        }
-        let run = |run| Ok(BTreeComponent::open(self.engine.workshop.file(run)?)?);
-        let runs = runs.iter().map(run).collect::<Result<Vec<_>>>()?;
-        for version in versions {
-            let Some((smallest, largest)) = search::key_range(version, PRIMARY as usize)? else { continue };
-            let overlaps = |(first, last): (&[u8], &[u8])| first <= largest.as_slice() && smallest.as_slice() <= last;
-            if runs.iter().filter_map(BTreeComponent::key_range).any(overlaps) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn install(&mut self, mut loaded: Loaded, primaries: &[Arc<BTreeComponent>]) -> Result<()> {
-        let engine = self.engine.clone();
-        let handle = self.handle.clone();
-        let _changes = engine.catalog_changes.lock();
-        if self.created.is_some() && engine.datasets.load().contains_key(&handle.name) {
-            return Err(Error::usage(format!("dataset {:?} was created meanwhile", handle.name)));
-        }
-        let _gate = handle.gate.write();
-        self.dataset().check_not_widened_since(self.widenings)?;
-        let widened = self.widened_history()?;
-        engine.seal(&handle)?;
-        while engine.flush_oldest(&handle)? {}
-        let versions = handle.partitions.versions();
-        for (primary, now) in primaries.iter().zip(versions.iter()) {
-            self.check_written_meanwhile(primary, now)?;
-        }
-        drop(versions);
-        for (_, largest) in primaries.iter().filter_map(|primary| primary.key_range()) {
-            handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
-        }
-        // Indexes that came meanwhile, while writers wait; and what was loaded of those that went stays behind.
-        self.load_indexes(primaries, &mut loaded)?;
-        let indexes = handle.indexes.load_full();
-        let metas = loaded.by_partition(primaries.len(), &indexes);
-        let catalog = widened.as_ref().map(|history| handle.catalog(history, &indexes)).transpose()?;
-        let created = self.created.take();
-        let files = &mut self.files;
-        engine.with_sequence(|sequence| {
-            let change = |manifest: &mut Manifest| {
-                if let Some(state) = created {
-                    manifest.next_dataset_id = manifest.next_dataset_id.max(state.id + 1);
-                    manifest.datasets.push(state);
-                }
-                if let Some(catalog) = catalog {
-                    manifest.dataset_mut(handle.id)?.catalog = catalog;
-                }
-                Ok(())
-            };
-            // A schema is there before the records that are written under it.
-            let show_schema = || {
-                if let Some(history) = widened {
-                    handle.history.store(history);
-                }
-            };
-            let installed = handle.partitions.install_loaded(&engine.workshop, &metas, sequence, change, show_schema);
-            // The files are the store's from the step on. Where it stayed open whether the step
-            // reached the disk, they may be.
-            if installed.is_ok() || engine.workshop.manifest.has_failed() {
-                files.give_away(metas.iter().flatten().flatten());
-            }
-            installed?;
-            if !engine.datasets.load().contains_key(&handle.name) {
-                engine.publish(handle.clone());
-            }
-            Ok(())
-        })
-    }
-
-    /// The history that the dataset gets with the records, if they widen columns. To be called with the
-    /// gate held.
-    fn widened_history(&self) -> Result<Option<Arc<SchemaHistory>>> {
-        if self.widened.is_empty() {
-            return Ok(None);
-        }
-        // The rows carry the number of their version, which another change may have taken.
-        let current = self.handle.history.load();
-        if current.versions() + self.widened.len() != self.history.versions() {
-            return Err(Error::refused("the columns were changed meanwhile; start again with the new schema"));
-        }
-        if self.created.is_none() {
-            self.widened.iter().try_for_each(|name| self.dataset().check_exact_as_float(name))?;
-        }
-        Ok(Some(self.history.clone()))
-    }
-
-    /// Refuses the import if a key of it was inserted into a partition since it looked. Writers wait, so that no more is
-    /// read than may be new among the import's keys. To be called with the gate held.
-    fn check_written_meanwhile(&self, primary: &BTreeComponent, now: &Version) -> Result<()> {
-        let Some((first, last)) = primary.key_range() else { return Ok(()) };
-        for part in now.components(PRIMARY as usize).iter().filter(|part| !self.look.has_seen(part.file().meta())) {
-            let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
-            while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
-                // An old version may lie there of a key that is deleted by now.
-                if !entry.antimatter
-                    && primary.get(&entry.key, u64::MAX)?.is_some()
-                    && search::get(now, PRIMARY as usize, &entry.key, u64::MAX)?.is_some()
-                {
-                    return Err(Error::DuplicateKey { key: Key::decode(self.schema.key.key_type, &entry.key)? });
-                }
-                cursor.advance()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The components that an import has loaded, one of each partition, with the places of their indexes.
-struct Loaded {
-    metas: Vec<(usize, Vec<ComponentMeta>)>,
-}
-
-impl Loaded {
-    fn has(&self, place: usize) -> bool {
-        self.metas.iter().any(|(loaded, _)| *loaded == place)
-    }
-
-    /// The component of each place of each partition; none where there is no index any more.
-    fn by_partition(&self, partitions: usize, indexes: &Indexes) -> Vec<Vec<Option<ComponentMeta>>> {
-        let places = self.metas.iter().map(|(place, _)| place + 1).max().unwrap_or(0);
-        let mut by_partition = vec![vec![None; places]; partitions];
-        for (place, metas) in self.metas.iter().filter(|(place, _)| indexes.get(*place).is_some()) {
-            for (partition, meta) in by_partition.iter_mut().zip(metas) {
-                partition[*place] = Some(meta.clone());
-            }
-        }
-        by_partition
-    }
-}
-
-/// What an import has compared its keys with.
-#[derive(Debug, Default)]
-struct Look {
-    /// All changes up to this number were there.
-    sequence: u64,
-    /// Components of the primary that were there.
-    files: Vec<u64>,
-}
-
-impl Look {
-    /// Whether everything in a component was there, be it in other components that were merged since.
-    fn has_seen(&self, meta: &ComponentMeta) -> bool {
-        self.files.contains(&meta.file_id) || meta.statistics.sequence.1 <= self.sequence
     }
 }

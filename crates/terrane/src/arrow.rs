@@ -1,0 +1,46 @@
+//! The parts of Arrow that this crate's interface is made of, in the version that it uses, under the names that they have in
+//! the crate `arrow`.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use terrane::arrow::array::{Float64Array, Int64Array, RecordBatch};
+//! use terrane::arrow::datatypes::{DataType, Field, Schema};
+//!
+//! let field = |name: &str, data_type| Field::new(name, data_type, false);
+//! let fields = vec![
+//!     field("id", DataType::Int64),
+//!     field("lon", DataType::Float64),
+//!     field("lat", DataType::Float64),
+//! ];
+//! let columns: Vec<Arc<dyn terrane::arrow::array::Array>> = vec![
+//!     Arc::new(Int64Array::from(vec![1])),
+//!     Arc::new(Float64Array::from(vec![-122.4])),
+//!     Arc::new(Float64Array::from(vec![37.8])),
+//! ];
+//! let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
+//! assert_eq!(batch.num_rows(), 1);
+//! # Ok::<(), terrane::arrow::error::ArrowError>(())
+//! ```
+
+/// Arrays, their builders, and record batches.
+pub mod array {
+    pub use arrow_array::builder::*;
+    pub use arrow_array::cast::*;
+    pub use arrow_array::*;
+}
+
+/// Buffers under arrays.
+pub mod buffer {
+    pub use arrow_buffer::*;
+}
+
+/// Types of columns, fields and schemas.
+pub mod datatypes {
+    pub use arrow_array::types::*;
+    pub use arrow_schema::*;
+}
+
+/// Errors.
+pub mod error {
+    pub use arrow_schema::ArrowError;
+}
