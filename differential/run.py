@@ -1,8 +1,9 @@
 """Compares answers of Terrane's command line with those of DuckDB and GeoPandas on the same data.
 
-`make differential` builds the program and runs this. It asks for what the systems define alike: planar predicates on valid
-geometries, and distances between points. Where the answers differ only in rows whose geometry lies within 1e-9 degrees
-of a boundary, or 1e-9 of a radius, those rows are left out. The exit code is 0 only if all answers agree.
+`make differential` builds the program and runs this. It asks for what the systems define alike:
+planar predicates on valid geometries, and distances between points. Rows within 1e-9 degrees of a
+boundary, or 1e-9 of a radius, are left out where the answers differ in them. The exit code is 0
+only if all answers agree.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Comparison:
                 counted = self.terrane.count(arguments, limit)
             except Refused as refused:
                 # An error that names the limit is an answer, fewer rows are none.
-                if limit != "16MiB" or "memory limit" not in str(refused):
+                if limit != "16MiB" or "--memory-limit" not in str(refused):
                     problems.append(f"{at}: {refused}")
                 continue
             if counted != listed.total():
@@ -98,7 +99,8 @@ class Comparison:
             east, north = min(x + half, 180), min(y + half, 90)
             window = shapely.box(west, south, east, north)
             by_duck = self.duck.keys(
-                f"SELECT rid FROM {table.name} WHERE ST_Intersects(geometry, ST_MakeEnvelope({west!r}, {south!r}, {east!r}, {north!r}))"
+                f"SELECT rid FROM {table.name} "
+                f"WHERE ST_Intersects(geometry, ST_MakeEnvelope({west!r}, {south!r}, {east!r}, {north!r}))"
             )
             by_shapely = table.frame["rid"][shapely.intersects(table.frame.geometry.values, window)].tolist()
             shapes = table.frame.geometry
@@ -132,7 +134,8 @@ class Comparison:
             file.write_text(shapely.to_wkt(area, rounding_precision=-1))
             function = {"intersects": "ST_Intersects", "within": "ST_Within"}[predicate]
             by_duck = self.duck.keys(
-                f"SELECT t.rid FROM {table.name} t, {areas.name} a WHERE a.rid = {chosen} AND {function}(t.geometry, a.geometry)"
+                f"SELECT t.rid FROM {table.name} t, {areas.name} a "
+                f"WHERE a.rid = {chosen} AND {function}(t.geometry, a.geometry)"
             )
             holds = {"intersects": shapely.intersects, "within": shapely.within}[predicate]
             by_shapely = table.frame["rid"][holds(shapes.values, area)].tolist()
@@ -164,8 +167,8 @@ class Comparison:
             )
 
     def nearest(self, table: data.Table) -> None:
-        """Rows in the order of distance and, where that is one, of keys. Rows at one distance but for rounding may change
-        places."""
+        """Rows in the order of distance and, at one place, of keys. Others may change places where
+        their distances differ by rounding alone."""
         for number in range(self.questions):
             _, x, y = self.place(table)
             k = (1, 10, 200)[number % 3]
