@@ -1,5 +1,6 @@
-//! Conditions judged record by record: places by the `geo` crate and by plain comparisons, distances on the sphere one by
-//! one, attributes by their values. Nothing here knows of indexes, components or plans.
+//! Conditions judged record by record: places by the `geo` crate and by plain comparisons,
+//! distances on the sphere one by one, attributes by their values. Nothing here knows of indexes,
+//! components or plans.
 
 use std::collections::BTreeMap;
 

@@ -29,6 +29,8 @@ pub struct Question {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Everything,
+    /// The same, of an index.
+    World,
     Window,
     Antimeridian,
     Circle,
@@ -43,8 +45,9 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 13] = [
     Kind::Everything,
+    Kind::World,
     Kind::Window,
     Kind::Antimeridian,
     Kind::Circle,
@@ -78,6 +81,7 @@ impl Question {
         let (x, y) = (row.rect[0], row.rect[1]);
         match kind {
             Kind::Everything => {}
+            Kind::World => self.filters.push(Filter::Window { x0: -180.0, y0: -90.0, x1: 180.0, y1: 90.0 }),
             Kind::Window => self.filters.push(window(rng, table)),
             Kind::Antimeridian => {
                 let (west, east) = (rng.random_range(0.0..40.0), rng.random_range(0.0..40.0));
@@ -206,7 +210,8 @@ fn literal(value: &Value) -> Literal {
     }
 }
 
-/// A window whose sides are coordinates of rows, so that it touches them; now and then without an area.
+/// A window whose sides are coordinates of rows, so that it touches them; now and then without an
+/// area.
 fn window(rng: &mut SmallRng, table: &Table) -> Filter {
     let [x0, y0, x1, y1] = table.rows.choose(rng).unwrap().rect;
     let other = table.rows.choose(rng).unwrap().rect;

@@ -1,6 +1,7 @@
 //! Real data for the differential tests: rows of files, with their geometries as `geo` has them.
 //!
-//! The files lie in the folder that `TERRANE_DATA` names; without it, the samples of the repository are read.
+//! The files lie in the folder that `TERRANE_DATA` names; without it, the samples of the repository
+//! are read.
 
 use std::path::PathBuf;
 
@@ -61,9 +62,9 @@ pub const HOSPITALS: File = points(
     &["drg", "state", "discharges", "avg_total_payments_usd"],
     [2_000, 100_000],
 );
-/// More rows than one batch of an answer has.
+/// More rows than a query collects candidates for at once.
 pub const FIRES: File =
-    points("fires", "firms_modis_fires_2020.parquet", &["country", "confidence", "brightness_k"], [18_000, 200_000]);
+    points("fires", "firms_modis_fires_2020.parquet", &["country", "confidence", "brightness_k"], [22_000, 200_000]);
 pub const TEXTS: File = points("texts", "geotagged_text.parquet", &["message", "source"], [2_000, 15_000]);
 /// Polygons of a thousand vertices and more.
 pub const ZIP_AREAS: File =
@@ -80,7 +81,7 @@ pub const RIVERS: File = shapes("rivers", "ne_10m_rivers.parquet", &["name", "fe
 /// Cab rides of the repository.
 const SAMPLE_RIDES: File = File {
     coordinates: Some(("pickup_lon", "pickup_lat")),
-    ..points("rides", "sf_cab_rides.parquet", &["cab_id", "n_fixes"], [18_000, 100_000])
+    ..points("rides", "sf_cab_rides.parquet", &["cab_id", "n_fixes"], [22_000, 100_000])
 };
 /// Cities of the repository.
 const SAMPLE_CITIES: File =

@@ -1,5 +1,5 @@
-//! A store with datasets of real data beside what they should hold, which is changed, flushed, merged, killed and opened
-//! again under other memory limits.
+//! A store with datasets of real data beside what they should hold, which is changed, flushed,
+//! merged, killed and opened again under other memory limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
