@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build test loom shuttle lint soak bench
+.PHONY: help demo build test loom shuttle lint soak bench differential
 
 help:
 	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
@@ -15,6 +15,7 @@ help:
 	@echo 'make lint    formatting, clippy and documentation, warnings denied'
 	@echo 'make soak    the randomised searches of the tests, for much longer'
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
+	@echo 'make differential  answers beside those of DuckDB and GeoPandas, on the data that TERRANE_DATA names'
 
 # The map is the only part of terrane-lab that the demo needs; the peers are left out.
 demo:
@@ -55,3 +56,16 @@ soak:
 bench:
 	$(CARGO) build --release -p terrane-lab
 	$(TARGET)/release/terrane-lab compare
+
+# Needs Python with venv; what is compared is installed into an environment of its own, as pinned.
+DIFFERENTIAL := $(TARGET)/differential
+QUESTIONS ?= 3
+
+differential: $(DIFFERENTIAL)/python/installed
+	$(CARGO) build --release -p terrane-cli
+	$(DIFFERENTIAL)/python/bin/python differential/run.py --program $(TARGET)/release/terrane --work $(DIFFERENTIAL)/work --questions $(QUESTIONS)
+
+$(DIFFERENTIAL)/python/installed: differential/requirements.txt
+	python3 -m venv $(DIFFERENTIAL)/python
+	$(DIFFERENTIAL)/python/bin/python -m pip install --quiet --requirement differential/requirements.txt
+	touch $@

@@ -18,6 +18,7 @@ mod crash_everywhere;
 mod damage;
 mod degenerate_geometries;
 mod delete_where;
+mod differential;
 mod disk_reserve;
 mod disk_reserve_sessions;
 mod drop_dataset;
