@@ -17,7 +17,7 @@ use terrane::{
     CoordinateSystem, Dataset, Durability, Error, Key, KeyRef, MergePolicy, OnConflict, Options, Query, Snapshot,
     Store, Value,
 };
-use terrane_formats::ReadOptions;
+use terrane_formats::{CoordinateOptions, ReadOptions};
 
 use crate::compare::{TERRANE, TERRANE_UNSYNCED};
 use crate::system::{Reader, Replay, Role, SPATIAL_INDEX, System, Visitor, Writer};
@@ -104,7 +104,12 @@ impl System for Terrane {
 
     fn import(&self, file: &Path, dir: &Path) -> Result<Box<dyn Reader>> {
         let store = Store::open(dir, self.options(MEMORY_LIMIT))?;
-        let columns = ReadOptions { x: Some("x".into()), y: Some("y".into()), planar: true, ..ReadOptions::default() };
+        let columns = ReadOptions {
+            x: Some("x".into()),
+            y: Some("y".into()),
+            coordinates: CoordinateOptions::planar(),
+            ..ReadOptions::default()
+        };
         let mut source = terrane_formats::open(file, &columns)?;
         let mut importer = store.importer(DATASET, schema()?)?;
         while let Some(batch) = source.next_batch()? {

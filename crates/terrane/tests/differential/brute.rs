@@ -121,7 +121,8 @@ impl Clause {
     pub fn holds(&self, row: &Row) -> bool {
         let order = |column: usize, other: &Value| match (&row.values[column], other) {
             (Value::Int(value), Value::Int(other)) => Some(value.cmp(other)),
-            (Value::Float(value), Value::Float(other)) => value.partial_cmp(other),
+            (Value::Float32(value), Value::Float32(other)) => value.partial_cmp(other),
+            (Value::Float64(value), Value::Float64(other)) => value.partial_cmp(other),
             (Value::Utf8(value), Value::Utf8(other)) => Some(value.as_bytes().cmp(other.as_bytes())),
             _ => None,
         };

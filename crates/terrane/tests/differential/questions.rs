@@ -204,7 +204,8 @@ impl fmt::Display for Question {
 fn literal(value: &Value) -> Literal {
     match value {
         Value::Int(value) => (*value).into(),
-        Value::Float(value) => (*value).into(),
+        Value::Float32(value) => f64::from(*value).into(),
+        Value::Float64(value) => (*value).into(),
         Value::Utf8(value) => value.as_str().into(),
         other => panic!("{other:?} is in no condition"),
     }
@@ -262,7 +263,8 @@ fn clause(rng: &mut SmallRng, table: &Table) -> Option<Clause> {
     }
     let is_ordered = match (&first, &second) {
         (Value::Int(first), Value::Int(second)) => first <= second,
-        (Value::Float(first), Value::Float(second)) => first <= second,
+        (Value::Float32(first), Value::Float32(second)) => first <= second,
+        (Value::Float64(first), Value::Float64(second)) => first <= second,
         (Value::Utf8(first), Value::Utf8(second)) => first <= second,
         _ => return None,
     };

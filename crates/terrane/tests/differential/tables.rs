@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::types::{Float32Type, Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use geo::{BoundingRect, Coord, Geometry as Geo, LineString, MultiPolygon, Polygon};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
@@ -154,6 +154,7 @@ impl Table {
                 let field = source.schema.field_with_name(name).unwrap();
                 let column_type = match field.data_type() {
                     arrow_schema::DataType::Int64 => ColumnType::Int64,
+                    arrow_schema::DataType::Float32 => ColumnType::Float32,
                     arrow_schema::DataType::Float64 => ColumnType::Float64,
                     arrow_schema::DataType::Utf8 => ColumnType::Utf8,
                     other => panic!("{name} of {} is {other}", file.name),
@@ -217,7 +218,8 @@ fn read_row(batch: &RecordBatch, row: usize, file: &File) -> Option<Row> {
         match array.data_type() {
             _ if array.is_null(row) => Value::Null,
             arrow_schema::DataType::Int64 => Value::Int(array.as_primitive::<Int64Type>().value(row)),
-            arrow_schema::DataType::Float64 => Value::Float(array.as_primitive::<Float64Type>().value(row)),
+            arrow_schema::DataType::Float32 => Value::Float32(array.as_primitive::<Float32Type>().value(row)),
+            arrow_schema::DataType::Float64 => Value::Float64(array.as_primitive::<Float64Type>().value(row)),
             _ => Value::Utf8(array.as_string::<i32>().value(row).to_owned()),
         }
     };

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Normal};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, Store};
-use terrane_formats::ReadOptions;
+use terrane_formats::{CoordinateOptions, ReadOptions};
 
 use crate::workload::Points;
 
@@ -188,7 +188,12 @@ pub fn sample_file(name: &str) -> Option<PathBuf> {
 
 /// So many positions, taken from the file at equal steps, in an order that is no order of places.
 fn read(path: &Path, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-    let columns = ReadOptions { x: Some("lon".into()), y: Some("lat".into()), planar: true, ..ReadOptions::default() };
+    let columns = ReadOptions {
+        x: Some("lon".into()),
+        y: Some("lat".into()),
+        coordinates: CoordinateOptions::planar(),
+        ..ReadOptions::default()
+    };
     let mut source = terrane_formats::open(path, &columns)?;
     let (mut x, mut y) = (Vec::<f64>::new(), Vec::<f64>::new());
     while let Some(batch) = source.next_batch()? {
