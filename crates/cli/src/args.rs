@@ -156,9 +156,9 @@ pub enum IndexKind {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Format, key column and coordinate columns are detected; the guess is printed. Without a key
-column, keys are row numbers, continued over the files. A dataset that exists takes files with its
-own columns only (`insert` adds columns instead); a column of integers becomes float64 where a file
-has other numbers in it. With --mode replace, a dataset that exists is taken as if it did not.
+column, keys are row numbers, continued over the files. Columns of a file that the dataset lacks are
+added to it, those that a file lacks are null. A column of integers becomes float64 where a file has
+other numbers in it. With --mode replace, a dataset that exists is taken as if it did not.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv

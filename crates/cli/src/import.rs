@@ -136,6 +136,7 @@ impl Import<'_> {
         let options = place::dataset_options(arguments.creation.partitions);
         let mut importer = store.importer_in(mode, &arguments.dataset, schema, &options)?;
         let positions = self.read_files(files, &mut importer)?;
+        source::check_demanded_columns(arguments, importer.schema())?;
         self.check_any_taken()?;
         // Of an upsert, a key that is refused is one that came twice.
         let refusing = existing.filter(|_| mode != ImportMode::Upsert);
@@ -182,10 +183,12 @@ impl Import<'_> {
                 Some(file) => file,
                 None => source::open(self.arguments, self.common, (self.inputs, number), Some(&schema))?,
             };
-            // The warnings of a file may say where its columns come from.
-            source::check_columns(&file, &schema).inspect_err(|_| self.warn(&file))?;
             self.messages.info(source::description(&file, &schema));
             self.warn(&file);
+            for column in source::new_columns(&file, &schema)? {
+                self.messages.info(format_args!("{}: column {:?} is added", path.display(), column.name));
+                importer.add_column(column).map_err(|error| Self::failure(Some(path), error))?;
+            }
             positions.begin_file(number);
             self.read(&mut file, (number, path), importer, &mut positions)?;
         }
@@ -249,7 +252,7 @@ impl Import<'_> {
             return self.rejects.write(input, refusal);
         }
         let guess = match &self.guessed_key {
-            Some(key) if refusal.is_duplicate => {
+            Some(key) if refusal.is_duplicate || refusal.lacks(key) => {
                 format!(
                     "; that column {key:?} is the key was a guess: name another with --key, or number the rows with --key ''"
                 )

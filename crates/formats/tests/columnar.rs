@@ -38,7 +38,7 @@ pub fn parquet_bytes(batch: &RecordBatch, geo: Option<&str>) -> Vec<u8> {
     bytes
 }
 
-fn stream_bytes(batch: &RecordBatch) -> Vec<u8> {
+pub fn stream_bytes(batch: &RecordBatch) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema()).expect("a writer");
     writer.write(batch).expect("a vector takes everything");
@@ -623,33 +623,4 @@ fn a_row_that_does_not_fit_once_shared_values_are_written_out_is_refused_with_ad
         assert!(matches!(error, FormatError::Refused { .. }), "{name}: {error:?}");
         assert!(error.to_string().contains("or allow more memory"), "{error}");
     }
-}
-
-/// Keys and counts of databases are often decimal numbers without a fraction.
-#[test]
-fn decimal_numbers_without_a_fraction_are_integers_where_they_fit() {
-    let decimals = |values: &[i128], digits: u8| -> ArrayRef {
-        let array = Decimal128Array::from_iter_values(values.iter().copied());
-        Arc::new(array.with_precision_and_scale(digits, 0).expect("digits enough"))
-    };
-    let large = i128::from(i64::MAX) + 1;
-    let columns = vec![
-        ("short", decimals(&[-7, 999], 18)),
-        ("long", decimals(&[-7, i64::MAX.into()], 38)),
-        ("beyond", decimals(&[-7, large], 38)),
-    ];
-    let batch = table(columns);
-    let types = |name: &str, bytes: Vec<u8>| -> Vec<DataType> {
-        let whole = read_text(name, bytes).expect("valid");
-        let fields = whole.source.schema.fields().iter().map(|field| field.data_type().clone());
-        fields.collect()
-    };
-    let [int64, float64] = [DataType::Int64, DataType::Float64];
-    assert_eq!(types("a.parquet", parquet_bytes(&batch, None)), [int64.clone(), int64.clone(), float64.clone()]);
-    // Without statistics nothing is known of the longer ones.
-    assert_eq!(types("a.arrow", stream_bytes(&batch)), [int64, float64.clone(), float64]);
-    let file = TestFile::new("a.parquet", parquet_bytes(&batch, None));
-    let demanded_types = vec![("beyond".to_string(), "utf8".parse().expect("a type"))];
-    let whole = read(&file.path, &ReadOptions { demanded_types, ..ReadOptions::default() }).expect("valid");
-    assert_eq!(texts(&whole, "beyond")[1].as_deref(), Some("9223372036854775808"));
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::columnar::{parquet_bytes, stream_bytes, table};
 use crate::support::{TestFile, Whole, floats, read, read_text, texts};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{
-    Array, ArrayRef, Date64Array, DictionaryArray, DurationSecondArray, Float64Array, Int32Array, ListArray,
-    ListViewArray, NullArray, RecordBatch, RunArray, StringArray, StructArray, Time32SecondArray,
+    Array, ArrayRef, Date64Array, Decimal128Array, DictionaryArray, DurationSecondArray, Float64Array, Int32Array,
+    ListArray, ListViewArray, NullArray, RecordBatch, RunArray, StringArray, StructArray, Time32SecondArray,
     TimestampNanosecondArray, TimestampSecondArray, UnionArray,
 };
 use arrow_buffer::OffsetBuffer;
@@ -221,4 +222,33 @@ fn a_list_of_more_values_than_json_may_have_refuses_its_row_alone() {
     assert!(rejected[0].0 == 2 && rejected[0].1.contains("more than 4194304 values in one"), "{rejected:?}");
     let whole = read_stream(vec![("n", list([0, 4 << 20, (4 << 20) + 1]))], &ReadOptions::default());
     assert_eq!(whole.rows, [1, 2]);
+}
+
+/// Keys and counts of databases are often decimal numbers without a fraction.
+#[test]
+fn decimal_numbers_without_a_fraction_are_integers_where_they_fit() {
+    let decimals = |values: &[i128], digits: u8| -> ArrayRef {
+        let array = Decimal128Array::from_iter_values(values.iter().copied());
+        Arc::new(array.with_precision_and_scale(digits, 0).expect("digits enough"))
+    };
+    let large = i128::from(i64::MAX) + 1;
+    let columns = vec![
+        ("short", decimals(&[-7, 999], 18)),
+        ("long", decimals(&[-7, i64::MAX.into()], 38)),
+        ("beyond", decimals(&[-7, large], 38)),
+    ];
+    let batch = table(columns);
+    let types = |name: &str, bytes: Vec<u8>| -> Vec<DataType> {
+        let whole = read_text(name, bytes).expect("valid");
+        let fields = whole.source.schema.fields().iter().map(|field| field.data_type().clone());
+        fields.collect()
+    };
+    let [int64, float64] = [DataType::Int64, DataType::Float64];
+    assert_eq!(types("a.parquet", parquet_bytes(&batch, None)), [int64.clone(), int64.clone(), float64.clone()]);
+    // Without statistics nothing is known of the longer ones.
+    assert_eq!(types("a.arrow", stream_bytes(&batch)), [int64, float64.clone(), float64]);
+    let file = TestFile::new("a.parquet", parquet_bytes(&batch, None));
+    let demanded_types = vec![("beyond".to_string(), "utf8".parse().expect("a type"))];
+    let whole = read(&file.path, &ReadOptions { demanded_types, ..ReadOptions::default() }).expect("valid");
+    assert_eq!(texts(&whole, "beyond")[1].as_deref(), Some("9223372036854775808"));
 }

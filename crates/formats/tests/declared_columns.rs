@@ -147,3 +147,30 @@ fn a_named_column_has_the_reference_system_of_its_logical_type() {
     assert_eq!(shown(&read_column(&bytes, None)), ["POINT(-7440.7)"]);
     assert!(shown(&read_column(&bytes, Some("b")))[0].starts_with("POINT(-7"));
 }
+
+/// Edges of Parquet's geographies are great circles unless it says otherwise.
+#[test]
+fn geographies_are_read_with_a_warning_of_their_edges() {
+    let logical_type = LogicalType::geography(Some("OGC:CRS84".to_string()), None);
+    let column = Type::primitive_type_builder("geometry", PhysicalType::BYTE_ARRAY)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(Some(logical_type))
+        .build()
+        .expect("a type");
+    let schema = Type::group_type_builder("root").with_fields(vec![Arc::new(column)]).build().expect("a schema");
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::default()).expect("a writer");
+    let mut group = writer.next_row_group().expect("a row group");
+    let mut column = group.next_column().expect("a vector takes everything").expect("a column");
+    let value = ByteArray::from(point_wkb(1.0, 2.0));
+    column.typed::<ByteArrayType>().write_batch(&[value], None, None).expect("a vector takes everything");
+    column.close().expect("a vector takes everything");
+    group.close().expect("a vector takes everything");
+    writer.close().expect("a vector takes everything");
+    let whole = read_column(&bytes, None);
+    assert!(
+        whole.source.warnings.iter().any(|warning| warning.contains("spherical edges")),
+        "{:?}",
+        whole.source.warnings
+    );
+}

@@ -72,6 +72,11 @@ impl Refusal {
         Self { row, line: None, reason, raw: None, values: None, is_duplicate }
     }
 
+    /// Whether the row is known to have nothing in a column.
+    pub fn lacks(&self, column: &str) -> bool {
+        self.values.as_ref().is_some_and(|values| values.get(column).is_none_or(Value::is_null))
+    }
+
     /// The refusal in words, with file, row and line.
     pub fn describe(&self, path: Option<&Path>) -> String {
         let path = path.map_or_else(|| "one of the files".to_string(), |path| path.display().to_string());

@@ -2,7 +2,7 @@
 
 use arrow_schema::Schema as ArrowSchema;
 use terrane::CoordinateSystem;
-use terrane::schema::{GeometryColumn, Schema, SchemaError};
+use terrane::schema::{Column, ColumnType, GeometryColumn, Schema, SchemaError};
 use terrane_formats::{CoordinatePair, GeometryColumns, Guess, Header, ReadOptions, Source};
 
 use super::spool::Inputs;
@@ -146,7 +146,6 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
         )));
     }
     check_reading(&arguments.reading, name, schema)?;
-    check_demanded_columns(arguments, schema)?;
     let is_other = |key: &str| match key.is_empty() {
         true => !schema.key.generated,
         false => key != schema.key.name,
@@ -178,18 +177,21 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
     }
 }
 
-/// Refuses a file with columns that the dataset lacks, so that no data is dropped silently.
-pub fn check_columns(source: &Source, schema: &Schema) -> Result<(), Failure> {
-    let unknown = source.schema.fields().iter().find(|field| schema.column_names().all(|name| name != field.name()));
-    match unknown {
-        Some(field) => Err(Failure::refused(format!(
-            "{}: the dataset has no column {:?}; it has {}",
-            source.path.display(),
-            field.name(),
-            schema.column_names().collect::<Vec<_>>().join(", ")
-        ))),
-        None => Ok(()),
-    }
+/// The columns of a file that the dataset lacks.
+pub fn new_columns(source: &Source, schema: &Schema) -> Result<Vec<Column>, Failure> {
+    let is_new = |name: &str| schema.column_names().all(|known| known != name);
+    let fields = source.schema.fields().iter().filter(|field| is_new(field.name()));
+    fields
+        .map(|field| match ColumnType::from_arrow(field.data_type()) {
+            Some(column_type) => Ok(Column::new(field.name(), column_type)),
+            None => Err(Failure::refused(format!(
+                "{}: column {:?} is {}, which no column of a dataset can be",
+                source.path.display(),
+                field.name(),
+                field.data_type()
+            ))),
+        })
+        .collect()
 }
 
 /// What a file is taken for: format, rows, key, geometry and coordinates.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{Sandbox, answer_to, command, import, rows};
+use crate::support::{Sandbox, answer_to, command, import, rows, terrane};
 
 #[test]
 fn a_line_that_names_the_separator_and_comments_come_before_the_header() {
@@ -157,4 +157,42 @@ fn a_dataset_that_is_made_from_several_files_has_the_columns_of_all() {
     let numbers = numbers.to_str().expect("UTF-8");
     import(&store, "text", &text, &[numbers]).exits(0).says("text in").says("int64 in");
     assert_eq!(rows(&store, "text", "id")[1]["n"], "7");
+}
+
+#[test]
+fn columns_of_a_file_that_are_new_to_the_dataset_come_with_its_records_or_not_at_all() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let first = sandbox.write("a.csv", "id,lon,lat,n\n1,1,2,5\n");
+    let second = sandbox.write("b.csv", "id,extra,lon,lat\n2,x,1,2\n");
+    let refused = sandbox.write("c.csv", "id,lost,lon,lat\n1,x,1,2\n");
+    let fractions = sandbox.write("d.csv", "id,lon,lat,count\n3,1,2,7\n");
+    let more = sandbox.write("e.csv", "id,lon,lat,count\n4,1,2,0.5\n");
+    import(&store, "d", &first, &[]).exits(0);
+    import(&store, "d", &second, &[]).exits(0).says("\"extra\" is added");
+    import(&store, "d", &refused, &[]).exits(5);
+    // A column that comes with an import may be widened by it.
+    import(&store, "d", &fractions, &[more.to_str().expect("UTF-8")]).exits(0);
+    let wanted = [
+        json!({"id":1,"lon":1.0,"lat":2.0,"n":5,"extra":null,"count":null}),
+        json!({"id":2,"lon":1.0,"lat":2.0,"n":null,"extra":"x","count":null}),
+        json!({"id":3,"lon":1.0,"lat":2.0,"n":null,"extra":null,"count":7.0}),
+        json!({"id":4,"lon":1.0,"lat":2.0,"n":null,"extra":null,"count":0.5}),
+    ];
+    assert_eq!(rows(&store, "d", "id"), wanted);
+    terrane("check", &store, &[]).exits(0);
+}
+
+#[test]
+fn features_with_and_without_ids_are_refused_with_what_to_do() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    let feature = |id: &str| {
+        format!(r#"{{"type":"Feature",{id}"properties":{{}},"geometry":{{"type":"Point","coordinates":[1,2]}}}}"#)
+    };
+    let features = [feature("\"id\":7,"), feature("")].join("\n");
+    let file = sandbox.write("mixed.geojsonl", features);
+    import(&store, "mixed", &file, &[]).exits(5).says("row 2").says("--key ''");
+    import(&store, "mixed", &file, &["--key", ""]).exits(0);
+    assert_eq!(rows(&store, "mixed", "key").len(), 2);
 }

@@ -65,7 +65,7 @@ impl Importer {
         let _replaced_gate = replaced.as_ref().map(|replaced| replaced.exclude()).transpose()?;
         let _gate = handle.exclude()?;
         self.dataset().check_not_widened_since(self.widenings)?;
-        let widened = self.widened_history()?;
+        let changed = self.changed_history()?;
         engine.seal(&handle)?;
         while engine.flush_oldest(&handle)? {}
         self.judge_written_meanwhile(primaries, &mut loaded)?;
@@ -81,8 +81,8 @@ impl Importer {
             handle.inherit(&replaced.handle);
             engine.spare_snapshots(&replaced.handle)?;
         }
-        let history = widened.clone().unwrap_or_else(|| handle.history.load_full());
-        let has_new_catalog = widened.is_some() || replaced.is_some();
+        let history = changed.clone().unwrap_or_else(|| handle.history.load_full());
+        let has_new_catalog = changed.is_some() || replaced.is_some();
         let catalog = has_new_catalog.then(|| handle.catalog(&history, &indexes)).transpose()?;
         let created = self.created.take();
         let is_new = created.is_some();
@@ -103,7 +103,7 @@ impl Importer {
             };
             // A schema is there before the records that are written under it.
             let show_schema = || {
-                if let Some(history) = widened {
+                if let Some(history) = changed {
                     handle.history.store(history);
                 }
             };
@@ -128,30 +128,38 @@ impl Importer {
     /// The history by which all records can be read, those of the import and those that it replaces.
     pub(super) fn history_of_all(&self) -> Result<Arc<SchemaHistory>> {
         let current = self.handle.history.load_full();
-        match self.widened.is_empty() {
-            true => Ok(current),
-            false => self.check_columns(&current).map(|()| self.history.clone()),
+        match self.changes() {
+            0 => Ok(current),
+            _ => self.check_columns(&current).map(|()| self.history.clone()),
         }
     }
 
-    /// Refuses an import that widens columns if others were changed since: the rows carry the number of their version,
+    /// How many changes of the schema come with the records.
+    fn changes(&self) -> usize {
+        self.widened.len() + self.added
+    }
+
+    /// Refuses an import that changes columns if others were changed since: the rows carry the number of their version,
     /// which another change may have taken.
     fn check_columns(&self, current: &SchemaHistory) -> Result<()> {
-        match current.versions() + self.widened.len() == self.history.versions() {
+        match current.versions() + self.changes() == self.history.versions() {
             true => Ok(()),
             false => Err(Error::refused("the columns were changed meanwhile; start again with the new schema")),
         }
     }
 
-    /// The history that the dataset gets with the records, if they widen columns. To be called with the
+    /// The history that the dataset gets with the records, if they change columns. To be called with the
     /// gate held.
-    fn widened_history(&self) -> Result<Option<Arc<SchemaHistory>>> {
-        if self.widened.is_empty() {
+    fn changed_history(&self) -> Result<Option<Arc<SchemaHistory>>> {
+        if self.changes() == 0 {
             return Ok(None);
         }
-        self.check_columns(&self.handle.history.load())?;
+        let current = self.handle.history.load_full();
+        self.check_columns(&current)?;
         if self.created.is_none() {
-            self.widened.iter().try_for_each(|name| self.dataset().check_exact_as_float(name))?;
+            // Of what the records add, nothing is stored.
+            let mut stored = self.widened.iter().filter(|name| current.newest().column(name).is_some());
+            stored.try_for_each(|name| self.dataset().check_exact_as_float(name))?;
         }
         Ok(Some(self.history.clone()))
     }

@@ -38,7 +38,7 @@ use crate::key::{Key, check_length};
 use crate::load::load_index;
 use crate::options::DatasetOptions;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
-use crate::schema::{Schema, SchemaHistory};
+use crate::schema::{Column, Schema, SchemaHistory};
 use crate::secondary::PRIMARY;
 use crate::snapshot::{RECORDS_STEP, Snapshot};
 use crate::{Error, Result};
@@ -67,6 +67,8 @@ pub struct Importer {
     history: Arc<SchemaHistory>,
     /// Attributes that become float64 with the records.
     widened: Vec<String>,
+    /// How many attributes the records add.
+    added: usize,
     /// For each attribute, an integer of the rows so far that a float64 cannot hold exactly.
     inexact: Vec<Option<i64>>,
     /// What the manifest will say of the dataset, if it is new.
@@ -119,6 +121,7 @@ impl Importer {
             widenings: history.widenings(),
             history,
             widened: Vec::new(),
+            added: 0,
             created,
             replaced,
             ascending: None,
@@ -138,6 +141,20 @@ impl Importer {
     /// The schema that batches have to fit.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// Adds a nullable attribute that the next batches may have. The dataset gets it with the records and not before.
+    /// [`Self::finish`] refuses the import if the columns were changed since it was begun.
+    ///
+    /// # Errors
+    /// A name that is taken or not possible.
+    pub fn add_column(&mut self, column: Column) -> Result<()> {
+        let history = self.history.with_column(column)?;
+        self.schema = history.newest().clone();
+        self.history = Arc::new(history);
+        self.inexact.push(None);
+        self.added += 1;
+        Ok(())
     }
 
     /// Makes an int64 attribute float64, so that fractions fit from the next batch on. The dataset's becomes
