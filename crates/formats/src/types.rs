@@ -254,7 +254,11 @@ impl Observed {
         self.texts += 1;
         if let Some(shape) = date_shape(text) {
             self.dates_otherwise += 1;
-            self.date_otherwise.get_or_insert_with(|| (text.to_string(), shape));
+            // A day above 12 tells the order of all of them.
+            let tells_order = |known: &str| shape.contains("%d/%m") && known.contains("%m/%d");
+            if self.date_otherwise.as_ref().is_none_or(|(_, known)| tells_order(known)) {
+                self.date_otherwise = Some((text.to_string(), shape));
+            }
         }
         if self.may_be_geometry {
             match looks_like_geometry(text) {

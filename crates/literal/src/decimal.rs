@@ -17,7 +17,7 @@ const POWERS: [f64; 23] = [
 /// Up to here all integers are float64s.
 const EXACT_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
 
-/// Decimal numbers of so many digits at most are int64 where they have no fraction.
+/// Most digits of decimal numbers without a fraction that are int64.
 const INT64_DIGITS: u8 = 18;
 
 /// Whether a type is of decimal numbers without a fraction.

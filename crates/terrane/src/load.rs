@@ -124,7 +124,7 @@ impl<'a> SpatialLoader<'a> {
         Ok(())
     }
 
-    /// Spills what is in memory if so many entries with so many bytes of keys have no room beside it.
+    /// Spills what is in memory if these entries, with these bytes of keys, have no room beside it.
     fn make_room(&mut self, entries: usize, key_bytes: usize) -> Result<()> {
         let objects = self.ends.len() * (5 + 8 * self.corners_each()) + self.keys.len() + key_bytes;
         let used = (self.order.len() + entries) * size_of::<(u64, u32)>() + objects;

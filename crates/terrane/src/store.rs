@@ -89,7 +89,7 @@ impl Store {
     /// The dataset of a name, which is created with a schema if there is none. One that exists keeps its own schema.
     ///
     /// # Errors
-    /// As [`Self::create_dataset`], but for the name that is taken.
+    /// As [`Self::create_dataset`], except for a name that is taken.
     pub fn open_or_create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
         self.dataset(name).or_else(|_| {
             // Another thread may have been faster.

@@ -52,7 +52,7 @@ fn is_dropped<T: std::fmt::Debug>(outcome: terrane::Result<T>) {
     assert!(matches!(outcome, Err(Error::Dropped { .. })), "{outcome:?}");
 }
 
-/// A store with two datasets, one of which has partitions, with records on disk and in memory.
+/// A store with two datasets, one with partitions, with records on disk and in memory.
 fn two(storage: &Arc<dyn Storage>) -> (Store, Dataset, Dataset) {
     let store = open(storage);
     let kept = store.create_dataset(KEPT, first_schema()).unwrap();
@@ -228,7 +228,7 @@ fn its_numbers_are_not_given_out_again() {
     assert!(store.backup_to(backup, None).unwrap().sequence >= sequence);
 }
 
-/// Does something in the middle of which the dataset is dropped, when a component file is created for the `at`-th time.
+/// Does something and drops the dataset in the middle of it, when a component file is created for the `at`-th time.
 fn dropped_during(at: usize, work: impl Fn(&Dataset) -> terrane::Result<()>) -> terrane::Result<()> {
     let inner = memory();
     let storage = Arc::new(HookedStorage::new(inner.clone()));

@@ -35,6 +35,8 @@ fn dates_in_another_order_are_read_by_a_pattern_and_else_named_by_a_warning() {
     let ndjson = sandbox.write("d.ndjson", lines);
     let types = ["--type", "d=date:%d.%m.%Y", "--type", "t=timestamp:%m/%d/%Y %H:%M %z"];
     import(&store, "guessed", &csv, &[]).exits(0).says("--type 'd=date:%d.%m.%Y'");
+    let order = sandbox.write("order.csv", "id,lon,lat,d\n1,1,1,01/02/2020\n2,1,1,31/12/2020\n");
+    import(&store, "order", &order, &[]).exits(0).says("--type 'd=date:%d/%m/%Y'");
     import(&store, "csv", &csv, &types).exits(0);
     import(&store, "ndjson", &ndjson, &types).exits(0);
     insert(&store, "inserted", lines, &types).exits(0);

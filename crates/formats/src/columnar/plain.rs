@@ -18,7 +18,7 @@ use crate::guess::is_geometry_name;
 /// How many values are looked at.
 pub(crate) const SAMPLE_ROWS: usize = 64;
 
-/// The first column with the name of a geometry of which all sampled values are geometries. `sample` gives the first
+/// The first column with the name of a geometry whose sampled values are all geometries. `sample` gives the first
 /// values of a column, by its place.
 ///
 /// # Errors

@@ -73,8 +73,8 @@ pub(crate) struct FlatMembers<'t> {
 }
 
 impl<'t> FlatMembers<'t> {
-    /// The members of a record by the places of their columns, of which there are `count`; `place_of` knows the place of a
-    /// name, which is likely the one that it is given. `None` where the record is no object of scalars, has a member that
+    /// The members of a record by the places of their columns; there are `count` columns. `place_of` knows the place of a
+    /// name, and gets a likely one. `None` where the record is no object of scalars, has a member that
     /// is no column, the same one twice or one that may mean more, or is not valid.
     pub(crate) fn read(text: &'t [u8], place_of: &impl Fn(usize, &str) -> Option<usize>, count: usize) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;

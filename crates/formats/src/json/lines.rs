@@ -102,7 +102,7 @@ impl LineReader {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(FormatError::reading(&self.path, error)),
             };
-            let end = available.iter().position(|&byte| byte == self.separator);
+            let end = memchr::memchr(self.separator, available);
             let count = end.map_or(available.len(), |end| end + 1);
             if self.buffer.len() + count > RECORD_BYTES_MAX {
                 return Err(FormatError::refused(

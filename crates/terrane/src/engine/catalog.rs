@@ -180,7 +180,7 @@ impl DatasetHandle {
         place.map(|place| interrupted.swap_remove(place)).is_some()
     }
 
-    /// The error of a use of the index at a place of which not all components could be opened, or of a dataset that
+    /// The error of a use of the index at a place whose components could not all be opened, or of a dataset that
     /// was dropped.
     pub fn damaged_index(&self, place: usize) -> Error {
         if let Err(dropped) = self.check_present() {

@@ -13,7 +13,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::tables::Row;
 use crate::support::oracle::wkb;
 
-/// What longitudes may be shifted by: a geometry at the antimeridian goes on at its other side.
+/// What longitudes may be shifted by: a geometry at the antimeridian continues on its other side.
 const TURNS: [f64; 3] = [0.0, -360.0, 360.0];
 
 /// A geometry with its box, to be compared with many rows.
@@ -171,7 +171,7 @@ pub enum On {
     Within,
     /// The outer within the inner.
     Contains,
-    /// At most so many metres apart; one side has nothing but points.
+    /// At most this many metres apart; one side has nothing but points.
     Near(f64),
 }
 

@@ -177,7 +177,7 @@ impl Question {
     }
 }
 
-/// As the command line has it, but for areas, which are named by file and row.
+/// As the command line has it, except for areas, which are named by file and row.
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "terrane query STORE {}", self.dataset)?;

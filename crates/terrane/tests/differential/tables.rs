@@ -189,7 +189,7 @@ impl Table {
     }
 }
 
-/// None where there is no valid geometry, of which predicates are not defined.
+/// None where there is no valid geometry; predicates are not defined for others.
 fn read_row(batch: &RecordBatch, row: usize, file: &File) -> Option<Row> {
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name} of {}", file.name));
     let (geometry, geo) = match file.coordinates {
@@ -226,7 +226,7 @@ fn read_row(batch: &RecordBatch, row: usize, file: &File) -> Option<Row> {
     Some(Row { geometry, values: file.attributes.iter().map(value).collect(), geo, rect })
 }
 
-/// The geometry with edges of its rings divided until each ring has so many vertices.
+/// The geometry with edges of its rings divided until each ring has this many vertices.
 fn divided(geo: Geo<f64>, vertices_min: usize) -> Geo<f64> {
     let ring = |line: &LineString<f64>| {
         let parts = vertices_min.div_ceil(line.0.len().max(1)).max(1);

@@ -410,7 +410,7 @@ fn imports(rng: &mut SmallRng, next: &mut i64, counts: Range<i64>, points: bool)
     (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), points)).collect()
 }
 
-/// Records of which some have keys that others may have, not in their order.
+/// Records in no order, some with keys that others may have.
 fn upserts(rng: &mut SmallRng, next: &mut i64) -> Vec<Record> {
     let mut records = imports(rng, next, 1..3, true);
     records.extend([7, 0, 1, -5].map(|key| record(rng, Key::Int(key), true)));
