@@ -24,23 +24,30 @@
 
 /// Arrays, their builders, and record batches.
 pub mod array {
+    #[doc(no_inline)]
     pub use arrow_array::builder::*;
+    #[doc(no_inline)]
     pub use arrow_array::cast::*;
+    #[doc(no_inline)]
     pub use arrow_array::*;
 }
 
 /// Buffers under arrays.
 pub mod buffer {
+    #[doc(no_inline)]
     pub use arrow_buffer::*;
 }
 
 /// Types of columns, fields and schemas.
 pub mod datatypes {
+    #[doc(no_inline)]
     pub use arrow_array::types::*;
+    #[doc(no_inline)]
     pub use arrow_schema::*;
 }
 
 /// Errors.
 pub mod error {
+    #[doc(no_inline)]
     pub use arrow_schema::ArrowError;
 }
