@@ -82,6 +82,7 @@ fn each_batch(file: &mut Source, mut take: impl FnMut(Batch) -> Result<(), Failu
                 }
             }
         });
+        // A reader that sends nothing more has panicked, which the scope passes on.
         while let Ok(Some(batch)) = batches.recv() {
             take(batch?)?;
         }

@@ -1,5 +1,6 @@
-//! The parts of Arrow that this crate's interface is made of, in the version that it uses, under the names that they have in
-//! the crate `arrow`.
+//! The Arrow types of this crate's interface, in the version that it uses. The names are those of the crate `arrow`.
+//!
+//! A record batch of points:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -128,9 +128,10 @@ impl Store {
     /// options that it has count, and not its schema.
     ///
     /// # Errors
-    /// As [`Self::importer_with`]; [`crate::Error::Usage`] for a dataset that exists and was to be created, an upsert of
-    /// records without keys, and a replacement whose schema does not allow an index of the dataset;
-    /// [`crate::Error::UnknownDataset`] for one that was to be appended to.
+    /// As [`Self::importer_with`], and:
+    /// - [`crate::Error::UnknownDataset`]: the mode is `Append`, and there is no such dataset.
+    /// - [`crate::Error::Usage`]: the mode is `Create`, and the dataset exists; an upsert has no keys; the schema of a
+    ///   replacement lacks a column of an index.
     pub fn importer_in(
         &self,
         mode: ImportMode,
@@ -141,8 +142,8 @@ impl Store {
         Importer::new(self.engine.clone(), name, schema, options, mode)
     }
 
-    /// Refuses an import in a mode that does not fit a dataset which exists or does not: for who wants to know before
-    /// there is a schema.
+    /// Refuses a mode of import that the dataset does not allow, because it exists or because it does not. No schema is
+    /// needed yet.
     ///
     /// # Errors
     /// As [`Self::importer_in`].

@@ -1,7 +1,7 @@
-//! Answers on real data beside brute force: questions of every kind and joins, through every index
-//! and none, listed and counted, at several memory limits, in one and several partitions, and in
-//! every state that a store goes through.
+//! Answers on real data beside brute force.
 //!
+//! Questions of every kind and joins are listed and counted, through every index and none. Each is
+//! asked at several memory limits, in one and several partitions, and in every state of a store.
 //! At any memory limit the rows are the same, or there is an error that names the limit. With
 //! `TERRANE_DATA` the data are those of that folder, without it samples of the repository;
 //! `TERRANE_SOAK=1` asks more questions to more rows.

@@ -1,5 +1,5 @@
-//! A dataset that is dropped goes at once and for good: its name is free, its id is never used again, its files and its
-//! memory are given up, and whoever is at work on it is told.
+//! A dropped dataset goes at once and for good. Its name is free, and its id is never used again. Its files and memory
+//! are given up. Whoever works on it gets an error.
 
 use std::sync::Arc;
 

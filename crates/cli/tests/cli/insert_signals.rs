@@ -2,7 +2,6 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Child;
 use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -13,6 +12,20 @@ use crate::support::{Sandbox, count, insert, is_clean};
 fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
     kill_process(pid, signal).expect("it can be told");
+}
+
+/// Waits until a signal that was sent has reached the process, so that the next one is not merged with it.
+fn wait_until_taken(child: &Child, signal: Signal) {
+    let path = format!("/proc/{}/status", child.id());
+    let is_pending = || {
+        let status = std::fs::read_to_string(&path).expect("the process is not waited for yet");
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("the pending signals");
+        let pending = u64::from_str_radix(pending.trim(), 16).expect("a set of signals");
+        pending >> (signal.as_raw() - 1) & 1 == 1
+    };
+    while is_pending() {
+        thread::yield_now();
+    }
 }
 
 #[test]
@@ -29,7 +42,7 @@ fn a_signal_closes_the_store_with_all_that_was_acknowledged() {
         write!(stream.stdin, "{{\"id\":99,\"lon\":1,\"lat\":1}}").and_then(|()| stream.stdin.flush()).expect("taken");
         // As `timeout` does, which sends it to the process and to its group.
         send(&stream.child, signal);
-        thread::sleep(Duration::from_millis(1));
+        wait_until_taken(&stream.child, signal);
         send(&stream.child, signal);
         assert_eq!(stream.child.wait().expect("it ends").code(), Some(code));
         assert_eq!(stream.key(), "");

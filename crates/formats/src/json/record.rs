@@ -53,13 +53,14 @@ impl RecordReader {
         Ok(RecordReader { geometries: GeometryReader::of_records(&options.coordinates)?, nulls: options.nulls })
     }
 
-    /// Parses one object: a GeoJSON feature, whose properties become the fields,
-    /// a bare GeoJSON geometry, or any other object, of which a member `geometry`
-    /// that is a GeoJSON geometry (or its text, or WKT) becomes the geometry.
+    /// Parses one object.
+    /// - The properties of a GeoJSON feature become the fields.
+    /// - A bare GeoJSON geometry has no fields.
+    /// - The members of any other object become the fields, except `geometry` where it is a GeoJSON geometry, its text
+    ///   or WKT.
     ///
     /// # Errors
-    /// When it is not one strict JSON object, or its geometry is not valid or, unless it is planar, in a system that
-    /// cannot be converted.
+    /// The line is not one strict JSON object; the geometry is not valid, or in a system that cannot be converted.
     pub fn parse(&self, line: &str) -> Result<JsonRecord, JsonError> {
         let text = line.strip_prefix('\u{feff}').unwrap_or(line);
         let text = text.trim_start_matches('\u{1e}');

@@ -4,10 +4,10 @@
 //! each lets go of it (I6). A crash before the step leaves the dataset as it was; a crash after it leaves files that no
 //! manifest names, which the next open removes.
 //!
-//! Flushes, merges and index builds may be under way. Each of them ends in a manifest step of its own:
-//! - where that comes after the drop, it finds no dataset, installs nothing and removes its files;
-//! - where it came before, its files went with the dataset's, and what it would install in memory finds all indexes
-//!   dropped and is marked as obsolete.
+//! Flushes, merges and index builds may be under way. Each ends in a manifest step of its own.
+//! - A step after the drop finds no dataset. The work installs nothing and removes its files.
+//! - A step before the drop made the files the dataset's, so the drop removes them. The work then finds all indexes
+//!   dropped in memory and marks its components as obsolete.
 
 use std::sync::Arc;
 

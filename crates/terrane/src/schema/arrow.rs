@@ -83,10 +83,11 @@ impl ColumnType {
 
     /// The attribute type for an Arrow type, if there is one.
     ///
-    /// Integers become int64 (a uint64 beyond it is refused row by row), decimals of at most 18 digits
-    /// and no fraction as well, floats of at most 32 bits
-    /// float32, other floats and decimals float64, timestamps microseconds (of UTC when they have any zone), dictionaries their
-    /// values, and a column of nothing but nulls text.
+    /// - Integers become int64; a uint64 beyond it is refused row by row.
+    /// - Decimals without a fraction become int64 where they have at most 18 digits. Other decimals become float64.
+    /// - Floats of at most 32 bits become float32, other floats float64.
+    /// - Timestamps become microseconds, in UTC when they have any zone.
+    /// - Dictionaries become their values. A column of nothing but nulls becomes text.
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         use DataType as D;
         match data_type {
