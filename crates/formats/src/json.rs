@@ -11,7 +11,10 @@ mod lines;
 pub(crate) mod probe;
 mod reader;
 mod record;
+mod record_text;
 mod strict;
+mod survey;
+mod texts;
 
 pub use foreign::ForeignMembers;
 pub(crate) use reader::open;

@@ -26,6 +26,7 @@ mod json;
 mod layout;
 mod number;
 mod pair;
+mod pieces;
 mod place;
 mod reprojection;
 mod rows;

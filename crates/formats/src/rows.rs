@@ -2,6 +2,7 @@
 //! type of its column, and a row of which one cell fails is refused whole.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -9,15 +10,16 @@ use arrow_array::builder::{
     TimestampMicrosecondBuilder, UInt64Builder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use base64::Engine;
 use terrane_literal::{TimePattern, exact_float, json_integer, parse_date, parse_timestamp};
 use terrane_space::Point;
 
+use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
 use crate::json::flat::JsonRef;
 use crate::number;
-use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, GeometryColumns, RejectedRow, quoted, shorten};
+use crate::source::{Batch, GeometryColumns, RejectedRow, quoted, shorten};
 use crate::types::{ColumnType, parse_boolean};
 
 /// One typed value.
@@ -314,51 +316,56 @@ impl ColumnBuilder {
     }
 }
 
-/// Gathers rows until a batch is full.
-pub(crate) struct RowBuilder {
+/// How rows become batches.
+#[derive(Debug)]
+pub(crate) struct RowPlan {
+    pub columns: Vec<ColumnPlan>,
     schema: SchemaRef,
-    builders: Vec<ColumnBuilder>,
     /// The columns of which both or none must be null.
     coordinates: Option<[usize; 2]>,
     /// Brings them to those of the dataset, if they are fields of the file.
     reader: Option<GeometryReader>,
-    rows: Vec<u64>,
-    rejected: Vec<RejectedRow>,
-    size_bytes: usize,
 }
 
-impl RowBuilder {
-    pub(crate) fn new(
-        columns: &[ColumnPlan],
-        geometry: &GeometryColumns,
-        reader: Option<GeometryReader>,
-    ) -> RowBuilder {
+impl RowPlan {
+    pub(crate) fn new(columns: Vec<ColumnPlan>, geometry: &GeometryColumns, reader: Option<GeometryReader>) -> RowPlan {
         let place = |name: &String| columns.iter().position(|column| column.name == *name);
         let coordinates = match geometry {
             GeometryColumns::Coordinates { x, y } => place(x).zip(place(y)).map(|(x, y)| [x, y]),
             _ => None,
         };
-        RowBuilder {
-            schema: schema_of(columns),
-            builders: columns.iter().map(|column| ColumnBuilder::new(column.role.column_type())).collect(),
-            coordinates,
-            reader,
-            rows: Vec::new(),
-            rejected: Vec::new(),
-            size_bytes: 0,
-        }
+        RowPlan { schema: schema_of(&columns), columns, coordinates, reader }
+    }
+
+    pub(crate) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// Gathers the rows of a batch.
+pub(crate) struct RowBuilder<'p> {
+    plan: &'p RowPlan,
+    builders: Vec<ColumnBuilder>,
+    rows: Vec<u64>,
+    rejected: Vec<RejectedRow>,
+}
+
+impl RowBuilder<'_> {
+    pub(crate) fn new(plan: &RowPlan) -> RowBuilder<'_> {
+        let builders = plan.columns.iter().map(|column| ColumnBuilder::new(column.role.column_type())).collect();
+        RowBuilder { plan, builders, rows: Vec::new(), rejected: Vec::new() }
     }
 
     /// Adds a row, or says why it cannot be taken.
     pub(crate) fn push(&mut self, row: u64, mut scalars: Vec<Scalar<'_>>) -> Result<(), String> {
-        if let Some(columns) = self.coordinates {
+        if let Some(columns) = self.plan.coordinates {
             let [x, y] = columns.map(|column| scalars[column] == Scalar::Null);
             if x != y {
                 let missing = columns[usize::from(y)];
-                return Err(format!("column {:?}: the coordinate is missing", self.schema.field(missing).name()));
+                return Err(format!("column {:?}: the coordinate is missing", self.plan.columns[missing].name));
             }
             if let (Some(reader), [Scalar::Float64(x), Scalar::Float64(y)]) =
-                (&self.reader, columns.map(|column| &scalars[column]))
+                (&self.plan.reader, columns.map(|column| &scalars[column]))
             {
                 let point = reader.point(Point::new(*x, *y))?;
                 scalars[columns[0]] = Scalar::Float64(point.x);
@@ -366,11 +373,6 @@ impl RowBuilder {
             }
         }
         for (builder, scalar) in self.builders.iter_mut().zip(&scalars) {
-            self.size_bytes += match scalar {
-                Scalar::Utf8(text) => text.len() + 8,
-                Scalar::Binary(bytes) => bytes.len() + 8,
-                _ => 8,
-            };
             builder.append(scalar);
         }
         self.rows.push(row);
@@ -379,28 +381,16 @@ impl RowBuilder {
 
     /// Notes a row that cannot be taken.
     pub(crate) fn reject(&mut self, row: u64, line: u64, reason: String, raw: String) {
-        let raw = shorten(raw);
-        self.size_bytes += raw.len() + reason.len();
-        self.rejected.push(RejectedRow { row, line: Some(line), reason, raw: Some(raw) });
+        self.rejected.push(RejectedRow { row, line: Some(line), reason, raw: Some(shorten(raw)) });
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.rows.len() + self.rejected.len() >= BATCH_ROWS_MAX || self.size_bytes >= BATCH_BYTES_SOFT
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.rejected.is_empty()
-    }
-
-    /// Hands the gathered rows over.
-    pub(crate) fn finish(&mut self) -> Result<Batch, ArrowError> {
+    /// Hands the gathered rows of the file at `path` over.
+    pub(crate) fn finish(mut self, path: &Path) -> Result<Batch, FormatError> {
         let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
-        let batch = RecordBatch::try_new_with_options(
-            Arc::clone(&self.schema),
-            columns,
-            &RecordBatchOptions::new().with_row_count(Some(self.rows.len())),
-        )?;
-        self.size_bytes = 0;
-        Ok(Batch { batch, rows: std::mem::take(&mut self.rows), rejected: std::mem::take(&mut self.rejected) })
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));
+        let batch = RecordBatch::try_new_with_options(self.plan.schema(), columns, &options).map_err(|error| {
+            FormatError::damaged(path, Location::File, format!("the rows do not form a batch: {error}"))
+        })?;
+        Ok(Batch { batch, rows: self.rows, rejected: self.rejected })
     }
 }

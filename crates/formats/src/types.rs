@@ -202,6 +202,71 @@ impl Observed {
         }
     }
 
+    /// Adds what was seen in later rows.
+    pub(crate) fn merge(&mut self, later: Observed) {
+        let Observed {
+            booleans,
+            integers,
+            integers_beyond_i64,
+            exact_beyond_i64,
+            floats,
+            non_finite,
+            dates,
+            timestamps,
+            timestamps_utc,
+            texts,
+            codes,
+            nested,
+            has_negative,
+            has_inexact_integer,
+            timestamp_notice,
+            zone_notice,
+            may_be_geometry,
+            geometry_texts,
+            geometry_objects,
+            first_other_text,
+            near_misses,
+            dates_otherwise,
+            date_otherwise,
+            first_text,
+        } = later;
+        self.booleans += booleans;
+        self.integers += integers;
+        self.integers_beyond_i64 += integers_beyond_i64;
+        self.exact_beyond_i64 += exact_beyond_i64;
+        self.floats += floats;
+        self.non_finite += non_finite;
+        self.dates += dates;
+        self.timestamps += timestamps;
+        self.timestamps_utc += timestamps_utc;
+        self.texts += texts;
+        self.codes += codes;
+        self.nested += nested;
+        self.has_negative |= has_negative;
+        self.has_inexact_integer |= has_inexact_integer;
+        self.timestamp_notice = self.timestamp_notice.or(timestamp_notice);
+        self.zone_notice = self.zone_notice.or(zone_notice);
+        self.may_be_geometry |= may_be_geometry;
+        self.geometry_texts += geometry_texts;
+        self.geometry_objects += geometry_objects;
+        self.first_other_text = self.first_other_text.take().or(first_other_text);
+        self.near_misses += near_misses;
+        self.dates_otherwise += dates_otherwise;
+        if let Some((text, shape)) = date_otherwise {
+            self.date_in_other_order(shape, || text);
+        }
+        self.first_text = self.first_text.take().or(first_text);
+    }
+
+    /// Takes note of a text of this pattern.
+    fn date_in_other_order(&mut self, shape: &'static str, text: impl FnOnce() -> String) {
+        // A day above 12 tells the order of all of them.
+        let tells_order = |known: &str| shape.contains("%d/%m") && known.contains("%m/%d");
+        if self.date_otherwise.as_ref().is_none_or(|(_, known)| tells_order(known)) {
+            self.date_otherwise = Some((text(), shape));
+        }
+    }
+
     fn integer(&mut self, is_negative: bool, magnitude: u64) {
         self.integers += 1;
         self.has_negative |= is_negative;
@@ -254,11 +319,7 @@ impl Observed {
         self.texts += 1;
         if let Some(shape) = date_shape(text) {
             self.dates_otherwise += 1;
-            // A day above 12 tells the order of all of them.
-            let tells_order = |known: &str| shape.contains("%d/%m") && known.contains("%m/%d");
-            if self.date_otherwise.as_ref().is_none_or(|(_, known)| tells_order(known)) {
-                self.date_otherwise = Some((text.to_string(), shape));
-            }
+            self.date_in_other_order(shape, || text.to_string());
         }
         if self.may_be_geometry {
             match looks_like_geometry(text) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::scanner::{Record, Scanner};
+use super::scanner::{Record, Records, Scanner};
 use crate::error::{FormatError, Location};
 use crate::input::Input;
 use crate::number::{self, NumberClass};
@@ -135,11 +135,9 @@ fn detect_separator(sample: &[u8], quote: Option<u8>, is_whole: bool) -> u8 {
 
 fn field_counts(sample: &[u8], separator: u8, quote: Option<u8>, is_whole: bool) -> Vec<usize> {
     let mut scanner = Scanner::new(sample, separator, quote);
-    let mut record = Record::default();
-    let mut counts = Vec::new();
-    while let Ok(true) = scanner.next(&mut record) {
-        counts.push(record.len());
-    }
+    let mut records = Records::default();
+    while let Ok(true) = scanner.next(&mut records) {}
+    let mut counts: Vec<usize> = records.iter().map(|record| record.len()).collect();
     // The last record of a sample may be cut.
     if !is_whole && counts.len() > 1 {
         counts.pop();
@@ -156,9 +154,10 @@ fn has_decimal_commas(sample: &[u8], quote: Option<u8>) -> bool {
         has_point: bool,
     }
     let mut scanner = Scanner::new(sample, b';', quote);
-    let mut record = Record::default();
+    let mut records = Records::default();
+    while let Ok(true) = scanner.next(&mut records) {}
     let mut columns: Vec<Column> = Vec::new();
-    while let Ok(true) = scanner.next(&mut record) {
+    for record in records.iter() {
         columns.resize(columns.len().max(record.len()), Column::default());
         for (index, column) in columns.iter_mut().enumerate().take(record.len()) {
             let Ok(text) = std::str::from_utf8(record.field(index).0) else {
@@ -179,7 +178,7 @@ fn has_decimal_commas(sample: &[u8], quote: Option<u8>) -> bool {
 /// When the first record does not look like names, or names repeat.
 pub(crate) fn column_names(
     input: &Input,
-    first: &Record,
+    first: Record<'_>,
     options: &ReadOptions,
     decimal_comma: bool,
     warnings: &mut Vec<String>,

@@ -2,40 +2,45 @@
 //! whole file and learns the types, the second converts.
 
 use std::io::{self, BufRead, Read};
+use std::sync::Arc;
 
 use super::dialect::{self, Dialect};
-use super::scanner::{RECORD_BYTES_MAX, Record, ScanError, Scanner, Texts};
+use super::scanner::{RECORD_BYTES_MAX, Record, Records, ScanError, Scanner, Texts};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
 use crate::input::{Content, Input};
 use crate::layout::{ColumnSeen, Layout, empty_columns};
 use crate::pair::CoordinatePair;
-use crate::rows::{ColumnPlan, Role, RowBuilder, Scalar, schema_of, text_scalar};
+use crate::pieces::{PieceSize, PieceSource, Pieces};
+use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, text_scalar};
 use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
 use crate::types::Observed;
 
 /// Opens a file of separated values.
 pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, FormatError> {
+    let input = Arc::new(input);
     let dialect = dialect::detect(&input, options)?;
     let mut warnings: Vec<String> = dialect.preamble.warning().into_iter().collect();
-    let mut scanner = scanner(&input, dialect)?;
-    let mut record = Record::default();
-    if !next(&input, &mut scanner, &mut record)? {
+    let mut source = RowSource::new(&input, dialect)?;
+    let mut first = Records::default();
+    if !source.read(&mut first)? {
         return Err(FormatError::damaged(&input.path, Location::File, "the file holds no record"));
     }
-    let fields = dialect::column_names(&input, &record, options, dialect.decimal_comma, &mut warnings)?;
+    let fields = dialect::column_names(&input, first.get(0), options, dialect.decimal_comma, &mut warnings)?;
     let (names, origins) = columns_of(&input, &fields, options)?;
-    let mut observed: Vec<Observed> = names.iter().map(|name| Observed::for_column(name)).collect();
-    let mut row_count = 0;
-    let mut has_record = options.header == Header::Absent || next(&input, &mut scanner, &mut record)?;
-    while has_record {
-        row_count += 1;
-        if let Ok(texts) = texts(&record, fields.len()) {
-            observe(texts, row_count, dialect, &options.nulls, &origins, &mut observed);
-        }
-        has_record = next(&input, &mut scanner, &mut record)?;
+    if options.header == Header::Absent {
+        source = RowSource::new(&input, dialect)?;
     }
+    let size = PieceSize::new(fields.len(), options.decoded_bytes_max());
+    let survey = Survey {
+        names: names.clone(),
+        origins: origins.clone(),
+        field_count: fields.len(),
+        nulls: options.nulls.clone(),
+        decimal_comma: dialect.decimal_comma,
+    };
+    let (observed, row_count) = survey.all(&input, source, size)?;
     let seen: Vec<ColumnSeen<'_>> =
         names.iter().zip(&observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
     let mut layout = Layout::new(&input.path, &seen, options, false)?;
@@ -51,30 +56,76 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     }
     let geometry_reader =
         GeometryReader::new(&input.path, &DeclaredCrs::Undeclared, &options.coordinates, &mut warnings)?;
-    let rows = RowBuilder::new(&layout.columns, &layout.geometry, Some(geometry_reader.clone()));
+    let rows = RowPlan::new(layout.columns, &layout.geometry, Some(geometry_reader.clone()));
+    let schema = rows.schema();
     let converter = Converter {
-        columns: layout.columns.clone(),
+        rows,
         origins,
         field_count: fields.len(),
         nulls: options.nulls.clone(),
         pair: options.pair.clone(),
-        geometry_reader,
-        decimal_comma: dialect.decimal_comma,
+        geometry_reader: geometry_reader.clone(),
+        dialect,
     };
-    let mut reader =
-        CsvReader { scanner: self::scanner(&input, dialect)?, input, dialect, converter, rows, record, row: 0 };
+    let mut source = RowSource::new(&input, dialect)?;
     if options.header == Header::Present {
-        next(&reader.input, &mut reader.scanner, &mut reader.record)?;
+        source.read(&mut first)?;
     }
+    let path = input.path.clone();
+    let convert = move |piece: RowPiece| converter.convert_all(&piece, &input);
+    let batches = Pieces::new(&path, source, size, convert)?;
     Ok(Opened {
-        schema: schema_of(&layout.columns),
+        schema,
         geometry: layout.geometry,
         warnings,
         row_count_hint: Some(row_count),
         stored_types: Vec::new(),
         empty_columns,
-        reader: Box::new(reader),
+        reader: Box::new(CsvReader { batches, geometry_reader }),
     })
+}
+
+/// The rows of a file, after its header.
+struct RowSource {
+    input: Arc<Input>,
+    scanner: Scanner<Content>,
+    row_next: u64,
+}
+
+/// Some of them.
+struct RowPiece {
+    records: Records,
+    first_row: u64,
+}
+
+impl RowSource {
+    fn new(input: &Arc<Input>, dialect: Dialect) -> Result<RowSource, FormatError> {
+        Ok(RowSource { scanner: scanner(input, dialect)?, input: Arc::clone(input), row_next: 1 })
+    }
+
+    /// Adds the next record; false at the end.
+    fn read(&mut self, records: &mut Records) -> Result<bool, FormatError> {
+        next(&self.input, &mut self.scanner, records)
+    }
+}
+
+impl PieceSource for RowSource {
+    type Piece = RowPiece;
+
+    fn next_piece(&mut self, size: &PieceSize) -> Result<Option<RowPiece>, FormatError> {
+        let mut records = Records::default();
+        while records.len() < size.rows && records.size_bytes() < size.bytes.max(1) && self.read(&mut records)? {}
+        if records.len() == 0 {
+            return Ok(None);
+        }
+        let first_row = self.row_next;
+        self.row_next += records.len() as u64;
+        Ok(Some(RowPiece { records, first_row }))
+    }
+
+    fn extent(piece: &RowPiece) -> (usize, usize) {
+        (piece.records.size_bytes(), piece.records.len())
+    }
 }
 
 fn scanner(input: &Input, dialect: Dialect) -> Result<Scanner<Content>, FormatError> {
@@ -91,9 +142,9 @@ fn scanner(input: &Input, dialect: Dialect) -> Result<Scanner<Content>, FormatEr
     Ok(scanner)
 }
 
-fn next(input: &Input, scanner: &mut Scanner<Content>, record: &mut Record) -> Result<bool, FormatError> {
+fn next(input: &Input, scanner: &mut Scanner<Content>, records: &mut Records) -> Result<bool, FormatError> {
     let path = &input.path;
-    scanner.next(record).map_err(|error| match error {
+    scanner.next(records).map_err(|error| match error {
         ScanError::Io(error) => FormatError::reading(path, error),
         ScanError::UnclosedQuote(line) => {
             FormatError::damaged(path, Location::Line(line), "a quote is opened and never closed")
@@ -114,7 +165,7 @@ fn next(input: &Input, scanner: &mut Scanner<Content>, record: &mut Record) -> R
 }
 
 /// The fields of a record that can be used, or the reason why it cannot.
-fn texts(record: &Record, column_count: usize) -> Result<Texts<'_>, String> {
+fn texts(record: Record<'_>, column_count: usize) -> Result<Texts<'_>, String> {
     if let Some(fault) = record.fault {
         return Err(fault.to_string());
     }
@@ -126,35 +177,52 @@ fn texts(record: &Record, column_count: usize) -> Result<Texts<'_>, String> {
     })
 }
 
-fn observe(
-    texts: Texts<'_>,
-    row: u64,
-    dialect: Dialect,
-    nulls: &[String],
-    origins: &[Origin],
-    observed: &mut [Observed],
-) {
-    for (origin, observed) in origins.iter().zip(observed) {
-        let Origin::Field(index) = *origin else { continue };
-        let (text, _) = texts.field(index);
-        if nulls.iter().any(|null| null == text) {
-            continue;
-        }
-        let text = text.trim_matches([' ', '\t']);
-        if !text.is_empty() {
-            observed.text(row, text, dialect.decimal_comma);
-        }
-    }
+/// Learns what the values of columns are.
+struct Survey {
+    names: Vec<String>,
+    origins: Vec<Origin>,
+    field_count: usize,
+    nulls: Vec<String>,
+    decimal_comma: bool,
 }
 
-struct CsvReader {
-    input: Input,
-    scanner: Scanner<Content>,
-    dialect: Dialect,
-    converter: Converter,
-    rows: RowBuilder,
-    record: Record,
-    row: u64,
+impl Survey {
+    /// What was seen of each column in the whole file, and how many rows it has.
+    fn all(self, input: &Input, rows: RowSource, size: PieceSize) -> Result<(Vec<Observed>, u64), FormatError> {
+        let mut all = self.nothing();
+        let mut row_count = 0;
+        let observe = move |piece: RowPiece| (self.observe(&piece), piece.records.len());
+        let mut pieces = Pieces::new(&input.path, rows, size, observe)?;
+        while let Some((observed, rows)) = pieces.next()? {
+            all.iter_mut().zip(observed).for_each(|(all, observed)| all.merge(observed));
+            row_count += rows as u64;
+        }
+        Ok((all, row_count))
+    }
+
+    fn nothing(&self) -> Vec<Observed> {
+        self.names.iter().map(|name| Observed::for_column(name)).collect()
+    }
+
+    fn observe(&self, piece: &RowPiece) -> Vec<Observed> {
+        let mut all = self.nothing();
+        for (row, record) in (piece.first_row..).zip(piece.records.iter()) {
+            // Of what cannot be used, nothing is learnt.
+            let Ok(texts) = texts(record, self.field_count) else { continue };
+            for (origin, observed) in self.origins.iter().zip(&mut all) {
+                let Origin::Field(index) = *origin else { continue };
+                let (text, _) = texts.field(index);
+                if self.nulls.iter().any(|null| null == text) {
+                    continue;
+                }
+                let text = text.trim_matches([' ', '\t']);
+                if !text.is_empty() {
+                    observed.text(row, text, self.decimal_comma);
+                }
+            }
+        }
+        all
+    }
 }
 
 /// Where the value of a column comes from.
@@ -186,7 +254,7 @@ fn columns_of(
 
 /// Makes values of the fields of a record.
 struct Converter {
-    columns: Vec<ColumnPlan>,
+    rows: RowPlan,
     /// Where each column comes from.
     origins: Vec<Origin>,
     /// How many fields a record has.
@@ -194,13 +262,23 @@ struct Converter {
     nulls: Vec<String>,
     pair: Option<CoordinatePair>,
     geometry_reader: GeometryReader,
-    decimal_comma: bool,
+    dialect: Dialect,
 }
 
 impl Converter {
-    fn convert<'a>(&self, record: &'a Record) -> Result<Vec<Scalar<'a>>, String> {
+    fn convert_all(&self, piece: &RowPiece, input: &Input) -> Result<Batch, FormatError> {
+        let mut rows = RowBuilder::new(&self.rows);
+        for (row, record) in (piece.first_row..).zip(piece.records.iter()) {
+            if let Err(reason) = self.convert(record).and_then(|scalars| rows.push(row, scalars)) {
+                rows.reject(row, record.line, reason, record.to_line(self.dialect.separator));
+            }
+        }
+        rows.finish(&input.path)
+    }
+
+    fn convert<'a>(&self, record: Record<'a>) -> Result<Vec<Scalar<'a>>, String> {
         let texts = texts(record, self.field_count)?;
-        let columns = self.columns.iter().zip(&self.origins);
+        let columns = self.rows.columns.iter().zip(&self.origins);
         columns.map(|(column, origin)| self.scalar(texts, column, *origin)).collect()
     }
 
@@ -217,37 +295,23 @@ impl Converter {
         match column.role {
             Role::Geometry if text.trim().is_empty() => Ok(Scalar::Null),
             Role::Geometry => self.geometry_reader.text(text).map(|wkb| Scalar::Binary(wkb.into())),
-            _ => text_scalar(text, is_quoted, column, self.decimal_comma),
+            _ => text_scalar(text, is_quoted, column, self.dialect.decimal_comma),
         }
         .map_err(|reason| format!("column {:?}: {reason}", column.name))
     }
 }
 
+struct CsvReader {
+    batches: Pieces<RowSource, Result<Batch, FormatError>>,
+    geometry_reader: GeometryReader,
+}
+
 impl BatchReader for CsvReader {
     fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
-        while !self.rows.is_full() && next(&self.input, &mut self.scanner, &mut self.record)? {
-            self.row += 1;
-            let scalars = self.converter.convert(&self.record);
-            let outcome = scalars.and_then(|scalars| self.rows.push(self.row, scalars));
-            if let Err(reason) = outcome {
-                let raw = self.record.to_line(self.dialect.separator);
-                self.rows.reject(self.row, self.record.line, reason, raw);
-            }
-        }
-        if self.rows.is_empty() {
-            return Ok(None);
-        }
-        let batch = self.rows.finish().map_err(|error| {
-            FormatError::damaged(
-                &self.input.path,
-                Location::Row(self.row),
-                format!("the rows do not form a batch: {error}"),
-            )
-        })?;
-        Ok(Some(batch))
+        self.batches.next()?.transpose()
     }
 
     fn notices(&self) -> Vec<String> {
-        self.converter.geometry_reader.notices()
+        self.geometry_reader.notices()
     }
 }

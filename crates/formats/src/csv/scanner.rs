@@ -12,38 +12,122 @@ pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How many fields one record may have: several times as many as a dataset has columns.
 const FIELDS_MAX: usize = 10_000;
 
-/// One record. The buffers are used again for the next.
+/// Records that follow one another.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct Records {
     bytes: Vec<u8>,
     /// Where each field ends in `bytes`, and whether it was quoted.
     fields: Vec<(usize, bool)>,
+    records: Vec<RecordPlace>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct RecordPlace {
+    /// How many fields there are up to its end, and how many bytes of them.
+    fields_end: usize,
+    bytes_end: usize,
+    line: u64,
+    fault: Option<&'static str>,
+}
+
+impl Records {
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// How many bytes they take in memory.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&self.fields[..]) + size_of_val(&self.records[..])
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Record<'_> {
+        let (first_field, first_byte) = self.end_of(index);
+        let RecordPlace { fields_end, bytes_end, line, fault } = self.records[index];
+        let fields = &self.fields[first_field..fields_end];
+        Record { bytes: &self.bytes[first_byte..bytes_end], start: first_byte, fields, line, fault }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Record<'_>> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// How many fields and bytes the first records have.
+    fn end_of(&self, count: usize) -> (usize, usize) {
+        match count {
+            0 => (0, 0),
+            _ => (self.records[count - 1].fields_end, self.records[count - 1].bytes_end),
+        }
+    }
+
+    /// How many bytes the record has that is being read.
+    fn open_len(&self) -> usize {
+        self.bytes.len() - self.end_of(self.len()).1
+    }
+
+    fn end_field(&mut self, open: &mut OpenRecord, is_quoted: bool) {
+        if self.fields.len() - self.end_of(self.len()).0 < FIELDS_MAX {
+            self.fields.push((self.bytes.len(), is_quoted));
+        } else {
+            open.fault = Some("the row has too many fields");
+        }
+    }
+
+    fn end_record(&mut self, open: OpenRecord) {
+        self.records.push(RecordPlace {
+            fields_end: self.fields.len(),
+            bytes_end: self.bytes.len(),
+            line: open.line,
+            fault: open.fault,
+        });
+    }
+}
+
+/// The record that is being read.
+struct OpenRecord {
+    line: u64,
+    fault: Option<&'static str>,
+}
+
+/// One record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record<'r> {
+    bytes: &'r [u8],
+    /// Where these bytes start among those that the ends of fields count.
+    start: usize,
+    fields: &'r [(usize, bool)],
     /// The line on which the record starts, counted from 1.
     pub line: u64,
     /// Why the record cannot be used, if so.
     pub fault: Option<&'static str>,
 }
 
-impl Record {
+impl<'r> Record<'r> {
     pub(crate) fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// The bytes of a field and whether it was quoted.
-    pub(crate) fn field(&self, index: usize) -> (&[u8], bool) {
+    fn field_place(&self, index: usize) -> (usize, usize, bool) {
         let start = match index {
             0 => 0,
-            _ => self.fields[index - 1].0,
+            _ => self.fields[index - 1].0 - self.start,
         };
         let (end, is_quoted) = self.fields[index];
+        (start, end - self.start, is_quoted)
+    }
+
+    /// The bytes of a field and whether it was quoted.
+    pub(crate) fn field(&self, index: usize) -> (&'r [u8], bool) {
+        let (start, end, is_quoted) = self.field_place(index);
         (&self.bytes[start..end], is_quoted)
     }
 
     /// The fields as text, or the first one that is not UTF-8, and its byte that is not.
-    pub(crate) fn texts(&self) -> Result<Texts<'_>, (usize, u8)> {
-        let texts = std::str::from_utf8(&self.bytes).ok().map(|text| Texts { text, fields: &self.fields });
+    pub(crate) fn texts(self) -> Result<Texts<'r>, (usize, u8)> {
+        let texts = std::str::from_utf8(self.bytes).ok().map(|text| Texts { text, record: self });
         // Bytes of two fields may be a character together.
-        let is_whole = |texts: &Texts<'_>| self.fields.iter().all(|(end, _)| texts.text.is_char_boundary(*end));
+        let is_whole = |texts: &Texts<'_>| {
+            self.bytes.is_ascii() || self.fields.iter().all(|(end, _)| texts.text.is_char_boundary(end - self.start))
+        };
         match texts.filter(is_whole) {
             Some(texts) => Ok(texts),
             None => Err(self.first_fault()),
@@ -62,7 +146,7 @@ impl Record {
     }
 
     /// The record as a line of CSV, for reports.
-    pub(crate) fn to_line(&self, separator: u8) -> String {
+    pub(crate) fn to_line(self, separator: u8) -> String {
         let mut line = String::new();
         for index in 0..self.len() {
             if index > 0 {
@@ -80,38 +164,19 @@ impl Record {
         }
         line
     }
-
-    fn clear(&mut self, line: u64) {
-        self.bytes.clear();
-        self.fields.clear();
-        self.line = line;
-        self.fault = None;
-    }
-
-    fn end_field(&mut self, is_quoted: bool) {
-        if self.fields.len() < FIELDS_MAX {
-            self.fields.push((self.bytes.len(), is_quoted));
-        } else {
-            self.fault = Some("the row has too many fields");
-        }
-    }
 }
 
 /// The fields of a record as texts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Texts<'r> {
     text: &'r str,
-    fields: &'r [(usize, bool)],
+    record: Record<'r>,
 }
 
 impl<'r> Texts<'r> {
     /// A field, and whether it was quoted.
     pub(crate) fn field(&self, index: usize) -> (&'r str, bool) {
-        let start = match index {
-            0 => 0,
-            _ => self.fields[index - 1].0,
-        };
-        let (end, is_quoted) = self.fields[index];
+        let (start, end, is_quoted) = self.record.field_place(index);
         (&self.text[start..end], is_quoted)
     }
 }
@@ -161,9 +226,9 @@ impl<R: BufRead> Scanner<R> {
         self.line += count;
     }
 
-    /// Reads the next record; `false` at the end.
-    pub(crate) fn next(&mut self, record: &mut Record) -> Result<bool, ScanError> {
-        record.clear(self.line);
+    /// Adds the next record to `records`; `false` at the end.
+    pub(crate) fn next(&mut self, records: &mut Records) -> Result<bool, ScanError> {
+        let mut record = OpenRecord { line: self.line, fault: None };
         let mut state = State::RecordStart;
         let mut quote_line = self.line;
         loop {
@@ -173,7 +238,7 @@ impl<R: BufRead> Scanner<R> {
                 Err(error) => return Err(ScanError::Io(error)),
             };
             if available.is_empty() {
-                return Self::end_of_file(record, state, quote_line);
+                return Self::end_of_file(records, record, state, quote_line);
             }
             let mut index = 0;
             let mut is_complete = false;
@@ -186,7 +251,7 @@ impl<R: BufRead> Scanner<R> {
                     } else {
                         run_length(&available[index..], |byte| byte == separator || matches!(byte, b'\n' | b'\r' | 0))
                     };
-                    record.bytes.extend_from_slice(&available[index..index + run]);
+                    records.bytes.extend_from_slice(&available[index..index + run]);
                     index += run;
                     if index == available.len() {
                         break;
@@ -204,7 +269,7 @@ impl<R: BufRead> Scanner<R> {
                 if state == State::Quoted {
                     match byte {
                         byte if self.quote == Some(byte) => state = State::QuoteSeen,
-                        byte => record.bytes.push(byte),
+                        byte => records.bytes.push(byte),
                     }
                     continue;
                 }
@@ -217,12 +282,12 @@ impl<R: BufRead> Scanner<R> {
                         record.line = self.line;
                         continue;
                     }
-                    record.end_field(matches!(state, State::QuoteSeen | State::AfterQuote));
+                    records.end_field(&mut record, matches!(state, State::QuoteSeen | State::AfterQuote));
                     is_complete = true;
                     break;
                 }
                 if byte == self.separator {
-                    record.end_field(matches!(state, State::QuoteSeen | State::AfterQuote));
+                    records.end_field(&mut record, matches!(state, State::QuoteSeen | State::AfterQuote));
                     state = State::FieldStart;
                     continue;
                 }
@@ -232,25 +297,26 @@ impl<R: BufRead> Scanner<R> {
                         state = State::Quoted;
                     }
                     (State::QuoteSeen, byte) if self.quote == Some(byte) => {
-                        record.bytes.push(byte);
+                        records.bytes.push(byte);
                         state = State::Quoted;
                     }
                     (State::QuoteSeen | State::AfterQuote, byte) => {
                         record.fault = Some("there is text after a closing quote");
-                        record.bytes.push(byte);
+                        records.bytes.push(byte);
                         state = State::AfterQuote;
                     }
                     (_, byte) => {
-                        record.bytes.push(byte);
+                        records.bytes.push(byte);
                         state = State::Unquoted;
                     }
                 }
             }
             self.content.consume(index);
             if is_complete {
+                records.end_record(record);
                 return Ok(true);
             }
-            if record.bytes.len() > RECORD_BYTES_MAX {
+            if records.open_len() > RECORD_BYTES_MAX {
                 return Err(match state {
                     State::Quoted => ScanError::UnclosedQuote(quote_line),
                     _ => ScanError::TooLong(record.line),
@@ -259,12 +325,18 @@ impl<R: BufRead> Scanner<R> {
         }
     }
 
-    fn end_of_file(record: &mut Record, state: State, quote_line: u64) -> Result<bool, ScanError> {
+    fn end_of_file(
+        records: &mut Records,
+        mut record: OpenRecord,
+        state: State,
+        quote_line: u64,
+    ) -> Result<bool, ScanError> {
         match state {
             State::RecordStart => Ok(false),
             State::Quoted => Err(ScanError::UnclosedQuote(quote_line)),
             _ => {
-                record.end_field(matches!(state, State::QuoteSeen | State::AfterQuote));
+                records.end_field(&mut record, matches!(state, State::QuoteSeen | State::AfterQuote));
+                records.end_record(record);
                 Ok(true)
             }
         }
@@ -283,19 +355,17 @@ mod tests {
         // A tiny buffer makes every token straddle its edges.
         let content = io::BufReader::with_capacity(3, text.as_bytes());
         let mut scanner = Scanner::new(content, b',', Some(b'"'));
-        let mut record = Record::default();
-        let mut all = Vec::new();
-        while scanner.next(&mut record)? {
-            all.push(
-                (0..record.len())
-                    .map(|index| {
-                        let (bytes, is_quoted) = record.field(index);
-                        (String::from_utf8_lossy(bytes).into_owned(), is_quoted)
-                    })
-                    .collect(),
-            );
-        }
-        Ok(all)
+        let mut records = Records::default();
+        while scanner.next(&mut records)? {}
+        let all = records.iter().map(|record| {
+            (0..record.len())
+                .map(|index| {
+                    let (bytes, is_quoted) = record.field(index);
+                    (String::from_utf8_lossy(bytes).into_owned(), is_quoted)
+                })
+                .collect()
+        });
+        Ok(all.collect())
     }
 
     fn plain(fields: &[&str]) -> Vec<(String, bool)> {
@@ -333,11 +403,9 @@ mod tests {
     #[test]
     fn lines_are_counted_through_quoted_line_ends() {
         let mut scanner = Scanner::new("a\r\n\"b\n\n\"\r\n\r\nc\rd\n".as_bytes(), b',', Some(b'"'));
-        let mut record = Record::default();
-        let mut lines = Vec::new();
-        while scanner.next(&mut record).expect("valid") {
-            lines.push(record.line);
-        }
+        let mut records = Records::default();
+        while scanner.next(&mut records).expect("valid") {}
+        let lines: Vec<u64> = records.iter().map(|record| record.line).collect();
         assert_eq!(lines, [1, 2, 6, 7]);
     }
 }

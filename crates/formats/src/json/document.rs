@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde_json::Map;
 
-use super::reader::{HINT_OF_NAME, RECORD_BYTES_MAX, RecordText};
+use super::record_text::{HINT_OF_NAME, RECORD_BYTES_MAX, RecordText, RecordTexts};
 use super::strict::{DEPTH_MAX, JsonError, JsonValue, parse_strict};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
@@ -89,31 +89,31 @@ impl DocumentReader {
         self.crs.clone()
     }
 
-    /// The next feature, or the document itself if it is one or a geometry.
-    pub(crate) fn next(&mut self) -> Result<Option<RecordText>, FormatError> {
+    /// Adds the next feature, or the document itself if it is one or a geometry; false at the end.
+    pub(super) fn next(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         loop {
             match self.state {
                 State::Start => self.start()?,
                 State::Members => {
-                    if let Some(record) = self.member()? {
-                        return Ok(Some(record));
+                    if self.member(texts)? {
+                        return Ok(true);
                     }
                 }
-                State::Features => match self.element(true)? {
-                    Some(record) => return Ok(Some(record)),
-                    None => {
-                        self.state = State::Members;
-                        self.has_element = true;
+                State::Features => {
+                    if self.element(true, texts)? {
+                        return Ok(true);
                     }
-                },
-                State::Elements => match self.element(false)? {
-                    Some(record) => return Ok(Some(record)),
-                    None => {
-                        self.state = State::End;
-                        self.check_end()?;
+                    self.state = State::Members;
+                    self.has_element = true;
+                }
+                State::Elements => {
+                    if self.element(false, texts)? {
+                        return Ok(true);
                     }
-                },
-                State::End => return Ok(None),
+                    self.state = State::End;
+                    self.check_end()?;
+                }
+                State::End => return Ok(false),
             }
         }
     }
@@ -135,11 +135,11 @@ impl DocumentReader {
         }
     }
 
-    /// One member of the document, or its end.
-    fn member(&mut self) -> Result<Option<RecordText>, FormatError> {
+    /// Reads one member of the document, or its end; true if the document is a record, which is added then.
+    fn member(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         if self.list_end(b'}')? {
             self.state = State::End;
-            return self.finish();
+            return self.finish(texts);
         }
         let name_offset = self.offset;
         let name = match self.value()? {
@@ -161,7 +161,7 @@ impl DocumentReader {
             self.advance();
             self.state = State::Features;
             self.has_element = false;
-            return Ok(None);
+            return Ok(false);
         }
         self.peek_token()?;
         let start = self.offset;
@@ -173,7 +173,7 @@ impl DocumentReader {
         if name == "crs" {
             self.crs = DeclaredCrs::from_geojson(&value);
             self.names.push(name);
-            return Ok(None);
+            return Ok(false);
         }
         if name == "type" || MEMBERS_TAKEN.contains(&name.as_str()) {
             if name == "type" {
@@ -187,14 +187,14 @@ impl DocumentReader {
                     self.damaged(&format!("the document's own members are longer than {RECORD_BYTES_MAX} bytes"))
                 );
             }
-            return Ok(None);
+            return Ok(false);
         }
         self.foreign_name_bytes += name.len();
         if self.foreign.len() == FOREIGN_MEMBERS_MAX || self.foreign_name_bytes > FOREIGN_NAME_BYTES_MAX {
             return Err(self.too_many_members(name_offset));
         }
         self.foreign.insert(name, JsonValue::Null);
-        Ok(None)
+        Ok(false)
     }
 
     /// Adds a member to the record that the document is, if it is one.
@@ -220,16 +220,17 @@ impl DocumentReader {
         )
     }
 
-    /// One element of the array that is read, or its end.
-    fn element(&mut self, must_be_feature: bool) -> Result<Option<RecordText>, FormatError> {
+    /// Adds one element of the array that is read; false at its end.
+    fn element(&mut self, must_be_feature: bool, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         if self.list_end(b']')? {
-            return Ok(None);
+            return Ok(false);
         }
         // The line counts from where the value starts.
         self.peek_token()?;
         let (line, offset) = (self.line, self.offset);
         let bytes = self.value_text()?;
-        Ok(Some(RecordText { line, offset, bytes, must_be_feature }))
+        texts.push(RecordText { line, offset, bytes: &bytes, must_be_feature });
+        Ok(true)
     }
 
     /// Whether the list ends here; otherwise steps over the comma.
@@ -262,8 +263,8 @@ impl DocumentReader {
         }
     }
 
-    /// Judges the whole document, which has ended.
-    fn finish(&mut self) -> Result<Option<RecordText>, FormatError> {
+    /// Judges the whole document, which has ended; true if it is a record, which is added then.
+    fn finish(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         self.check_end()?;
         let kind = match self.kind.take() {
             Some(kind) => kind,
@@ -273,26 +274,28 @@ impl DocumentReader {
             None => return Err(self.damaged("the object has no member \"type\": this is not GeoJSON")),
         };
         match kind.as_str() {
-            "FeatureCollection" if self.has_features => Ok(None),
+            "FeatureCollection" if self.has_features => Ok(false),
             "FeatureCollection" => Err(self.damaged("the FeatureCollection has no member \"features\"")),
             _ if self.has_features => {
                 Err(self.damaged(&format!("an object of type {kind:?} has features; only a FeatureCollection may")))
             }
-            "Feature" => Ok(Some(self.own_record())),
-            kind if is_geometry_type(kind) => Ok(Some(self.own_record())),
+            "Feature" => Ok(self.add_own_record(texts)),
+            kind if is_geometry_type(kind) => Ok(self.add_own_record(texts)),
             kind => Err(self.damaged(&format!("unknown GeoJSON type {kind:?}"))),
         }
     }
 
-    /// The document as the one record that it is. As such it has the bounds of every record, whatever its
+    /// Adds the document as the one record that it is. As such it has the bounds of every record, whatever its
     /// members are by themselves.
-    fn own_record(&mut self) -> RecordText {
+    fn add_own_record(&mut self, texts: &mut RecordTexts) -> bool {
         // By their names alone, as no column takes them.
         for name in std::mem::take(&mut self.foreign).keys() {
             self.add_own_member(name, b"null");
         }
         self.own_text.push(b'}');
-        RecordText { line: 1, offset: 0, must_be_feature: false, bytes: std::mem::take(&mut self.own_text) }
+        let bytes = std::mem::take(&mut self.own_text);
+        texts.push(RecordText { line: 1, offset: 0, must_be_feature: false, bytes: &bytes });
+        true
     }
 
     /// A value that starts at the byte `start`, from its text.

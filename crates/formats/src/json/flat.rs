@@ -1,6 +1,7 @@
 //! Records that are one object of scalars, which most are: their members without a tree of values.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -73,27 +74,60 @@ pub(crate) struct FlatMembers<'t> {
 }
 
 impl<'t> FlatMembers<'t> {
-    /// The members of a record by the places of their columns; there are `count` columns. `place_of` knows the place of a
-    /// name, and gets a likely one. `None` where the record is no object of scalars, has a member that
-    /// is no column, the same one twice or one that may mean more, or is not valid.
-    pub(crate) fn read(text: &'t [u8], place_of: &impl Fn(usize, &str) -> Option<usize>, count: usize) -> Option<Self> {
+    /// The members of a record by the places of their columns. `None` where the record is no object of scalars, has a
+    /// member that is no column, the same one twice or one that may mean more, or is not valid.
+    pub(crate) fn read(text: &'t [u8], names: &Names) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let mut members = FlatMembers { values: Vec::with_capacity(count) };
-        members.values.resize_with(count, || None);
+        let mut members = FlatMembers { values: Vec::with_capacity(names.len()) };
+        members.values.resize_with(names.len(), || None);
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let visitor = MembersVisitor { members: &mut members, place_of };
+        let visitor = MembersVisitor { members: &mut members, names };
         deserializer.deserialize_map(visitor).ok()?;
         deserializer.end().ok()?;
         (!has_oversized_integer(text)).then_some(members)
     }
 }
 
-struct MembersVisitor<'m, 't, C> {
-    members: &'m mut FlatMembers<'t>,
-    place_of: &'m C,
+/// The names of the columns and their places.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    names: Vec<String>,
+    places: HashMap<String, usize>,
 }
 
-impl<'t, C: Fn(usize, &str) -> Option<usize>> Visitor<'t> for MembersVisitor<'_, 't, C> {
+impl Names {
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, String> {
+        self.names.iter()
+    }
+
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
+
+    pub(crate) fn push(&mut self, name: &str) {
+        self.places.insert(name.to_string(), self.names.len());
+        self.names.push(name.to_string());
+    }
+
+    /// The place of a name that is likely this one.
+    fn likely_place(&self, likely: usize, name: &str) -> Option<usize> {
+        match self.names.get(likely) {
+            Some(known) if known == name => Some(likely),
+            _ => self.place(name),
+        }
+    }
+}
+
+struct MembersVisitor<'m, 't> {
+    members: &'m mut FlatMembers<'t>,
+    names: &'m Names,
+}
+
+impl<'t> Visitor<'t> for MembersVisitor<'_, 't> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,13 +138,14 @@ impl<'t, C: Fn(usize, &str) -> Option<usize>> Visitor<'t> for MembersVisitor<'_,
         // Records have their members in the same order as a rule.
         let mut likely = 0;
         while let Some(name) = access.next_key_seed(Text)? {
-            let column = (self.place_of)(likely, &name).filter(|_| !NAMES_WITH_MEANING.contains(&name.as_ref()));
-            let slot = column.and_then(|column| self.members.values.get_mut(column));
+            let place = self.names.likely_place(likely, &name);
+            let place = place.filter(|_| !NAMES_WITH_MEANING.contains(&name.as_ref()));
+            let slot = place.and_then(|place| self.members.values.get_mut(place));
             let Some(slot) = slot.filter(|slot| slot.is_none()) else {
                 return Err(de::Error::custom("a member that is not expected"));
             };
             *slot = Some(access.next_value_seed(Scalar)?);
-            likely = column.map_or(likely, |column| column + 1);
+            likely = place.map_or(likely, |place| place + 1);
         }
         Ok(())
     }

@@ -19,21 +19,27 @@ pub struct ForeignMembers {
 impl ForeignMembers {
     /// Adds those of a record; true if there is more to tell than before.
     pub fn note(&mut self, names: &[String]) -> bool {
-        let mut has_news = false;
-        for name in names {
-            let name = quoted(name);
-            if self.names.contains(&name) {
-                continue;
-            }
-            if self.names.len() < NAMES_MAX {
-                self.names.push(name);
-                has_news = true;
-            } else {
-                has_news |= !self.has_more;
-                self.has_more = true;
-            }
+        names.iter().fold(false, |has_news, name| self.add(quoted(name)) | has_news)
+    }
+
+    /// Adds those of later records.
+    pub(crate) fn merge(&mut self, later: ForeignMembers) {
+        for name in later.names {
+            self.add(name);
         }
-        has_news
+        self.has_more |= later.has_more;
+    }
+
+    /// Adds a name as it is shown; true if there is more to tell than before.
+    fn add(&mut self, name: String) -> bool {
+        if self.names.contains(&name) {
+            return false;
+        }
+        if self.names.len() < NAMES_MAX {
+            self.names.push(name);
+            return true;
+        }
+        !std::mem::replace(&mut self.has_more, true)
     }
 
     /// Whether there were none.

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 use std::path::PathBuf;
 
 use super::probe::{JsonShape, shape_of};
-use super::reader::{RECORD_BYTES_MAX, RecordText};
+use super::record_text::{RECORD_BYTES_MAX, RecordText, RecordTexts};
 use crate::error::{FormatError, Location};
 use crate::format::HEAD_BYTES;
 use crate::input::{Content, Input};
@@ -12,19 +12,17 @@ use crate::input::{Content, Input};
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// Reads one text after another.
-pub(crate) struct LineReader {
+pub(super) struct LineReader {
     path: PathBuf,
     content: Content,
     separator: u8,
     line_next: u64,
     offset_next: u64,
     buffer: Vec<u8>,
-    /// What to do about a file with values of several lines, once that was asked.
-    advice: Option<&'static str>,
 }
 
 impl LineReader {
-    pub(crate) fn new(input: &Input) -> Result<LineReader, FormatError> {
+    pub(super) fn new(input: &Input) -> Result<LineReader, FormatError> {
         let mut content = input.content()?;
         let head = content.fill_buf().map_err(|error| FormatError::reading(&input.path, error))?;
         let bom_length = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
@@ -37,17 +35,16 @@ impl LineReader {
             line_next: 1,
             offset_next: bom_length as u64,
             buffer: Vec::new(),
-            advice: None,
         })
     }
 
-    /// The next text that is not blank.
-    pub(crate) fn next(&mut self) -> Result<Option<RecordText>, FormatError> {
+    /// Adds the next text that is not blank; false at the end.
+    pub(super) fn next(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         loop {
             self.buffer.clear();
             let count = self.read_text()?;
             if count == 0 {
-                return Ok(None);
+                return Ok(false);
             }
             let (line, offset) = (self.line_next, self.offset_next);
             self.offset_next += count as u64;
@@ -59,25 +56,17 @@ impl LineReader {
             let text = text.strip_prefix(&[RECORD_SEPARATOR]).unwrap_or(text);
             let text = text.trim_ascii();
             if !text.is_empty() {
-                return Ok(Some(RecordText { line, offset, must_be_feature: false, bytes: text.to_vec() }));
+                texts.push(RecordText { line, offset, must_be_feature: false, bytes: text });
+                return Ok(true);
             }
         }
     }
 
-    /// What is wrong with the text read last, which ends inside a value, if the value goes on in the next line.
-    pub(crate) fn goes_on(&mut self, input: &Input) -> Result<Option<String>, FormatError> {
-        if self.separator != b'\n' || !self.is_followed()? {
-            return Ok(None);
+    /// Whether there is another line that is not blank, where lines end records. Blanks on the way are taken.
+    pub(super) fn is_followed(&mut self) -> Result<bool, FormatError> {
+        if self.separator != b'\n' {
+            return Ok(false);
         }
-        let advice = match self.advice {
-            Some(advice) => advice,
-            None => *self.advice.insert(advice_on_values_of_lines(input)?),
-        };
-        Ok(Some(format!("the line ends inside a JSON value, which is cut short or goes on in the next line; {advice}")))
-    }
-
-    /// Whether there is anything but blanks after the text read last. Blanks on the way are taken.
-    fn is_followed(&mut self) -> Result<bool, FormatError> {
         loop {
             let available = match self.content.fill_buf() {
                 Ok(available) => available,
@@ -122,7 +111,7 @@ impl LineReader {
 }
 
 /// What to do about a file of which a value takes several lines.
-fn advice_on_values_of_lines(input: &Input) -> Result<&'static str, FormatError> {
+pub(super) fn advice_on_values_of_lines(input: &Input) -> Result<&'static str, FormatError> {
     let head = input.head(HEAD_BYTES)?;
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
     Ok(match text.first() {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 use std::ops::Range;
 
 use super::document::ValueScan;
-use super::reader::RECORD_BYTES_MAX;
+use super::record_text::RECORD_BYTES_MAX;
 use super::strict::{JsonValue, parse_strict};
 use crate::error::FormatError;
 use crate::geometry::is_geometry_type;

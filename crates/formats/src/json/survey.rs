@@ -1,0 +1,130 @@
+//! What the records of a file tell of its columns.
+
+use super::flat::{FlatMembers, Names};
+use super::foreign::ForeignMembers;
+use super::record::{RawGeometry, RawRecord};
+use super::texts::{Parser, Row, TextPiece};
+use crate::error::{FormatError, Location};
+use crate::input::Input;
+use crate::types::Observed;
+
+/// How many different member names the records of a file may have.
+const COLUMNS_MAX: usize = 10_000;
+
+/// How long such a name may be, as no column has a longer one.
+const NAME_BYTES_MAX: usize = 255;
+
+/// What the first pass learns.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub names: Names,
+    pub observed: Vec<Observed>,
+    /// What the id of a feature became whose property of that name is another.
+    pub other_id: Option<String>,
+    pub has_geometry: bool,
+    /// Of those without a place: whether a record says that it has none.
+    pub has_null_geometry: bool,
+    pub foreign: ForeignMembers,
+    pub row_count: u64,
+    pub good_count: u64,
+    /// The first record that cannot be used: its line, why, and whether it begins as JSON does.
+    pub first_refused: Option<(u64, String, bool)>,
+}
+
+impl Survey {
+    /// What the records of a piece tell.
+    pub(super) fn of(parser: &Parser, piece: &TextPiece) -> Result<Survey, FormatError> {
+        let is_flat = parser.is_flat();
+        let mut survey = Survey { row_count: piece.len() as u64, ..Survey::default() };
+        for row in piece.rows() {
+            if is_flat && survey.take_flat(&row) {
+                continue;
+            }
+            match parser.parse(&row)? {
+                Ok(record) => survey.take(&parser.input, &row, record)?,
+                Err(reason) if survey.first_refused.is_none() => {
+                    let is_json = matches!(row.text.bytes.trim_ascii_start().first(), Some(b'{' | b'['));
+                    survey.first_refused = Some((row.text.line, reason, is_json));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(survey)
+    }
+
+    /// Adds what the next records tell.
+    pub(super) fn merge(&mut self, input: &Input, later: Survey) -> Result<(), FormatError> {
+        for (name, observed) in later.names.iter().zip(later.observed) {
+            let index = match self.names.place(name) {
+                Some(index) => index,
+                None => self.add_column(input, Location::File, name)?,
+            };
+            self.observed[index].merge(observed);
+        }
+        self.other_id = self.other_id.take().or(later.other_id);
+        self.has_geometry |= later.has_geometry;
+        self.has_null_geometry |= later.has_null_geometry;
+        self.foreign.merge(later.foreign);
+        self.row_count += later.row_count;
+        self.good_count += later.good_count;
+        self.first_refused = self.first_refused.take().or(later.first_refused);
+        Ok(())
+    }
+
+    fn take(&mut self, input: &Input, row: &Row<'_>, mut record: RawRecord) -> Result<(), FormatError> {
+        self.good_count += 1;
+        self.has_geometry |= !matches!(record.geometry, RawGeometry::Absent | RawGeometry::Null);
+        self.has_null_geometry |= record.geometry == RawGeometry::Null;
+        self.foreign.note(&record.foreign);
+        let other_id = record.take_id();
+        if self.other_id.is_none() {
+            self.other_id = other_id;
+        }
+        for (name, value) in &record.fields {
+            let index = match self.names.place(name) {
+                Some(index) => index,
+                None => self.add_column(input, Location::Line(row.text.line), name)?,
+            };
+            self.observed[index].json(row.number, value.into());
+        }
+        Ok(())
+    }
+
+    /// Takes a record of scalars in columns that are known; false if it is none.
+    fn take_flat(&mut self, row: &Row<'_>) -> bool {
+        let Some(members) = FlatMembers::read(row.text.bytes, &self.names) else {
+            return false;
+        };
+        for (observed, value) in self.observed.iter_mut().zip(&members.values) {
+            if let Some(value) = value {
+                observed.json(row.number, value.as_ref());
+            }
+        }
+        self.good_count += 1;
+        true
+    }
+
+    fn add_column(&mut self, input: &Input, place: Location, name: &str) -> Result<usize, FormatError> {
+        let index = self.names.len();
+        if index == COLUMNS_MAX {
+            return Err(FormatError::refused(
+                &input.path,
+                Location::File,
+                format!("the records have more than {COLUMNS_MAX} different members"),
+                "use fixed member names and put what varies into values",
+            ));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            let start: String = name.chars().take(40).collect();
+            return Err(FormatError::refused(
+                &input.path,
+                place,
+                format!("a member's name {start:?}… has {} bytes; a column's has {NAME_BYTES_MAX} at most", name.len()),
+                "use shorter names",
+            ));
+        }
+        self.names.push(name);
+        self.observed.push(Observed::for_column(name));
+        Ok(index)
+    }
+}

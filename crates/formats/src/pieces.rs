@@ -1,0 +1,242 @@
+//! Text in pieces: one thread cuts a file between records, several work on the pieces, and what they make of them is
+//! handed out in the order of the file. A piece that is large beside the memory allowed is worked on alone.
+
+use std::any::Any;
+use std::io;
+use std::panic;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::error::FormatError;
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX};
+
+/// Most threads that work on the pieces of one file.
+const THREADS_MAX: usize = 8;
+/// How much text a piece has at least, unless the file ends, where memory allows it.
+const PIECE_BYTES: usize = 1 << 20;
+/// How many pieces share the memory that is allowed.
+const PIECES_IN_MEMORY: usize = 16;
+
+/// How large pieces are, and how much memory they take together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PieceSize {
+    /// A piece ends with the record that reaches so many bytes of text,
+    pub bytes: usize,
+    /// or so many rows.
+    pub rows: usize,
+    /// What the values of a row take at least.
+    row_bytes: usize,
+    bytes_in_memory: usize,
+}
+
+impl PieceSize {
+    /// For rows of so many columns, where decoding may take about `bytes_max`.
+    pub(crate) fn new(columns: usize, bytes_max: u64) -> PieceSize {
+        let bytes_in_memory = usize::try_from(bytes_max / 2).unwrap_or(usize::MAX);
+        let row_bytes = columns.max(1) * 8;
+        let soft = BATCH_BYTES_SOFT.min(bytes_in_memory / 4);
+        PieceSize {
+            bytes: PIECE_BYTES.min(bytes_in_memory / PIECES_IN_MEMORY),
+            rows: (soft / row_bytes).clamp(1, BATCH_ROWS_MAX),
+            row_bytes,
+            bytes_in_memory,
+        }
+    }
+
+    /// What a piece takes in memory, as text and as values.
+    fn weight(&self, (bytes, rows): (usize, usize)) -> usize {
+        2 * bytes + rows * self.row_bytes
+    }
+}
+
+/// What pieces are cut from.
+pub(crate) trait PieceSource: Send + 'static {
+    type Piece: Send;
+
+    /// The next one, or `None` at the end of the file.
+    fn next_piece(&mut self, size: &PieceSize) -> Result<Option<Self::Piece>, FormatError>;
+
+    /// How many bytes of text and rows a piece has.
+    fn extent(piece: &Self::Piece) -> (usize, usize);
+}
+
+/// The memory of the pieces that are worked on or wait.
+#[derive(Default)]
+struct Held {
+    state: Mutex<HeldState>,
+    has_changed: Condvar,
+}
+
+#[derive(Default)]
+struct HeldState {
+    bytes: usize,
+    pieces: usize,
+    /// Nobody wants any more of them.
+    is_over: bool,
+}
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, HeldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room for a piece; false if there is no need of it any more.
+    fn take(&self, weight: usize, (bytes_max, pieces_max): (usize, usize)) -> bool {
+        let is_full = |held: &HeldState| {
+            held.pieces > 0 && (held.pieces >= pieces_max || held.bytes.saturating_add(weight) > bytes_max)
+        };
+        let mut held = self
+            .has_changed
+            .wait_while(self.lock(), |held| !held.is_over && is_full(held))
+            .unwrap_or_else(PoisonError::into_inner);
+        held.bytes += weight;
+        held.pieces += 1;
+        !held.is_over
+    }
+
+    fn give_back(&self, weight: usize) {
+        let mut held = self.lock();
+        held.bytes -= weight;
+        held.pieces -= 1;
+        self.has_changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.lock().is_over = true;
+        self.has_changed.notify_all();
+    }
+}
+
+/// What was made of a piece that was, is or will be worked on, and the piece's weight.
+type Promise<T> = Result<(Receiver<T>, usize), FormatError>;
+
+/// What is made of the pieces of a file, in their order.
+pub(crate) struct Pieces<S, T> {
+    promises: Receiver<Promise<T>>,
+    held: Arc<Held>,
+    reader: Option<JoinHandle<S>>,
+    workers: Vec<JoinHandle<()>>,
+    /// What the pieces were cut from, once that is over.
+    source: Option<S>,
+}
+
+impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
+    /// Makes `work` of every piece of the file at `path`, on as many threads as there are cores.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn new(
+        path: &Path,
+        mut source: S,
+        size: PieceSize,
+        work: impl Fn(S::Piece) -> T + Send + Sync + 'static,
+    ) -> Result<Pieces<S, T>, FormatError> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let held = Arc::new(Held::default());
+        let (to_workers, pieces) = mpsc::channel::<(S::Piece, Sender<T>)>();
+        let (promise, promises) = mpsc::channel();
+        let work = Arc::new((work, Mutex::new(pieces)));
+        let started = |error: io::Error| FormatError::Io {
+            path: path.to_path_buf(),
+            action: "start a thread to read the file",
+            source: error,
+        };
+        let mut made = Pieces { promises, held: Arc::clone(&held), reader: None, workers: Vec::new(), source: None };
+        for _ in 0..threads {
+            let work = Arc::clone(&work);
+            let run = move || {
+                let (work, pieces) = &*work;
+                // The lock is free before the work begins.
+                let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                while let Ok((piece, result)) = next() {
+                    // Nobody may want it any more.
+                    let _ = result.send(work(piece));
+                }
+            };
+            match thread::Builder::new().name("terrane-convert".to_string()).spawn(run) {
+                Ok(worker) => made.workers.push(worker),
+                // Some are enough.
+                Err(_) if !made.workers.is_empty() => break,
+                Err(error) => return Err(started(error)),
+            }
+        }
+        let bounds = (size.bytes_in_memory, threads * 2 + 2);
+        let read = move || {
+            while let Some(piece) = source.next_piece(&size).transpose() {
+                let (piece, weight) = match piece {
+                    Ok(piece) => {
+                        let weight = size.weight(S::extent(&piece));
+                        (piece, weight)
+                    }
+                    Err(error) => {
+                        let _ = promise.send(Err(error));
+                        break;
+                    }
+                };
+                let (result, receiver) = mpsc::channel();
+                let is_wanted = held.take(weight, bounds);
+                if !is_wanted || promise.send(Ok((receiver, weight))).is_err() {
+                    break;
+                }
+                if to_workers.send((piece, result)).is_err() {
+                    break;
+                }
+            }
+            source
+        };
+        made.reader = Some(thread::Builder::new().name("terrane-read".to_string()).spawn(read).map_err(started)?);
+        Ok(made)
+    }
+
+    /// What was made of the next piece, or `None` after the last one.
+    pub(crate) fn next(&mut self) -> Result<Option<T>, FormatError> {
+        let Ok(promise) = self.promises.recv() else {
+            self.pass_panic_on();
+            return Ok(None);
+        };
+        let (result, weight) = promise?;
+        let Ok(made) = result.recv() else {
+            self.pass_panic_on();
+            unreachable!("a thread that sends nothing has panicked");
+        };
+        self.held.give_back(weight);
+        Ok(Some(made))
+    }
+
+    /// What the pieces were cut from, after the last one.
+    pub(crate) fn into_source(mut self) -> S {
+        self.pass_panic_on();
+        self.source.take().expect("a thread that does not panic gives it back")
+    }
+}
+
+impl<S, T> Pieces<S, T> {
+    /// Ends the threads; one of them may have panicked.
+    fn end(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.held.end();
+        let workers: Vec<_> = self.workers.drain(..).filter_map(|worker| worker.join().err()).collect();
+        let reader = match self.reader.take().map(JoinHandle::join) {
+            Some(Ok(source)) => {
+                self.source = Some(source);
+                None
+            }
+            Some(Err(panic)) => Some(panic),
+            None => None,
+        };
+        workers.into_iter().chain(reader).next()
+    }
+
+    fn pass_panic_on(&mut self) {
+        if let Some(panic) = self.end() {
+            panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl<S, T> Drop for Pieces<S, T> {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
