@@ -41,9 +41,22 @@ pub(crate) fn classify(text: &str, decimal_comma: bool) -> NumberClass {
         return classify_integer(text, bytes.len() != digits.len());
     }
     match is_fraction_and_exponent(rest, integer_length, decimal_comma) {
+        true if is_plain_fraction(digits, integer_length) => NumberClass::Float,
         true => float(text, decimal_comma).and_then(exact_integer).map_or(NumberClass::Float, NumberClass::Integer),
         false => NumberClass::None,
     }
+}
+
+/// Whether a number is near to no integer, which its digits tell without parsing it: those of 15 places are told apart
+/// by a float64.
+fn is_plain_fraction(digits: &[u8], integer_length: usize) -> bool {
+    const DIGITS_MAX: usize = 15;
+    let Some([b'.' | b',', fraction @ ..]) = digits.get(integer_length..) else {
+        return false;
+    };
+    digits.len() <= DIGITS_MAX + 1
+        && fraction.iter().all(u8::is_ascii_digit)
+        && fraction.iter().any(|&digit| digit != b'0')
 }
 
 fn float(text: &str, decimal_comma: bool) -> Option<f64> {
@@ -147,7 +160,9 @@ pub(crate) fn is_fraction(text: &str, decimal_comma: bool) -> bool {
 /// Whether `text` is written as an integer that no float64 is.
 pub(crate) fn is_inexact_integer(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text).as_bytes();
-    let is_integer = !digits.is_empty() && count_digits(digits) == digits.len();
+    // Those of fewer digits are exact.
+    const DIGITS_MIN: usize = 16;
+    let is_integer = digits.len() >= DIGITS_MIN && count_digits(digits) == digits.len();
     // Of those that are longer than 128 bits it is not known.
     is_integer && text.parse().ok().and_then(|integer: i128| exact_float(integer)).is_none()
 }
@@ -174,6 +189,11 @@ mod tests {
             ("5.", Integer(5)),
             ("-12.00", Integer(-12)),
             ("9007199254740992.0", Float),
+            ("9007199254740992.5", Float),
+            ("0.00000000000001", Float),
+            ("12345678901234.5", Float),
+            ("4503599627370497.25", Integer(4_503_599_627_370_497)),
+            ("0.99999999999999999999", Integer(1)),
             (".", None),
             ("-", None),
             ("", None),

@@ -15,7 +15,7 @@ use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX};
 /// Most threads that work on the pieces of one file.
 const THREADS_MAX: usize = 8;
 /// How much text a piece has at least, unless the file ends, where memory allows it.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 512 << 10;
 /// How many pieces share the memory that is allowed.
 const PIECES_IN_MEMORY: usize = 16;
 

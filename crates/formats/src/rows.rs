@@ -123,6 +123,15 @@ fn no_coordinate(text: &str) -> String {
     format!("{} is not a finite number{hint}", quoted(text))
 }
 
+/// A text without the blanks around it.
+pub(crate) fn without_blanks(text: &str) -> &str {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    match is_blank(text.as_bytes().first()) || is_blank(text.as_bytes().last()) {
+        true => text.trim_matches([' ', '\t']),
+        false => text,
+    }
+}
+
 /// Converts a text cell. A cell that is empty without quotes is null; an empty
 /// cell with quotes is empty text or empty bytes where the column is of these.
 pub(crate) fn text_scalar<'a>(
@@ -140,7 +149,7 @@ pub(crate) fn text_scalar<'a>(
         });
     }
     // Blanks around anything but text mean nothing.
-    let text = text.trim_matches([' ', '\t']);
+    let text = without_blanks(text);
     if text.is_empty() {
         return Ok(match is_quoted && role == Role::Value(ColumnType::Binary) {
             true => Scalar::Binary(Cow::Borrowed(&[])),
@@ -250,19 +259,19 @@ pub(crate) enum ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    /// Empty: there may be thousands of columns and few rows.
-    pub(crate) fn new(column_type: ColumnType) -> ColumnBuilder {
+    /// For so many rows.
+    pub(crate) fn new(column_type: ColumnType, rows: usize) -> ColumnBuilder {
         match column_type {
-            ColumnType::Boolean => ColumnBuilder::Boolean(BooleanBuilder::with_capacity(0)),
-            ColumnType::Int64 => ColumnBuilder::Int64(Int64Builder::with_capacity(0)),
-            ColumnType::UInt64 => ColumnBuilder::UInt64(UInt64Builder::with_capacity(0)),
-            ColumnType::Float32 => ColumnBuilder::Float32(Float32Builder::with_capacity(0)),
-            ColumnType::Float64 => ColumnBuilder::Float64(Float64Builder::with_capacity(0)),
-            ColumnType::Utf8 => ColumnBuilder::Utf8(StringBuilder::with_capacity(0, 0)),
-            ColumnType::Binary => ColumnBuilder::Binary(BinaryBuilder::with_capacity(0, 0)),
-            ColumnType::Date32 => ColumnBuilder::Date32(Date32Builder::with_capacity(0)),
+            ColumnType::Boolean => ColumnBuilder::Boolean(BooleanBuilder::with_capacity(rows)),
+            ColumnType::Int64 => ColumnBuilder::Int64(Int64Builder::with_capacity(rows)),
+            ColumnType::UInt64 => ColumnBuilder::UInt64(UInt64Builder::with_capacity(rows)),
+            ColumnType::Float32 => ColumnBuilder::Float32(Float32Builder::with_capacity(rows)),
+            ColumnType::Float64 => ColumnBuilder::Float64(Float64Builder::with_capacity(rows)),
+            ColumnType::Utf8 => ColumnBuilder::Utf8(StringBuilder::with_capacity(rows, 0)),
+            ColumnType::Binary => ColumnBuilder::Binary(BinaryBuilder::with_capacity(rows, 0)),
+            ColumnType::Date32 => ColumnBuilder::Date32(Date32Builder::with_capacity(rows)),
             ColumnType::Timestamp | ColumnType::TimestampUtc => ColumnBuilder::Timestamp(
-                TimestampMicrosecondBuilder::with_capacity(0).with_data_type(column_type.data_type()),
+                TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(column_type.data_type()),
             ),
         }
     }
@@ -351,9 +360,10 @@ pub(crate) struct RowBuilder<'p> {
 }
 
 impl RowBuilder<'_> {
-    pub(crate) fn new(plan: &RowPlan) -> RowBuilder<'_> {
-        let builders = plan.columns.iter().map(|column| ColumnBuilder::new(column.role.column_type())).collect();
-        RowBuilder { plan, builders, rows: Vec::new(), rejected: Vec::new() }
+    /// For about so many rows.
+    pub(crate) fn new(plan: &RowPlan, rows: usize) -> RowBuilder<'_> {
+        let builders = plan.columns.iter().map(|column| ColumnBuilder::new(column.role.column_type(), rows)).collect();
+        RowBuilder { plan, builders, rows: Vec::with_capacity(rows), rejected: Vec::new() }
     }
 
     /// Adds a row, or says why it cannot be taken.

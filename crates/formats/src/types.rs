@@ -279,9 +279,13 @@ impl Observed {
     }
 
     fn not_a_number(&mut self, row: u64, text: &str, decimal_comma: bool) {
+        // Most texts begin as no number and no time does.
+        let begins_as_text = !matches!(text.as_bytes().first(), Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b','));
         if parse_boolean(text).is_some() {
             self.booleans += 1;
-        } else if parse_date(text).is_ok() {
+        } else if begins_as_text {
+            self.free_text(row, text);
+        } else if !text.contains(':') && parse_date(text).is_ok() {
             self.date(text);
         } else if let Ok(timestamp) = parse_timestamp(text) {
             self.timestamp(timestamp);

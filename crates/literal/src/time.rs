@@ -62,7 +62,7 @@ impl Time {
         if !text.as_bytes().first().is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-')) {
             return None;
         }
-        if parse_date(text).is_ok() {
+        if !text.contains(':') && parse_date(text).is_ok() {
             return Some(Time::Date);
         }
         parse_timestamp(text).ok().filter(|timestamp| !timestamp.month_first).map(Time::Timestamp)

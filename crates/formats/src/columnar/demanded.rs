@@ -30,7 +30,7 @@ pub(crate) fn convert(
     refuse: &mut impl FnMut(usize, String),
 ) -> Result<ArrayRef, ArrowError> {
     let texts = cast(values, &DataType::LargeUtf8)?;
-    let mut builder = ColumnBuilder::new(column.role.column_type());
+    let mut builder = ColumnBuilder::new(column.role.column_type(), values.len());
     for (row, text) in texts.as_string::<i64>().iter().enumerate() {
         // A text that is there is not null, be it empty.
         let scalar = text.map_or(Ok(Scalar::Null), |text| text_scalar(text, true, column, false));

@@ -98,7 +98,9 @@ fn preamble_of(sample: &[u8], separator: Option<u8>) -> (Preamble, Option<u8>) {
 fn named_separator(line: &[u8]) -> Option<u8> {
     let line = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\"")).unwrap_or(line);
     match line {
-        [s, e, p, b'=', separator] if [s, e, p].map(u8::to_ascii_lowercase) == *b"sep" => Some(*separator),
+        [s, e, p, b'=', separator] if [s, e, p].map(u8::to_ascii_lowercase) == *b"sep" => {
+            Some(*separator).filter(u8::is_ascii)
+        }
         // A tab at the end is trimmed as a blank.
         [s, e, p, b'='] if [s, e, p].map(u8::to_ascii_lowercase) == *b"sep" => Some(b'\t'),
         _ => None,

@@ -13,7 +13,7 @@ use crate::input::{Content, Input};
 use crate::layout::{ColumnSeen, Layout, empty_columns};
 use crate::pair::CoordinatePair;
 use crate::pieces::{PieceSize, PieceSource, Pieces};
-use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, text_scalar};
+use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, text_scalar, without_blanks};
 use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
 use crate::types::Observed;
 
@@ -113,7 +113,7 @@ impl PieceSource for RowSource {
     type Piece = RowPiece;
 
     fn next_piece(&mut self, size: &PieceSize) -> Result<Option<RowPiece>, FormatError> {
-        let mut records = Records::default();
+        let mut records = Records::with_capacity(size.bytes);
         while records.len() < size.rows && records.size_bytes() < size.bytes.max(1) && self.read(&mut records)? {}
         if records.len() == 0 {
             return Ok(None);
@@ -215,7 +215,7 @@ impl Survey {
                 if self.nulls.iter().any(|null| null == text) {
                     continue;
                 }
-                let text = text.trim_matches([' ', '\t']);
+                let text = without_blanks(text);
                 if !text.is_empty() {
                     observed.text(row, text, self.decimal_comma);
                 }
@@ -267,7 +267,7 @@ struct Converter {
 
 impl Converter {
     fn convert_all(&self, piece: &RowPiece, input: &Input) -> Result<Batch, FormatError> {
-        let mut rows = RowBuilder::new(&self.rows);
+        let mut rows = RowBuilder::new(&self.rows, piece.records.len());
         for (row, record) in (piece.first_row..).zip(piece.records.iter()) {
             if let Err(reason) = self.convert(record).and_then(|scalars| rows.push(row, scalars)) {
                 rows.reject(row, record.line, reason, record.to_line(self.dialect.separator));
@@ -278,8 +278,11 @@ impl Converter {
 
     fn convert<'a>(&self, record: Record<'a>) -> Result<Vec<Scalar<'a>>, String> {
         let texts = texts(record, self.field_count)?;
-        let columns = self.rows.columns.iter().zip(&self.origins);
-        columns.map(|(column, origin)| self.scalar(texts, column, *origin)).collect()
+        let mut scalars = Vec::with_capacity(self.origins.len());
+        for (column, origin) in self.rows.columns.iter().zip(&self.origins) {
+            scalars.push(self.scalar(texts, column, *origin)?);
+        }
+        Ok(scalars)
     }
 
     fn scalar<'a>(&self, texts: Texts<'a>, column: &ColumnPlan, origin: Origin) -> Result<Scalar<'a>, String> {

@@ -12,13 +12,26 @@ pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How many fields one record may have: several times as many as a dataset has columns.
 const FIELDS_MAX: usize = 10_000;
 
+/// What is wrong with a record that has more.
+const TOO_MANY_FIELDS: &str = "the row has too many fields";
+
+/// What follows a field that was not taken as it stood.
+const FIELD_END: u8 = b'\n';
+
 /// Records that follow one another.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
+    /// The texts of the fields, each followed by one byte that is ASCII.
     bytes: Vec<u8>,
-    /// Where each field ends in `bytes`, and whether it was quoted.
-    fields: Vec<(usize, bool)>,
+    fields: Vec<FieldEnd>,
     records: Vec<RecordPlace>,
+}
+
+/// Where a field ends among the bytes, and whether it was quoted.
+#[derive(Debug, Clone, Copy)]
+struct FieldEnd {
+    end: usize,
+    is_quoted: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +51,11 @@ impl Records {
     /// How many bytes they take in memory.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.fields[..]) + size_of_val(&self.records[..])
+    }
+
+    /// For about so many bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Records {
+        Records { bytes: Vec::with_capacity(bytes), ..Records::default() }
     }
 
     pub(crate) fn get(&self, index: usize) -> Record<'_> {
@@ -66,10 +84,27 @@ impl Records {
 
     fn end_field(&mut self, open: &mut OpenRecord, is_quoted: bool) {
         if self.fields.len() - self.end_of(self.len()).0 < FIELDS_MAX {
-            self.fields.push((self.bytes.len(), is_quoted));
+            self.fields.push(FieldEnd { end: self.bytes.len(), is_quoted });
         } else {
-            open.fault = Some("the row has too many fields");
+            open.fault = Some(TOO_MANY_FIELDS);
         }
+        self.bytes.push(FIELD_END);
+    }
+
+    /// Adds a record without quotes, and without the end of its line.
+    fn push_plain(&mut self, line: u64, bytes: &[u8], separator: u8) {
+        let mut open = OpenRecord { line, fault: None };
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.push(FIELD_END);
+        let fields_start = self.fields.len();
+        let ends = memchr::memchr_iter(separator, bytes).chain(std::iter::once(bytes.len()));
+        self.fields.extend(ends.map(|end| FieldEnd { end: start + end, is_quoted: false }));
+        if self.fields.len() - fields_start > FIELDS_MAX {
+            self.fields.truncate(fields_start + FIELDS_MAX);
+            open.fault = Some(TOO_MANY_FIELDS);
+        }
+        self.end_record(open);
     }
 
     fn end_record(&mut self, open: OpenRecord) {
@@ -94,7 +129,7 @@ pub(crate) struct Record<'r> {
     bytes: &'r [u8],
     /// Where these bytes start among those that the ends of fields count.
     start: usize,
-    fields: &'r [(usize, bool)],
+    fields: &'r [FieldEnd],
     /// The line on which the record starts, counted from 1.
     pub line: u64,
     /// Why the record cannot be used, if so.
@@ -109,9 +144,9 @@ impl<'r> Record<'r> {
     fn field_place(&self, index: usize) -> (usize, usize, bool) {
         let start = match index {
             0 => 0,
-            _ => self.fields[index - 1].0 - self.start,
+            _ => self.fields[index - 1].end + 1 - self.start,
         };
-        let (end, is_quoted) = self.fields[index];
+        let FieldEnd { end, is_quoted } = self.fields[index];
         (start, end - self.start, is_quoted)
     }
 
@@ -123,14 +158,9 @@ impl<'r> Record<'r> {
 
     /// The fields as text, or the first one that is not UTF-8, and its byte that is not.
     pub(crate) fn texts(self) -> Result<Texts<'r>, (usize, u8)> {
-        let texts = std::str::from_utf8(self.bytes).ok().map(|text| Texts { text, record: self });
-        // Bytes of two fields may be a character together.
-        let is_whole = |texts: &Texts<'_>| {
-            self.bytes.is_ascii() || self.fields.iter().all(|(end, _)| texts.text.is_char_boundary(end - self.start))
-        };
-        match texts.filter(is_whole) {
-            Some(texts) => Ok(texts),
-            None => Err(self.first_fault()),
+        match std::str::from_utf8(self.bytes) {
+            Ok(text) => Ok(Texts { text, record: self }),
+            Err(_) => Err(self.first_fault()),
         }
     }
 
@@ -240,6 +270,15 @@ impl<R: BufRead> Scanner<R> {
             if available.is_empty() {
                 return Self::end_of_file(records, record, state, quote_line);
             }
+            if state == State::RecordStart
+                && let Some((line, length)) = plain_line(available, self.quote)
+            {
+                records.push_plain(self.line, line, self.separator);
+                self.after_return = false;
+                self.line += 1;
+                self.content.consume(length);
+                return Ok(true);
+            }
             let mut index = 0;
             let mut is_complete = false;
             while index < available.len() {
@@ -343,6 +382,15 @@ impl<R: BufRead> Scanner<R> {
     }
 }
 
+/// The first line of `bytes`, if it is whole, not empty, and every byte of it but its end stands for itself; and its
+/// length with its end.
+fn plain_line(bytes: &[u8], quote: Option<u8>) -> Option<(&[u8], usize)> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    let is_plain = !line.is_empty() && memchr::memchr3(quote.unwrap_or(0), b'\r', 0, line).is_none();
+    is_plain.then_some((line, end + 1))
+}
+
 fn run_length(bytes: &[u8], is_end: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|&byte| is_end(byte)).unwrap_or(bytes.len())
 }
@@ -352,11 +400,19 @@ mod tests {
     use super::*;
 
     fn records(text: &str) -> Result<Vec<Vec<(String, bool)>>, ScanError> {
-        // A tiny buffer makes every token straddle its edges.
-        let content = io::BufReader::with_capacity(3, text.as_bytes());
-        let mut scanner = Scanner::new(content, b',', Some(b'"'));
-        let mut records = Records::default();
-        while scanner.next(&mut records)? {}
+        // A tiny buffer makes every token straddle its edges; in a large one, lines are whole.
+        let [small, large] = [3, 1 << 16].map(|capacity| {
+            let content = io::BufReader::with_capacity(capacity, text.as_bytes());
+            let mut scanner = Scanner::new(content, b',', Some(b'"'));
+            let mut records = Records::default();
+            while scanner.next(&mut records)? {}
+            Ok(fields_of(&records))
+        });
+        assert_eq!(format!("{small:?}"), format!("{large:?}"), "{text:?}");
+        large
+    }
+
+    fn fields_of(records: &Records) -> Vec<Vec<(String, bool)>> {
         let all = records.iter().map(|record| {
             (0..record.len())
                 .map(|index| {
@@ -365,7 +421,7 @@ mod tests {
                 })
                 .collect()
         });
-        Ok(all.collect())
+        all.collect()
     }
 
     fn plain(fields: &[&str]) -> Vec<(String, bool)> {

@@ -135,7 +135,7 @@ struct Converter {
 impl Converter {
     fn convert_all(&self, piece: &TextPiece) -> Result<Batch, FormatError> {
         let is_flat = self.parser.is_flat();
-        let mut rows = RowBuilder::new(&self.rows);
+        let mut rows = RowBuilder::new(&self.rows, piece.len());
         for row in piece.rows() {
             let flat = is_flat.then(|| FlatMembers::read(row.text.bytes, &self.names)).flatten();
             let outcome = match flat {
