@@ -5,13 +5,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder, StringBuilder,
-    TimestampMicrosecondBuilder, UInt64Builder,
+    BinaryBuilder, BooleanBuilder, Date32Builder, FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int64Builder,
+    StringBuilder, TimestampMicrosecondBuilder, UInt64Builder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use base64::Engine;
-use terrane_literal::{TimePattern, exact_float, json_integer, parse_date, parse_timestamp};
+use terrane_literal::{
+    TimePattern, UuidBytes, append_uuid, exact_float, json_integer, parse_date, parse_timestamp, parse_uuid,
+    uuid_builder,
+};
 use terrane_space::Point;
 
 use crate::geometry::GeometryReader;
@@ -31,6 +34,7 @@ pub(crate) enum Scalar<'a> {
     Float64(f64),
     Utf8(Cow<'a, str>),
     Binary(Cow<'a, [u8]>),
+    Uuid(UuidBytes),
     Date32(i32),
     Timestamp(i64),
 }
@@ -85,10 +89,7 @@ impl ColumnPlan {
 /// The schema of the batches of these columns.
 pub(crate) fn schema_of(columns: &[ColumnPlan]) -> SchemaRef {
     Arc::new(Schema::new(
-        columns
-            .iter()
-            .map(|column| Field::new(&column.name, column.role.column_type().data_type(), true))
-            .collect::<Vec<_>>(),
+        columns.iter().map(|column| column.role.column_type().field(&column.name)).collect::<Vec<_>>(),
     ))
 }
 
@@ -101,6 +102,10 @@ fn mismatch(text: &str, column_type: ColumnType) -> String {
         ColumnType::Timestamp | ColumnType::TimestampUtc => {
             "; write it like 2020-12-31T23:59:59, or tell how it is written, with --type COLUMN=timestamp:FORMAT; a \
              column of a new dataset is text with --type COLUMN=utf8"
+        }
+        ColumnType::Uuid => {
+            "; write 32 hexadecimal digits, with or without hyphens; a column of a new dataset is text with --type \
+             COLUMN=utf8"
         }
         _ => "",
     };
@@ -177,6 +182,7 @@ fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> 
         ColumnType::Binary => {
             base64::engine::general_purpose::STANDARD.decode(text).ok().map(|bytes| Scalar::Binary(Cow::Owned(bytes)))
         }
+        ColumnType::Uuid => parse_uuid(text).ok().map(Scalar::Uuid),
         ColumnType::Date32 => parse_date(text).ok().map(Scalar::Date32),
         ColumnType::Timestamp | ColumnType::TimestampUtc => parse_timestamp(text)
             .ok()
@@ -223,7 +229,11 @@ pub(crate) fn json_scalar<'a>(value: JsonRef<'a>, column: &ColumnPlan) -> Result
         }
         (ColumnType::Utf8, _) => return Err(format!("{} is not text; write it in quotes", quoted(&value.to_string()))),
         (
-            ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
+            ColumnType::Binary
+            | ColumnType::Uuid
+            | ColumnType::Date32
+            | ColumnType::Timestamp
+            | ColumnType::TimestampUtc,
             JsonRef::Text(text),
         ) => return typed_scalar(text, column, false),
         (ColumnType::Float64, JsonRef::Text(text)) if role == Role::Coordinate => {
@@ -243,6 +253,7 @@ pub(crate) enum ColumnBuilder {
     Float64(Float64Builder),
     Utf8(StringBuilder),
     Binary(BinaryBuilder),
+    Uuid(FixedSizeBinaryBuilder),
     Date32(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
 }
@@ -258,6 +269,7 @@ impl ColumnBuilder {
             ColumnType::Float64 => ColumnBuilder::Float64(Float64Builder::with_capacity(0)),
             ColumnType::Utf8 => ColumnBuilder::Utf8(StringBuilder::with_capacity(0, 0)),
             ColumnType::Binary => ColumnBuilder::Binary(BinaryBuilder::with_capacity(0, 0)),
+            ColumnType::Uuid => ColumnBuilder::Uuid(uuid_builder()),
             ColumnType::Date32 => ColumnBuilder::Date32(Date32Builder::with_capacity(0)),
             ColumnType::Timestamp | ColumnType::TimestampUtc => ColumnBuilder::Timestamp(
                 TimestampMicrosecondBuilder::with_capacity(0).with_data_type(column_type.data_type()),
@@ -276,6 +288,7 @@ impl ColumnBuilder {
             (ColumnBuilder::Float64(builder), Scalar::Float64(value)) => builder.append_value(*value),
             (ColumnBuilder::Utf8(builder), Scalar::Utf8(value)) => builder.append_value(value),
             (ColumnBuilder::Binary(builder), Scalar::Binary(value)) => builder.append_value(value),
+            (ColumnBuilder::Uuid(builder), Scalar::Uuid(value)) => append_uuid(builder, *value),
             (ColumnBuilder::Date32(builder), Scalar::Date32(value)) => builder.append_value(*value),
             (ColumnBuilder::Timestamp(builder), Scalar::Timestamp(value)) => builder.append_value(*value),
             (builder, scalar) => {
@@ -294,6 +307,7 @@ impl ColumnBuilder {
             ColumnBuilder::Float64(builder) => builder.append_null(),
             ColumnBuilder::Utf8(builder) => builder.append_null(),
             ColumnBuilder::Binary(builder) => builder.append_null(),
+            ColumnBuilder::Uuid(builder) => builder.append_null(),
             ColumnBuilder::Date32(builder) => builder.append_null(),
             ColumnBuilder::Timestamp(builder) => builder.append_null(),
         }
@@ -308,6 +322,7 @@ impl ColumnBuilder {
             ColumnBuilder::Float64(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Utf8(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Binary(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Uuid(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Date32(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Timestamp(builder) => Arc::new(builder.finish()),
         }
@@ -369,6 +384,7 @@ impl RowBuilder {
             self.size_bytes += match scalar {
                 Scalar::Utf8(text) => text.len() + 8,
                 Scalar::Binary(bytes) => bytes.len() + 8,
+                Scalar::Uuid(_) => 16,
                 _ => 8,
             };
             builder.append(scalar);

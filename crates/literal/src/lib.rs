@@ -11,7 +11,10 @@ mod pattern;
 mod time;
 mod uuid;
 
+pub use self::uuid::{
+    UUID_STORAGE, UuidBytes, append_uuid, format_uuid, is_uuid, marked_uuid, parse_uuid, stores_uuids, uuid_at,
+    uuid_builder,
+};
 pub use number::{exact_float, exact_integer, json_integer, shortest};
 pub use pattern::TimePattern;
 pub use time::{Time, Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};
-pub use self::uuid::{UUID_STORAGE, UuidBytes, append_uuid, format_uuid, is_uuid, marked_uuid, parse_uuid, stores_uuids, uuid_at, uuid_builder};

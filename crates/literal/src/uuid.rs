@@ -33,8 +33,7 @@ pub fn format_uuid(bytes: UuidBytes) -> String {
 
 /// Whether a column is marked as one of UUIDs and stored so, in a dictionary or not.
 pub fn is_uuid(field: &Field) -> bool {
-    field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == UUID_EXTENSION)
-        && stores_uuids(field.data_type())
+    field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == UUID_EXTENSION) && stores_uuids(field.data_type())
 }
 
 /// Whether a column of this type could be one of UUIDs.
@@ -79,7 +78,8 @@ mod tests {
         let bytes = parse_uuid(text).expect("a UUID");
         assert_eq!((bytes[0], bytes[15], format_uuid(bytes).as_str()), (0x55, 0, text));
         let spellings = ["550E8400-E29B-41D4-A716-446655440000", "550e8400e29b41d4a716446655440000"];
-        for spelling in spellings.into_iter().map(str::to_owned).chain([format!("{{{text}}}"), format!("urn:uuid:{text}")])
+        for spelling in
+            spellings.into_iter().map(str::to_owned).chain([format!("{{{text}}}"), format!("urn:uuid:{text}")])
         {
             assert_eq!(parse_uuid(&spelling), Ok(bytes), "{spelling}");
         }
@@ -94,6 +94,9 @@ mod tests {
         assert!(is_uuid(&marked_uuid(field(UUID_STORAGE))));
         assert!(is_uuid(&marked_uuid(field(DataType::Dictionary(DataType::Int32.into(), UUID_STORAGE.into())))));
         assert!(!is_uuid(&field(UUID_STORAGE)));
-        assert!(!is_uuid(&marked_uuid(field(DataType::Binary))) && !is_uuid(&marked_uuid(field(DataType::FixedSizeBinary(4)))));
+        assert!(
+            !is_uuid(&marked_uuid(field(DataType::Binary)))
+                && !is_uuid(&marked_uuid(field(DataType::FixedSizeBinary(4))))
+        );
     }
 }

@@ -105,7 +105,7 @@ impl ColumnarPlan {
                         None if demanded.is_some() && is_decimal(field.data_type()) => {
                             Conversion::Cast(ColumnType::Utf8)
                         }
-                        None => Conversion::of_column(field.data_type(), fits_int64(index)),
+                        None => Conversion::of_column(field, fits_int64(index), demanded),
                     };
                     warnings.extend(normalise::warning(field.name(), field.data_type(), &conversion));
                     let column_type = conversion.column_type();
@@ -118,7 +118,7 @@ impl ColumnarPlan {
                     }
                 }
             };
-            fields.push(Field::new(field.name(), column_type.data_type(), true));
+            fields.push(column_type.field(field.name()));
             columns.push((index, plan));
         }
         let crs = declared.as_ref().map_or(DeclaredCrs::Undeclared, |declared| declared.crs.clone());

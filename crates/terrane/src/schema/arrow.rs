@@ -144,9 +144,11 @@ impl Schema {
             }
             _ => {}
         }
-        self.column(name).map(|column| match (column.column_type, Field::new(name, column.column_type.to_arrow(), true)) {
-            (ColumnType::Uuid, field) => marked_uuid(field),
-            (_, field) => field,
+        self.column(name).map(|column| {
+            match (column.column_type, Field::new(name, column.column_type.to_arrow(), true)) {
+                (ColumnType::Uuid, field) => marked_uuid(field),
+                (_, field) => field,
+            }
         })
     }
 
