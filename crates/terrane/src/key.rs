@@ -82,7 +82,7 @@ pub enum KeyError {
         found: String,
     },
     /// A text is not a key of the wanted type.
-    #[error("{text:?} is not a key of type {wanted}")]
+    #[error("{text:?} is not a key of type {wanted}{}", advice(*wanted))]
     Text {
         /// The text.
         text: String,
@@ -97,6 +97,14 @@ pub enum KeyError {
         /// Type of the dataset's keys.
         wanted: KeyType,
     },
+}
+
+/// What to write for a key of this type, where its name does not tell.
+fn advice(wanted: KeyType) -> &'static str {
+    match wanted {
+        KeyType::Uuid => "; write 32 hexadecimal digits, with or without hyphens",
+        _ => "",
+    }
 }
 
 /// Encodes a signed integer key.
