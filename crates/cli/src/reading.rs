@@ -16,6 +16,7 @@ pub fn file_column_type(column_type: ColumnType) -> FileColumnType {
         ColumnType::Float64 => FileColumnType::Float64,
         ColumnType::Utf8 => FileColumnType::Utf8,
         ColumnType::Binary => FileColumnType::Binary,
+        ColumnType::Uuid => FileColumnType::Uuid,
         ColumnType::Date => FileColumnType::Date32,
         ColumnType::Timestamp { utc: false } => FileColumnType::Timestamp,
         ColumnType::Timestamp { utc: true } => FileColumnType::TimestampUtc,
@@ -29,6 +30,7 @@ pub fn file_key_type(key_type: KeyType) -> FileColumnType {
         KeyType::UInt64 => FileColumnType::UInt64,
         KeyType::Utf8 => FileColumnType::Utf8,
         KeyType::Binary => FileColumnType::Binary,
+        KeyType::Uuid => FileColumnType::Uuid,
     }
 }
 
@@ -41,6 +43,7 @@ pub fn attribute_type(demanded: &DemandedType, has_zone: bool) -> ColumnType {
         FileColumnType::Float64 => ColumnType::Float64,
         FileColumnType::Utf8 => ColumnType::Utf8,
         FileColumnType::Binary => ColumnType::Binary,
+        FileColumnType::Uuid => ColumnType::Uuid,
         FileColumnType::Date32 => ColumnType::Date,
         FileColumnType::Timestamp => ColumnType::Timestamp { utc: false },
         FileColumnType::TimestampUtc => ColumnType::Timestamp { utc: true },

@@ -1,4 +1,4 @@
-//! Values of Arrow columns as JSON: integers stay integers, times become ISO 8601, binary becomes base64. What is
+//! Values of Arrow columns as JSON: integers stay integers, times become ISO 8601, UUIDs become text, binary base64. What is
 //! not finite becomes null, and inside of nested values, which are kept as text, a text that tells it.
 
 use arrow_array::cast::AsArray;
@@ -8,11 +8,11 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::{ArrowError, DataType, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, TimeUnit};
 use arrow_select::take::take;
 use base64::Engine;
 use serde_json::{Map, Number, Value};
-use terrane_literal::{format_date, format_timestamp, shortest};
+use terrane_literal::{format_date, format_timestamp, format_uuid, is_uuid, shortest, uuid_at};
 
 use crate::json::VALUES_MAX;
 
@@ -24,7 +24,7 @@ const DEPTH_MAX: u32 = 64;
 /// # Errors
 /// When values are nested too deeply, too many or cannot be shown.
 pub(crate) fn json_of(array: &ArrayRef, row: usize) -> Result<Value, ArrowError> {
-    nested(array, row, 0, &mut { VALUES_MAX })
+    nested(array, row, false, 0, &mut { VALUES_MAX })
 }
 
 /// Takes values from those that are left, before they are made.
@@ -74,7 +74,8 @@ pub(crate) fn without_runs(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Err(ArrowError::InvalidArgumentError(format!("{} has no runs", array.data_type())))
 }
 
-fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<Value, ArrowError> {
+/// The value of a row; `has_uuids` tells whether the field is marked as one of UUIDs.
+fn nested(array: &ArrayRef, row: usize, has_uuids: bool, depth: u32, left: &mut usize) -> Result<Value, ArrowError> {
     if depth > DEPTH_MAX {
         return Err(ArrowError::InvalidArgumentError("values are nested too deeply".to_string()));
     }
@@ -101,22 +102,26 @@ fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<
         DataType::Binary => base64_text(array.as_binary::<i32>().value(row)).into(),
         DataType::LargeBinary => base64_text(array.as_binary::<i64>().value(row)).into(),
         DataType::BinaryView => base64_text(array.as_binary_view().value(row)).into(),
+        DataType::FixedSizeBinary(_) if has_uuids => {
+            uuid_at(array.as_fixed_size_binary(), row).map_or(Value::Null, |uuid| format_uuid(uuid).into())
+        }
         DataType::FixedSizeBinary(_) => base64_text(array.as_fixed_size_binary().value(row)).into(),
         DataType::Date32 => format_date(array.as_primitive::<Date32Type>().value(row)).into(),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
             format_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some()).into()
         }
-        DataType::List(_) => list(&array.as_list::<i32>().value(row), depth, left)?,
-        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row), depth, left)?,
-        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row), depth, left)?,
-        DataType::ListView(_) => list(&array.as_list_view::<i32>().value(row), depth, left)?,
-        DataType::LargeListView(_) => list(&array.as_list_view::<i64>().value(row), depth, left)?,
+        DataType::List(item) => list(&array.as_list::<i32>().value(row), item, depth, left)?,
+        DataType::LargeList(item) => list(&array.as_list::<i64>().value(row), item, depth, left)?,
+        DataType::FixedSizeList(item, _) => list(&array.as_fixed_size_list().value(row), item, depth, left)?,
+        DataType::ListView(item) => list(&array.as_list_view::<i32>().value(row), item, depth, left)?,
+        DataType::LargeListView(item) => list(&array.as_list_view::<i64>().value(row), item, depth, left)?,
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
             count_off(left, columns.len())?;
             let mut members = Map::new();
             for (field, column) in fields.iter().zip(columns) {
-                if members.insert(field.name().clone(), nested(column, row, depth + 1, left)?).is_some() {
+                let value = nested(column, row, is_uuid(field), depth + 1, left)?;
+                if members.insert(field.name().clone(), value).is_some() {
                     let reason = format!("two members of a struct are called {:?}", field.name());
                     return Err(ArrowError::InvalidArgumentError(reason));
                 }
@@ -130,8 +135,8 @@ fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<
             let mut pairs = Vec::new();
             for entry in 0..entries.len() {
                 let mut pair = Vec::new();
-                for column in entries.columns() {
-                    pair.push(nested(column, entry, depth + 1, left)?);
+                for (field, column) in entries.fields().iter().zip(entries.columns()) {
+                    pair.push(nested(column, entry, is_uuid(field), depth + 1, left)?);
                 }
                 pairs.push(Value::Array(pair));
             }
@@ -141,10 +146,10 @@ fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<
             // Only the keys of valid rows are those of values.
             let row = array.slice(row, 1);
             let dictionary = row.as_any_dictionary();
-            nested(dictionary.values(), dictionary.normalized_keys()[0], depth, left)?
+            nested(dictionary.values(), dictionary.normalized_keys()[0], has_uuids, depth, left)?
         }
-        DataType::RunEndEncoded(..) => nested(&without_runs(&array.slice(row, 1))?, 0, depth, left)?,
-        DataType::Union(..) => nested(&array.as_union().value(row), 0, depth + 1, left)?,
+        DataType::RunEndEncoded(..) => nested(&without_runs(&array.slice(row, 1))?, 0, has_uuids, depth, left)?,
+        DataType::Union(..) => nested(&array.as_union().value(row), 0, false, depth + 1, left)?,
         DataType::Date64
         | DataType::Timestamp(..)
         | DataType::Time32(_)
@@ -158,9 +163,13 @@ fn nested(array: &ArrayRef, row: usize, depth: u32, left: &mut usize) -> Result<
     })
 }
 
-fn list(values: &ArrayRef, depth: u32, left: &mut usize) -> Result<Value, ArrowError> {
+fn list(values: &ArrayRef, item: &Field, depth: u32, left: &mut usize) -> Result<Value, ArrowError> {
     count_off(left, values.len())?;
-    (0..values.len()).map(|index| nested(values, index, depth + 1, left)).collect::<Result<_, _>>().map(Value::Array)
+    let has_uuids = is_uuid(item);
+    (0..values.len())
+        .map(|index| nested(values, index, has_uuids, depth + 1, left))
+        .collect::<Result<_, _>>()
+        .map(Value::Array)
 }
 
 pub(crate) fn base64_text(bytes: &[u8]) -> String {

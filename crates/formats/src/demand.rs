@@ -20,13 +20,14 @@ pub enum DemandedType {
 }
 
 /// Names of the types and what they are.
-const PLAIN: [(&str, ColumnType); 6] = [
+const PLAIN: [(&str, ColumnType); 7] = [
     ("bool", ColumnType::Boolean),
     ("int64", ColumnType::Int64),
     ("float32", ColumnType::Float32),
     ("float64", ColumnType::Float64),
     ("utf8", ColumnType::Utf8),
     ("binary", ColumnType::Binary),
+    ("uuid", ColumnType::Uuid),
 ];
 
 impl DemandedType {

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use arrow_schema::{DataType, Schema};
+use terrane_literal::UUID_STORAGE;
 
 use crate::source::GeometryColumns;
 
@@ -95,10 +96,12 @@ pub fn detect_coordinates(schema: &Schema) -> Option<(String, String)> {
 }
 
 /// The key column of a table: `id`, `key`, `fid`, `uuid`, … anywhere, or a first
-/// column whose name ends in `_id`; of an integer type or text.
+/// column whose name ends in `_id`; of an integer type, text or UUIDs.
 pub fn detect_key(schema: &Schema) -> Option<String> {
     const NAMES: [&str; 9] = ["id", "key", "fid", "gid", "ogc_fid", "objectid", "uuid", "guid", "pk"];
-    let is_key_type = |data_type: &DataType| matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::Utf8);
+    let is_key_type = |data_type: &DataType| {
+        matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::Utf8) || *data_type == UUID_STORAGE
+    };
     let first = schema.fields().first()?;
     let named = schema.fields().iter().find(|field| {
         let name = field.name().to_lowercase();

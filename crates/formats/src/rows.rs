@@ -6,13 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder, StringBuilder,
-    TimestampMicrosecondBuilder, UInt64Builder,
+    BinaryBuilder, BooleanBuilder, Date32Builder, FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int64Builder,
+    StringBuilder, TimestampMicrosecondBuilder, UInt64Builder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use base64::Engine;
-use terrane_literal::{TimePattern, exact_float, json_integer, parse_date, parse_timestamp};
+use terrane_literal::{
+    TimePattern, UuidBytes, append_uuid, exact_float, json_integer, parse_date, parse_timestamp, parse_uuid,
+    uuid_builder,
+};
 use terrane_space::Point;
 
 use crate::error::{FormatError, Location};
@@ -33,6 +36,7 @@ pub(crate) enum Scalar<'a> {
     Float64(f64),
     Utf8(Cow<'a, str>),
     Binary(Cow<'a, [u8]>),
+    Uuid(UuidBytes),
     Date32(i32),
     Timestamp(i64),
 }
@@ -87,10 +91,7 @@ impl ColumnPlan {
 /// The schema of the batches of these columns.
 pub(crate) fn schema_of(columns: &[ColumnPlan]) -> SchemaRef {
     Arc::new(Schema::new(
-        columns
-            .iter()
-            .map(|column| Field::new(&column.name, column.role.column_type().data_type(), true))
-            .collect::<Vec<_>>(),
+        columns.iter().map(|column| column.role.column_type().field(&column.name)).collect::<Vec<_>>(),
     ))
 }
 
@@ -103,6 +104,10 @@ fn mismatch(text: &str, column_type: ColumnType) -> String {
         ColumnType::Timestamp | ColumnType::TimestampUtc => {
             "; write it like 2020-12-31T23:59:59, or tell how it is written, with --type COLUMN=timestamp:FORMAT; a \
              column of a new dataset is text with --type COLUMN=utf8"
+        }
+        ColumnType::Uuid => {
+            "; write 32 hexadecimal digits, with or without hyphens; a column of a new dataset is text with --type \
+             COLUMN=utf8"
         }
         _ => "",
     };
@@ -188,6 +193,7 @@ fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> 
         ColumnType::Binary => {
             base64::engine::general_purpose::STANDARD.decode(text).ok().map(|bytes| Scalar::Binary(Cow::Owned(bytes)))
         }
+        ColumnType::Uuid => parse_uuid(text).ok().map(Scalar::Uuid),
         ColumnType::Date32 => parse_date(text).ok().map(Scalar::Date32),
         ColumnType::Timestamp | ColumnType::TimestampUtc => parse_timestamp(text)
             .ok()
@@ -234,7 +240,11 @@ pub(crate) fn json_scalar<'a>(value: JsonRef<'a>, column: &ColumnPlan) -> Result
         }
         (ColumnType::Utf8, _) => return Err(format!("{} is not text; write it in quotes", quoted(&value.to_string()))),
         (
-            ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc,
+            ColumnType::Binary
+            | ColumnType::Uuid
+            | ColumnType::Date32
+            | ColumnType::Timestamp
+            | ColumnType::TimestampUtc,
             JsonRef::Text(text),
         ) => return typed_scalar(text, column, false),
         (ColumnType::Float64, JsonRef::Text(text)) if role == Role::Coordinate => {
@@ -254,6 +264,7 @@ pub(crate) enum ColumnBuilder {
     Float64(Float64Builder),
     Utf8(StringBuilder),
     Binary(BinaryBuilder),
+    Uuid(FixedSizeBinaryBuilder),
     Date32(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
 }
@@ -269,6 +280,7 @@ impl ColumnBuilder {
             ColumnType::Float64 => ColumnBuilder::Float64(Float64Builder::with_capacity(rows)),
             ColumnType::Utf8 => ColumnBuilder::Utf8(StringBuilder::with_capacity(rows, 0)),
             ColumnType::Binary => ColumnBuilder::Binary(BinaryBuilder::with_capacity(rows, 0)),
+            ColumnType::Uuid => ColumnBuilder::Uuid(uuid_builder()),
             ColumnType::Date32 => ColumnBuilder::Date32(Date32Builder::with_capacity(rows)),
             ColumnType::Timestamp | ColumnType::TimestampUtc => ColumnBuilder::Timestamp(
                 TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(column_type.data_type()),
@@ -287,6 +299,7 @@ impl ColumnBuilder {
             (ColumnBuilder::Float64(builder), Scalar::Float64(value)) => builder.append_value(*value),
             (ColumnBuilder::Utf8(builder), Scalar::Utf8(value)) => builder.append_value(value),
             (ColumnBuilder::Binary(builder), Scalar::Binary(value)) => builder.append_value(value),
+            (ColumnBuilder::Uuid(builder), Scalar::Uuid(value)) => append_uuid(builder, *value),
             (ColumnBuilder::Date32(builder), Scalar::Date32(value)) => builder.append_value(*value),
             (ColumnBuilder::Timestamp(builder), Scalar::Timestamp(value)) => builder.append_value(*value),
             (builder, scalar) => {
@@ -305,6 +318,7 @@ impl ColumnBuilder {
             ColumnBuilder::Float64(builder) => builder.append_null(),
             ColumnBuilder::Utf8(builder) => builder.append_null(),
             ColumnBuilder::Binary(builder) => builder.append_null(),
+            ColumnBuilder::Uuid(builder) => builder.append_null(),
             ColumnBuilder::Date32(builder) => builder.append_null(),
             ColumnBuilder::Timestamp(builder) => builder.append_null(),
         }
@@ -319,6 +333,7 @@ impl ColumnBuilder {
             ColumnBuilder::Float64(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Utf8(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Binary(builder) => Arc::new(builder.finish()),
+            ColumnBuilder::Uuid(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Date32(builder) => Arc::new(builder.finish()),
             ColumnBuilder::Timestamp(builder) => Arc::new(builder.finish()),
         }

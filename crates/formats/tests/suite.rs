@@ -18,4 +18,5 @@ mod reprojection;
 mod round_trip;
 mod shared_files;
 mod support;
+mod uuids;
 mod write;

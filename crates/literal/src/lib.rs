@@ -1,4 +1,4 @@
-//! Values as they are written: dates and timestamps as text, decimal columns, and which numbers are exactly others.
+//! Values as they are written: dates, timestamps and UUIDs as text, decimal columns, and which numbers are exactly others.
 //!
 //! The store reads its values by this and files are read and written by this, so that a value
 //! means the same whichever way it comes. Nothing here does I/O, keeps state or panics on input.
@@ -9,7 +9,12 @@ pub mod decimal;
 mod number;
 mod pattern;
 mod time;
+mod uuid;
 
+pub use self::uuid::{
+    UUID_STORAGE, UuidBytes, append_uuid, format_uuid, is_uuid, marked_uuid, parse_uuid, stores_uuids, uuid_at,
+    uuid_builder,
+};
 pub use number::{exact_float, exact_integer, json_integer, shortest};
 pub use pattern::TimePattern;
 pub use time::{Time, Timestamp, format_date, format_timestamp, parse_date, parse_timestamp};

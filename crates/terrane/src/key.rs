@@ -1,7 +1,7 @@
 //! Primary keys and their memcomparable form: comparing the encoded bytes compares the keys.
 //!
 //! A key is one column, so its bytes need no terminator: integers are eight bytes,
-//! big-endian (signed ones with the sign bit flipped), text and binary keys are their
+//! big-endian (signed ones with the sign bit flipped); text, binary keys and UUIDs are their
 //! own bytes. The encoding of one type is injective and preserves order.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::ops::Deref;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
-use terrane_literal::json_integer;
+use terrane_literal::{UuidBytes, format_uuid, json_integer, parse_uuid};
 
 /// Longest encoded key in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -32,6 +32,8 @@ pub enum KeyType {
     Utf8,
     /// Bytes.
     Binary,
+    /// UUIDs, ordered by their bytes.
+    Uuid,
 }
 
 impl fmt::Display for KeyType {
@@ -41,6 +43,7 @@ impl fmt::Display for KeyType {
             Self::UInt64 => "uint64",
             Self::Utf8 => "utf8",
             Self::Binary => "binary",
+            Self::Uuid => "uuid",
         })
     }
 }
@@ -56,6 +59,8 @@ pub enum Key {
     Utf8(String),
     /// Bytes.
     Binary(Vec<u8>),
+    /// The 16 bytes of a UUID.
+    Uuid(UuidBytes),
 }
 
 /// Why something is not a key.
@@ -77,7 +82,7 @@ pub enum KeyError {
         found: String,
     },
     /// A text is not a key of the wanted type.
-    #[error("{text:?} is not a key of type {wanted}")]
+    #[error("{text:?} is not a key of type {wanted}{}", advice(*wanted))]
     Text {
         /// The text.
         text: String,
@@ -92,6 +97,14 @@ pub enum KeyError {
         /// Type of the dataset's keys.
         wanted: KeyType,
     },
+}
+
+/// What to write for a key of this type, where its name does not tell.
+fn advice(wanted: KeyType) -> &'static str {
+    match wanted {
+        KeyType::Uuid => "; write 32 hexadecimal digits, with or without hyphens",
+        _ => "",
+    }
 }
 
 /// Encodes a signed integer key.
@@ -117,6 +130,7 @@ impl Key {
             Self::UInt(_) => KeyType::UInt64,
             Self::Utf8(_) => KeyType::Utf8,
             Self::Binary(_) => KeyType::Binary,
+            Self::Uuid(_) => KeyType::Uuid,
         }
     }
 
@@ -134,6 +148,7 @@ impl Key {
                 check_length(key)?;
                 out.extend_from_slice(key);
             }
+            Self::Uuid(key) => out.extend_from_slice(key),
         }
         Ok(())
     }
@@ -145,6 +160,7 @@ impl Key {
             Self::UInt(key) => EncodedKey::new(&encode_uint(*key)),
             Self::Utf8(key) => EncodedKey::new(key.as_bytes()),
             Self::Binary(key) => EncodedKey::new(key),
+            Self::Uuid(key) => EncodedKey::new(key),
         }
     }
 
@@ -158,11 +174,12 @@ impl Key {
             KeyType::UInt64 => Ok(Self::UInt(eight()?)),
             KeyType::Utf8 => std::str::from_utf8(encoded).map(|key| Self::Utf8(key.to_owned())).map_err(|_| damaged()),
             KeyType::Binary => Ok(Self::Binary(encoded.to_vec())),
+            KeyType::Uuid => encoded.try_into().map(Self::Uuid).map_err(|_| damaged()),
         }
     }
 
     /// Reads a key from text as a command line gives it: decimal numbers, text as it is,
-    /// binary keys in padded base64.
+    /// binary keys in padded base64, UUIDs in hexadecimal digits with or without hyphens.
     pub fn parse(key_type: KeyType, text: &str) -> Result<Self, KeyError> {
         let refuse = || KeyError::Text { text: text.chars().take(KEY_BYTES_INLINE).collect(), wanted: key_type };
         let key = match key_type {
@@ -170,6 +187,7 @@ impl Key {
             KeyType::UInt64 => Self::UInt(text.parse().map_err(|_| refuse())?),
             KeyType::Utf8 => Self::Utf8(text.to_owned()),
             KeyType::Binary => Self::Binary(BASE64.decode(text).map_err(|_| refuse())?),
+            KeyType::Uuid => Self::Uuid(parse_uuid(text).map_err(|_| refuse())?),
         };
         key.check_length()?;
         Ok(key)
@@ -185,7 +203,7 @@ impl Key {
                 let integer = || u64::try_from(json_integer(number)?).ok();
                 Self::UInt(number.as_u64().or_else(integer).ok_or_else(refuse)?)
             }
-            (KeyType::Utf8 | KeyType::Binary, Json::String(text)) => {
+            (KeyType::Utf8 | KeyType::Binary | KeyType::Uuid, Json::String(text)) => {
                 return Self::parse(key_type, text);
             }
             _ => return Err(refuse()),
@@ -193,20 +211,21 @@ impl Key {
         Ok(key)
     }
 
-    /// The key as a JSON scalar: integers as numbers, text as a string, bytes in base64.
+    /// The key as a JSON scalar: integers as numbers, text and UUIDs as strings, bytes in base64.
     pub fn to_json(&self) -> serde_json::Value {
         match self {
             Self::Int(key) => (*key).into(),
             Self::UInt(key) => (*key).into(),
             Self::Utf8(key) => key.as_str().into(),
             Self::Binary(key) => BASE64.encode(key).into(),
+            Self::Uuid(key) => format_uuid(*key).into(),
         }
     }
 
     /// Refuses a key that is too long.
     pub fn check_length(&self) -> Result<(), KeyError> {
         match self {
-            Self::Int(_) | Self::UInt(_) => Ok(()),
+            Self::Int(_) | Self::UInt(_) | Self::Uuid(_) => Ok(()),
             Self::Utf8(key) => check_length(key.as_bytes()),
             Self::Binary(key) => check_length(key),
         }

@@ -48,6 +48,8 @@ pub enum ColumnType {
     Utf8,
     /// Bytes.
     Binary,
+    /// UUIDs, ordered by their bytes.
+    Uuid,
     /// Days since 1970-01-01.
     Date,
     /// Microseconds since 1970-01-01T00:00:00.
@@ -67,6 +69,7 @@ impl ColumnType {
             Self::Float64 => "a float64",
             Self::Utf8 => "a text",
             Self::Binary => "binary data",
+            Self::Uuid => "a uuid",
             Self::Date => "a date",
             Self::Timestamp { .. } => "a timestamp",
         }
@@ -82,6 +85,7 @@ impl fmt::Display for ColumnType {
             Self::Float64 => "float64",
             Self::Utf8 => "utf8",
             Self::Binary => "binary",
+            Self::Uuid => "uuid",
             Self::Date => "date",
             Self::Timestamp { utc: false } => "timestamp",
             Self::Timestamp { utc: true } => "timestamp (UTC)",

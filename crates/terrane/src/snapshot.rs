@@ -76,6 +76,8 @@ pub enum KeyRef<'a> {
     Utf8(&'a str),
     /// Of a binary key.
     Binary(&'a [u8]),
+    /// Of a uuid key: its 16 bytes.
+    Uuid(&'a [u8; 16]),
 }
 
 impl<'a> KeyRef<'a> {
@@ -95,6 +97,7 @@ impl<'a> KeyRef<'a> {
             KeyType::UInt64 => Self::UInt(number()?),
             KeyType::Utf8 => Self::Utf8(std::str::from_utf8(encoded).ok()?),
             KeyType::Binary => Self::Binary(encoded),
+            KeyType::Uuid => Self::Uuid(encoded.try_into().ok()?),
         })
     }
 }

@@ -3,7 +3,8 @@
 //! Dates count days and timestamps microseconds since 1970-01-01 in the proleptic
 //! Gregorian calendar. Equality and hashing compare floats by their bits, so a value
 //! equals what was read back of it, NaN included. The text forms are ISO 8601 for
-//! dates and timestamps and base64 (RFC 4648, padded) for binary data.
+//! dates and timestamps, base64 (RFC 4648, padded) for binary data, and lower-case
+//! digits with hyphens for UUIDs.
 
 use std::fmt;
 
@@ -12,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 pub(crate) use terrane_literal::exact_float;
 use terrane_literal::json_integer;
-use terrane_literal::shortest;
+use terrane_literal::{UuidBytes, format_uuid, parse_uuid, shortest};
 pub use terrane_literal::{format_date, format_timestamp};
 
 use crate::schema::ColumnType;
@@ -35,6 +36,8 @@ pub enum Value {
     Utf8(String),
     /// Bytes.
     Binary(Vec<u8>),
+    /// The 16 bytes of a UUID.
+    Uuid(UuidBytes),
     /// Days since 1970-01-01.
     Date(i32),
     /// Microseconds since 1970-01-01T00:00:00.
@@ -58,6 +61,8 @@ pub enum ValueRef<'a> {
     Utf8(&'a str),
     /// Bytes.
     Binary(&'a [u8]),
+    /// The 16 bytes of a UUID.
+    Uuid(UuidBytes),
     /// Days since 1970-01-01.
     Date(i32),
     /// Microseconds since 1970-01-01T00:00:00.
@@ -101,6 +106,7 @@ impl Value {
             Self::Float64(value) => ValueRef::Float64(*value),
             Self::Utf8(value) => ValueRef::Utf8(value),
             Self::Binary(value) => ValueRef::Binary(value),
+            Self::Uuid(value) => ValueRef::Uuid(*value),
             Self::Date(value) => ValueRef::Date(*value),
             Self::Timestamp(value) => ValueRef::Timestamp(*value),
         }
@@ -112,7 +118,7 @@ impl Value {
     }
 
     /// Reads a value of `column_type` from text: numbers in decimal, `true` or `false`,
-    /// ISO 8601 dates and timestamps, base64 for binary data.
+    /// ISO 8601 dates and timestamps, base64 for binary data, hexadecimal digits for UUIDs.
     pub fn parse(text: &str, column_type: ColumnType) -> Result<Self, ValueError> {
         let refuse = |reason| ValueError::new(format_args!("{text:?}"), column_type.description(), reason);
         match column_type {
@@ -138,13 +144,14 @@ impl Value {
             },
             ColumnType::Utf8 => Ok(Self::Utf8(text.to_owned())),
             ColumnType::Binary => BASE64.decode(text).map(Self::Binary).map_err(|_| refuse("write padded base64")),
+            ColumnType::Uuid => parse_uuid(text).map(Self::Uuid).map_err(refuse),
             ColumnType::Date => parse_date(text).map(Self::Date),
             ColumnType::Timestamp { utc } => parse_timestamp(text, utc).map(Self::Timestamp),
         }
     }
 
     /// Reads a value of `column_type` from JSON: a number is taken for an integer or a float
-    /// that is exactly this number, however it is written; dates, timestamps and binary data come as strings.
+    /// that is exactly this number, however it is written; dates, timestamps, binary data and UUIDs come as strings.
     pub fn from_json(json: &serde_json::Value, column_type: ColumnType) -> Result<Self, ValueError> {
         use serde_json::Value as Json;
         let refuse = |reason| ValueError::new(json, column_type.description(), reason);
@@ -164,9 +171,10 @@ impl Value {
                 number.as_f64().map(Self::Float64).ok_or_else(|| refuse("it is beyond the range of a 64-bit float"))
             }
             (Json::String(text), ColumnType::Utf8) => Ok(Self::Utf8(text.clone())),
-            (Json::String(text), ColumnType::Binary | ColumnType::Date | ColumnType::Timestamp { .. }) => {
-                Self::parse(text, column_type)
-            }
+            (
+                Json::String(text),
+                ColumnType::Binary | ColumnType::Uuid | ColumnType::Date | ColumnType::Timestamp { .. },
+            ) => Self::parse(text, column_type),
             _ => Err(refuse("the JSON type does not fit")),
         }
     }
@@ -242,6 +250,7 @@ impl<'a> ValueRef<'a> {
             Self::Float64(value) => Value::Float64(value),
             Self::Utf8(value) => Value::Utf8(value.to_owned()),
             Self::Binary(value) => Value::Binary(value.to_vec()),
+            Self::Uuid(value) => Value::Uuid(value),
             Self::Date(value) => Value::Date(value),
             Self::Timestamp(value) => Value::Timestamp(value),
         }
@@ -254,7 +263,7 @@ impl<'a> ValueRef<'a> {
 
     /// The JSON form: integers as JSON integers, floats that JSON cannot hold (NaN and the
     /// infinities) as null, dates and timestamps in ISO 8601 (with `Z` in a UTC column),
-    /// binary data in base64.
+    /// binary data in base64, UUIDs as text.
     pub fn to_json(self, column_type: ColumnType) -> serde_json::Value {
         match self {
             Self::Null => serde_json::Value::Null,
@@ -264,6 +273,7 @@ impl<'a> ValueRef<'a> {
             Self::Float64(value) => value.into(),
             Self::Utf8(value) => value.into(),
             Self::Binary(value) => BASE64.encode(value).into(),
+            Self::Uuid(value) => format_uuid(value).into(),
             Self::Date(value) => format_date(value).into(),
             Self::Timestamp(value) => {
                 format_timestamp(value, matches!(column_type, ColumnType::Timestamp { utc: true })).into()
@@ -281,6 +291,7 @@ impl<'a> ValueRef<'a> {
             Self::Float64(_) => "float64",
             Self::Utf8(_) => "utf8",
             Self::Binary(_) => "binary",
+            Self::Uuid(_) => "uuid",
             Self::Date(_) => "date",
             Self::Timestamp(_) => "timestamp",
         }
@@ -297,6 +308,7 @@ impl PartialEq for ValueRef<'_> {
             (Self::Float64(a), Self::Float64(b)) => a.to_bits() == b.to_bits(),
             (Self::Utf8(a), Self::Utf8(b)) => a == b,
             (Self::Binary(a), Self::Binary(b)) => a == b,
+            (Self::Uuid(a), Self::Uuid(b)) => a == b,
             (Self::Date(a), Self::Date(b)) => a == b,
             _ => false,
         }
@@ -315,6 +327,7 @@ impl fmt::Display for ValueRef<'_> {
             Self::Float64(value) => value.fmt(f),
             Self::Utf8(value) => f.write_str(value),
             Self::Binary(value) => f.write_str(&BASE64.encode(value)),
+            Self::Uuid(value) => f.write_str(&format_uuid(*value)),
             Self::Date(value) => f.write_str(&format_date(*value)),
             Self::Timestamp(value) => f.write_str(&format_timestamp(*value, false)),
         }

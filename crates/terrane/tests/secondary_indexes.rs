@@ -58,7 +58,7 @@ fn entries(store: &Store, name: &str) -> u64 {
 #[test]
 fn indexes_hold_what_was_there_and_what_comes() {
     let (mut rng, _) = seeded(91);
-    for key_type in [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary] {
+    for key_type in [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid] {
         let (storage, store, dataset) = created(key_type);
         let mut change = |dataset: &Dataset, count: usize| {
             for _ in 0..count {

@@ -19,7 +19,7 @@ use terrane::{
 };
 use terrane_storage::{MemoryStorage, Storage};
 
-const KEY_TYPES: [KeyType; 4] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary];
+const KEY_TYPES: [KeyType; 5] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid];
 const SYSTEMS: [CoordinateSystem; 2] = [CoordinateSystem::Planar, CoordinateSystem::LonLat];
 
 /// The kinds on attributes, named as the kind, with the place of the attribute that each is on.
@@ -376,7 +376,7 @@ fn every_shape(key_type: KeyType, system: CoordinateSystem, default_seed: u64) {
     let (mut rng, seed) = seeded(default_seed);
     for shape in Shape::ALL {
         let beside = Kind::new(
-            KEY_TYPES[rng.random_range(0..4)],
+            KEY_TYPES[rng.random_range(0..KEY_TYPES.len())],
             Shape::ALL[rng.random_range(0..Shape::ALL.len())],
             SYSTEMS[rng.random_range(0..2)],
         );
@@ -403,6 +403,11 @@ fn text_keys_in_the_plane_agree_with_the_model() {
 #[test]
 fn binary_keys_in_the_plane_agree_with_the_model() {
     every_shape(KeyType::Binary, CoordinateSystem::Planar, 0x0DE1_0004);
+}
+
+#[test]
+fn uuid_keys_in_the_plane_agree_with_the_model() {
+    every_shape(KeyType::Uuid, CoordinateSystem::Planar, 0x0DE1_0009);
 }
 
 #[test]

@@ -15,8 +15,8 @@ pub struct TypeOfColumn {
 /// How values and coordinates are read.
 #[derive(Debug, Default, Args)]
 pub struct ReadingFlags {
-    /// Type of a column, where a guess would be wrong (repeatable): bool, int64, float32, float64, utf8, binary, date,
-    /// timestamp. Dates and timestamps are read as ISO 8601, or by a pattern of strftime, such as
+    /// Type of a column, where a guess would be wrong (repeatable): bool, int64, float32, float64, utf8, binary, uuid,
+    /// date, timestamp. Dates and timestamps are read as ISO 8601, or by a pattern of strftime, such as
     /// day=date:%d.%m.%Y or at='timestamp:%m/%d/%Y %H:%M'.
     #[arg(long = "type", value_name = "COLUMN=TYPE[:FORMAT]", value_parser = parse_type)]
     pub types: Vec<TypeOfColumn>,

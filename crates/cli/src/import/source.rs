@@ -182,7 +182,7 @@ pub fn new_columns(source: &Source, schema: &Schema) -> Result<Vec<Column>, Fail
     let is_new = |name: &str| schema.column_names().all(|known| known != name);
     let fields = source.schema.fields().iter().filter(|field| is_new(field.name()));
     fields
-        .map(|field| match ColumnType::from_arrow(field.data_type()) {
+        .map(|field| match ColumnType::from_field(field) {
             Some(column_type) => Ok(Column::new(field.name(), column_type)),
             None => Err(Failure::refused(format!(
                 "{}: column {:?} is {}, which no column of a dataset can be",

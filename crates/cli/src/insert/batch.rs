@@ -11,6 +11,7 @@ use arrow_array::{
 use arrow_schema::{Field, Schema as ArrowSchema};
 use terrane::schema::{ColumnType, GeometryColumn, KeyType, Schema};
 use terrane::{Key, Value};
+use terrane_literal::{UuidBytes, append_uuid, uuid_builder};
 use terrane_space::geometry::as_point;
 
 use super::row::Row;
@@ -63,6 +64,7 @@ fn keys(rows: &[Row], key_type: KeyType) -> ArrayRef {
         KeyType::UInt64 => Arc::new(keys.map(uint_key).collect::<UInt64Array>()),
         KeyType::Utf8 => Arc::new(keys.map(utf8_key).collect::<StringArray>()),
         KeyType::Binary => Arc::new(keys.map(binary_key).collect::<BinaryArray>()),
+        KeyType::Uuid => uuids(keys.map(uuid_key)),
     }
 }
 
@@ -94,6 +96,22 @@ fn binary_key(key: Option<&Key>) -> Option<&[u8]> {
     }
 }
 
+fn uuid_key(key: Option<&Key>) -> Option<UuidBytes> {
+    match key {
+        Some(Key::Uuid(key)) => Some(*key),
+        _ => None,
+    }
+}
+
+fn uuids(values: impl Iterator<Item = Option<UuidBytes>>) -> ArrayRef {
+    let mut array = uuid_builder();
+    values.for_each(|value| match value {
+        Some(uuid) => append_uuid(&mut array, uuid),
+        None => array.append_null(),
+    });
+    Arc::new(array.finish())
+}
+
 /// A column of values of its type.
 fn attribute(values: &[Option<&Value>], column_type: ColumnType) -> ArrayRef {
     let values = values.iter().copied();
@@ -110,6 +128,7 @@ fn attribute(values: &[Option<&Value>], column_type: ColumnType) -> ArrayRef {
             Arc::new(array.finish())
         }
         ColumnType::Binary => Arc::new(values.map(binary_of).collect::<BinaryArray>()),
+        ColumnType::Uuid => uuids(values.map(uuid_of)),
         ColumnType::Date => Arc::new(values.map(date_of).collect::<Date32Array>()),
         ColumnType::Timestamp { utc } => {
             let array = values.map(timestamp_of).collect::<TimestampMicrosecondArray>();
@@ -159,6 +178,13 @@ fn utf8_of(value: Option<&Value>) -> Option<&str> {
 fn binary_of(value: Option<&Value>) -> Option<&[u8]> {
     match value {
         Some(Value::Binary(value)) => Some(value),
+        _ => None,
+    }
+}
+
+fn uuid_of(value: Option<&Value>) -> Option<UuidBytes> {
+    match value {
+        Some(Value::Uuid(value)) => Some(*value),
         _ => None,
     }
 }

@@ -16,7 +16,7 @@ const GEOMETRY_COLUMN: &str = "geometry";
 pub fn schema_of(record: &mut JsonRecord, planar: bool, reading: &Reading) -> Result<Schema, String> {
     let key_name = KEY_NAMES.into_iter().find(|name| member(record, name).is_some()).unwrap_or(FEATURE_ID_COLUMN);
     take_id(record, key_name)?;
-    let key = key_column(record)?;
+    let key = key_column(record, reading)?;
     let geometry = geometry_column(record)?;
     let system = match planar {
         true => CoordinateSystem::Planar,
@@ -32,13 +32,14 @@ pub fn schema_of(record: &mut JsonRecord, planar: bool, reading: &Reading) -> Re
     Schema::new(key, geometry, system, columns).map_err(|error| error.to_string())
 }
 
-fn key_column(record: &JsonRecord) -> Result<KeyColumn, String> {
+fn key_column(record: &JsonRecord, reading: &Reading) -> Result<KeyColumn, String> {
     let Some((name, value)) = KEY_NAMES.into_iter().find_map(|name| Some((name, member(record, name)?))) else {
         return Ok(KeyColumn { name: GENERATED_KEY_COLUMN.into(), key_type: KeyType::Int64, generated: true });
     };
     let key_type = match value {
         Value::Number(_) if Key::from_json(KeyType::Int64, value).is_ok() => KeyType::Int64,
         Value::Number(number) if number.is_u64() => KeyType::UInt64,
+        Value::String(_) if reading.demands_uuid(name) => KeyType::Uuid,
         Value::String(_) => KeyType::Utf8,
         other => {
             return Err(format!("column {name:?}: {other} cannot be a key; a key is a whole number or a text"));

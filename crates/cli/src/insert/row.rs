@@ -4,7 +4,9 @@ use serde_json::Value as Json;
 use terrane::record::{GeometryRef, RowGeometry};
 use terrane::schema::{Column, ColumnType, GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Key, Value};
-use terrane_formats::{DemandedType, JsonRecord, RecordReader, detect_coordinates_by_name, unique_name};
+use terrane_formats::{
+    ColumnType as FileColumnType, DemandedType, JsonRecord, RecordReader, detect_coordinates_by_name, unique_name,
+};
 use terrane_literal::{Time, TimePattern, parse_timestamp};
 use terrane_space::Point;
 use terrane_space::geometry::{as_flat_point, point_wkb};
@@ -48,6 +50,11 @@ pub struct Reading {
 impl Reading {
     fn demanded(&self, name: &str) -> Option<&DemandedType> {
         self.demanded.iter().find(|(column, _)| column == name).map(|(_, demanded)| demanded)
+    }
+
+    /// Whether a column shall have UUIDs, which are texts like others otherwise.
+    pub fn demands_uuid(&self, name: &str) -> bool {
+        self.demanded(name) == Some(&DemandedType::Plain(FileColumnType::Uuid))
     }
 
     fn pattern(&self, name: &str) -> Option<&TimePattern> {

@@ -44,3 +44,4 @@ mod same_values;
 mod support;
 mod unmerged;
 mod usage_errors;
+mod uuids;

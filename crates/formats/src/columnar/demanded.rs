@@ -1,9 +1,12 @@
 //! Columns whose values become another type than the file has, as demanded: by their texts.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, LargeStringArray};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType};
+use terrane_literal::{format_uuid, uuid_at};
 
 use crate::demand::DemandedType;
 use crate::rows::{ColumnBuilder, ColumnPlan, Role, Scalar, text_scalar};
@@ -29,7 +32,13 @@ pub(crate) fn convert(
     column: &ColumnPlan,
     refuse: &mut impl FnMut(usize, String),
 ) -> Result<ArrayRef, ArrowError> {
-    let texts = cast(values, &DataType::LargeUtf8)?;
+    let texts = match values.as_fixed_size_binary_opt() {
+        Some(uuids) => {
+            let text = |row| uuid_at(uuids, row).map(format_uuid);
+            Arc::new((0..uuids.len()).map(text).collect::<LargeStringArray>()) as ArrayRef
+        }
+        None => cast(values, &DataType::LargeUtf8)?,
+    };
     let mut builder = ColumnBuilder::new(column.role.column_type(), values.len());
     for (row, text) in texts.as_string::<i64>().iter().enumerate() {
         // A text that is there is not null, be it empty.

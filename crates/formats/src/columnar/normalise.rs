@@ -6,12 +6,14 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Date64Type, TimestampNanosecondType};
 use arrow_array::{Array, ArrayRef, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow_cast::{CastOptions, cast, cast_with_options};
-use arrow_schema::{ArrowError, DataType, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, TimeUnit};
 use arrow_select::concat::concat;
 use serde_json::Value;
 use terrane_literal::decimal::{self, is_decimal, to_float64};
+use terrane_literal::{UUID_STORAGE, is_uuid, stores_uuids};
 
 use crate::arrow_json::{json_of, shown, without_runs};
+use crate::demand::DemandedType;
 use crate::types::ColumnType;
 
 /// How a column is converted.
@@ -26,11 +28,19 @@ pub(crate) enum Conversion {
 }
 
 impl Conversion {
-    /// The conversion of a column of this type; `fits_int64` tells of one of decimal numbers whether all are known to be
-    /// integers of 64 bits.
-    pub(crate) fn of_column(data_type: &DataType, fits_int64: bool) -> Conversion {
-        match decimal::is_whole(data_type) && fits_int64 {
-            true => Conversion::Cast(ColumnType::Int64),
+    /// The conversion of a column; `fits_int64` tells of one of decimal numbers whether all are known to be integers of
+    /// 64 bits. Sixteen bytes each are UUIDs where the file marks them so or the user says so, else binary.
+    pub(crate) fn of_column(field: &Field, fits_int64: bool, demanded: Option<&DemandedType>) -> Conversion {
+        let data_type = field.data_type();
+        let has_uuids = match demanded {
+            Some(DemandedType::Plain(ColumnType::Uuid)) => stores_uuids(data_type),
+            Some(DemandedType::Plain(ColumnType::Binary)) => false,
+            _ => is_uuid(field),
+        };
+        match has_uuids {
+            true if *data_type == UUID_STORAGE => Conversion::Keep(ColumnType::Uuid),
+            true => Conversion::Cast(ColumnType::Uuid),
+            false if decimal::is_whole(data_type) && fits_int64 => Conversion::Cast(ColumnType::Int64),
             false => Conversion::of(data_type),
         }
     }

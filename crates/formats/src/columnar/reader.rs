@@ -105,10 +105,11 @@ impl ColumnarPlan {
                         None if demanded.is_some() && is_decimal(field.data_type()) => {
                             Conversion::Cast(ColumnType::Utf8)
                         }
-                        None => Conversion::of_column(field.data_type(), fits_int64(index)),
+                        None => Conversion::of_column(field, fits_int64(index), demanded),
                     };
                     warnings.extend(normalise::warning(field.name(), field.data_type(), &conversion));
                     let column_type = conversion.column_type();
+                    check_uuids(path, field.name(), column_type, options)?;
                     match demanded.and_then(|demanded| demanded::plan(field.name(), column_type, demanded)) {
                         Some(plan) => {
                             let column_type = plan.role.column_type();
@@ -118,7 +119,7 @@ impl ColumnarPlan {
                     }
                 }
             };
-            fields.push(Field::new(field.name(), column_type.data_type(), true));
+            fields.push(column_type.field(field.name()));
             columns.push((index, plan));
         }
         let crs = declared.as_ref().map_or(DeclaredCrs::Undeclared, |declared| declared.crs.clone());
@@ -212,6 +213,18 @@ fn coordinate_conversion(field: &Field, named: Option<&GeometryColumns>) -> Opti
         }
         _ => None,
     }
+}
+
+/// Refuses texts where the dataset has UUIDs, and UUIDs where it has texts, unless the user demands a type.
+fn check_uuids(path: &Path, name: &str, found: ColumnType, options: &ReadOptions) -> Result<(), FormatError> {
+    let wanted = options.column_type(name).filter(|_| options.demanded_type(name).is_none());
+    let (reason, type_name) = match (found, wanted) {
+        (ColumnType::Utf8, Some(ColumnType::Uuid)) => ("it is text, and the dataset has UUIDs", "uuid"),
+        (ColumnType::Uuid, Some(ColumnType::Utf8)) => ("it has UUIDs, and the dataset has text", "utf8"),
+        _ => return Ok(()),
+    };
+    let advice = format!("say --type {name}={type_name} to convert it");
+    Err(FormatError::refused(path, Location::Column(name.to_owned()), reason, advice))
 }
 
 fn guess_geometry(schema: &Schema, warnings: &mut Vec<String>) -> GeometryColumns {

@@ -1,6 +1,6 @@
 //! Comma-separated values (RFC 4180). Null is an empty field, empty text a
 //! quoted one; floats are the shortest text that reads back the same, and keep
-//! a decimal point; geometries are WKT, other binary values base64. NUL characters, which
+//! a decimal point; geometries are WKT, UUIDs text, other binary values base64. NUL characters, which
 //! few programs read in such files and the reader here refuses, are refused.
 
 use arrow_array::cast::AsArray;
@@ -8,10 +8,11 @@ use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
+use terrane_literal::format_uuid;
 
 use super::error::WriteError;
 use super::ndjson::BUFFER_BYTES;
-use super::output::{GeometryIndex, Sink, holds_wkb, wkb_of};
+use super::output::{GeometryIndex, Sink, holds_wkb, uuid_of, wkb_of};
 use super::{WriteOptions, Writer};
 use crate::arrow_json::json_of;
 use crate::geometry::wkt_of;
@@ -67,6 +68,9 @@ pub(crate) fn cell_text(
     }
     if geometry == GeometryIndex::Column(column) || holds_wkb(batch.schema_ref().field(column)) {
         return wkb_of(array, row).map(wkt_of).transpose().map_err(failed);
+    }
+    if let Some(uuid) = uuid_of(array, batch.schema_ref().field(column), row) {
+        return Ok(Some(format_uuid(uuid)));
     }
     Ok(Some(match array.data_type() {
         DataType::Float32 => format!("{:?}", array.as_primitive::<Float32Type>().value(row)),

@@ -9,6 +9,7 @@ use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use serde_json::{Value, json};
+use terrane_literal::{UuidBytes, is_uuid, uuid_at};
 
 use super::error::WriteError;
 use crate::geometry::{geojson_of, has_measures};
@@ -130,6 +131,12 @@ impl GeometryIndex {
 pub(crate) fn holds_wkb(field: &Field) -> bool {
     let extension = field.metadata().get("ARROW:extension:name");
     *field.data_type() == DataType::Binary && extension.is_some_and(|name| name == "geoarrow.wkb")
+}
+
+/// The UUID of a row that is not null, if its column is marked as one of UUIDs.
+pub(crate) fn uuid_of(array: &ArrayRef, field: &Field, row: usize) -> Option<UuidBytes> {
+    let array = array.as_fixed_size_binary_opt().filter(|_| is_uuid(field))?;
+    uuid_at(array, row)
 }
 
 /// The geometry in a WKB column as GeoJSON.

@@ -5,11 +5,12 @@ use std::io::Write;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value;
+use terrane_literal::format_uuid;
 
 use super::error::WriteError;
-use super::output::{geometry_json, holds_wkb};
+use super::output::{geometry_json, holds_wkb, uuid_of};
 use crate::arrow_json::json_of;
 
 /// Name of the member that holds a geometry.
@@ -49,11 +50,12 @@ impl RowMembers {
             }
             buffer.extend_from_slice(key);
             let array = batch.column(*index);
-            let name = batch.schema_ref().field(*index).name();
+            let field = batch.schema_ref().field(*index);
+            let name = field.name();
             if *is_geometry {
                 write_json(buffer, &geometry_json(array, row, name)?)?;
             } else {
-                write_value(buffer, array, row).map_err(|error| WriteError::value(row, name, error))?;
+                write_value(buffer, array, field, row).map_err(|error| WriteError::value(row, name, error))?;
             }
         }
         buffer.push(b'}');
@@ -66,7 +68,7 @@ pub(crate) fn write_json(buffer: &mut Vec<u8>, value: &Value) -> Result<(), Writ
     serde_json::to_writer(buffer, value).map_err(|error| WriteError::Encode(error.to_string()))
 }
 
-fn write_value(buffer: &mut Vec<u8>, array: &ArrayRef, row: usize) -> Result<(), WriteError> {
+fn write_value(buffer: &mut Vec<u8>, array: &ArrayRef, field: &Field, row: usize) -> Result<(), WriteError> {
     if array.is_null(row) {
         buffer.extend_from_slice(b"null");
         return Ok(());
@@ -84,7 +86,10 @@ fn write_value(buffer: &mut Vec<u8>, array: &ArrayRef, row: usize) -> Result<(),
         },
         DataType::Utf8 => serde_json::to_writer(&mut *buffer, array.as_string::<i32>().value(row))
             .map_err(|error| WriteError::Encode(error.to_string()))?,
-        _ => write_json(buffer, &json_of(array, row)?)?,
+        _ => match uuid_of(array, field, row) {
+            Some(uuid) => write!(buffer, "\"{}\"", format_uuid(uuid))?,
+            None => write_json(buffer, &json_of(array, row)?)?,
+        },
     }
     Ok(())
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder,
-    StringBuilder, TimestampMicrosecondBuilder, UInt64Builder,
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Date32Builder, FixedSizeBinaryBuilder, Float32Builder, Float64Builder,
+    Int64Builder, StringBuilder, TimestampMicrosecondBuilder, UInt64Builder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use terrane_literal::{append_uuid, uuid_builder};
 use terrane_space::Point;
 
 use super::BatchError;
@@ -63,6 +64,7 @@ enum Values {
     Float(Float64Builder),
     Utf8(StringBuilder),
     Binary(BinaryBuilder),
+    Uuid(FixedSizeBinaryBuilder),
     Date(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
 }
@@ -210,6 +212,7 @@ fn slot_length(data_type: &DataType) -> usize {
         DataType::Boolean => 1,
         // Offsets of texts and binary data.
         DataType::Date32 | DataType::Utf8 | DataType::Binary => 4,
+        DataType::FixedSizeBinary(_) => 16,
         _ => 8,
     };
     length + 1
@@ -292,6 +295,7 @@ impl Values {
             DataType::Float32 => Self::Float32(Float32Builder::with_capacity(0)),
             DataType::Float64 => Self::Float(Float64Builder::with_capacity(0)),
             DataType::Utf8 => Self::Utf8(StringBuilder::with_capacity(0, 0)),
+            DataType::FixedSizeBinary(_) => Self::Uuid(uuid_builder()),
             DataType::Date32 => Self::Date(Date32Builder::with_capacity(0)),
             DataType::Timestamp(_, zone) => {
                 Self::Timestamp(TimestampMicrosecondBuilder::with_capacity(0).with_timezone_opt(zone.clone()))
@@ -310,6 +314,7 @@ impl Values {
                 match (self, Key::decode(key_type, key)?) {
                     (Self::Int(builder), Key::Int(key)) => builder.append_value(key),
                     (Self::UInt(builder), Key::UInt(key)) => builder.append_value(key),
+                    (Self::Uuid(builder), Key::Uuid(key)) => append_uuid(builder, key),
                     _ => return Err(damaged()),
                 }
                 return Ok(0);
@@ -324,6 +329,7 @@ impl Values {
             (Self::Int(builder), ValueRef::Int(value)) => builder.append_value(value),
             (Self::Float32(builder), ValueRef::Float32(value)) => builder.append_value(value),
             (Self::Float(builder), ValueRef::Float64(value)) => builder.append_value(value),
+            (Self::Uuid(builder), ValueRef::Uuid(value)) => append_uuid(builder, value),
             (Self::Date(builder), ValueRef::Date(value)) => builder.append_value(value),
             (Self::Timestamp(builder), ValueRef::Timestamp(value)) => builder.append_value(value),
             (Self::Utf8(builder), ValueRef::Utf8(value)) => {
@@ -338,6 +344,7 @@ impl Values {
             (Self::Int(builder), ValueRef::Null) => builder.append_null(),
             (Self::Float32(builder), ValueRef::Null) => builder.append_null(),
             (Self::Float(builder), ValueRef::Null) => builder.append_null(),
+            (Self::Uuid(builder), ValueRef::Null) => builder.append_null(),
             (Self::Date(builder), ValueRef::Null) => builder.append_null(),
             (Self::Timestamp(builder), ValueRef::Null) => builder.append_null(),
             (Self::Utf8(builder), ValueRef::Null) => builder.append_null(),
@@ -358,6 +365,7 @@ impl Values {
             Self::Float(builder) => builder,
             Self::Utf8(builder) => builder,
             Self::Binary(builder) => builder,
+            Self::Uuid(builder) => builder,
             Self::Date(builder) => builder,
             Self::Timestamp(builder) => builder,
         }

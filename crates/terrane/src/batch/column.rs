@@ -8,13 +8,14 @@ use arrow_array::types::{
     UInt64Type,
 };
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Float32Array, Float64Array, Int64Array,
-    StringArray, TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, FixedSizeBinaryArray, Float32Array,
+    Float64Array, Int64Array, StringArray, TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
 use terrane_literal::decimal::{self, is_decimal};
+use terrane_literal::{UUID_STORAGE, stores_uuids, uuid_at};
 
 use super::BatchError;
 use crate::schema::ColumnType;
@@ -31,6 +32,7 @@ pub(super) enum ColumnValues {
     Float(Float64Array),
     Utf8(StringArray),
     Binary(BinaryArray),
+    Uuid(FixedSizeBinaryArray),
     Date(Date32Array),
     /// Milliseconds, of which those are taken that are whole days.
     DateMilliseconds(Date64Array),
@@ -47,6 +49,8 @@ impl ColumnValues {
             return Ok(Self::Missing);
         }
         let fits = match ColumnType::from_arrow(found) {
+            // With the mark of UUIDs or without: 16 bytes are one.
+            _ if wanted == ColumnType::Uuid => stores_uuids(found),
             Some(ColumnType::Int64) => matches!(wanted, ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64),
             // One that does not fit is an error of the batch.
             Some(ColumnType::Float64) if wanted == ColumnType::Int64 => decimal::is_whole(values_type(found)),
@@ -80,6 +84,7 @@ impl ColumnValues {
             }
             ColumnType::Utf8 => Self::utf8(array),
             ColumnType::Binary => Self::binary(array),
+            ColumnType::Uuid => Self::uuid(array),
             // A cast would drop the time of the day.
             ColumnType::Date if *values_type(found) == DataType::Date64 => {
                 Ok(Self::DateMilliseconds(cast(array, &DataType::Date64)?.as_primitive::<Date64Type>().clone()))
@@ -114,6 +119,10 @@ impl ColumnValues {
         Ok(Self::Binary(cast(array, &DataType::Binary)?.as_binary::<i32>().clone()))
     }
 
+    pub(super) fn uuid(array: &ArrayRef) -> Result<Self, BatchError> {
+        Ok(Self::Uuid(cast(array, &UUID_STORAGE)?.as_fixed_size_binary().clone()))
+    }
+
     /// The value in a row of the batch; an integer beyond int64 is refused unless the
     /// attribute is a float that can be exactly this integer, and so is an instant between two microseconds.
     #[inline]
@@ -132,6 +141,7 @@ impl ColumnValues {
             Self::Float(array) if array.is_valid(row) => ValueRef::Float64(array.value(row)),
             Self::Utf8(array) if array.is_valid(row) => ValueRef::Utf8(array.value(row)),
             Self::Binary(array) if array.is_valid(row) => ValueRef::Binary(array.value(row)),
+            Self::Uuid(array) => uuid_at(array, row).map_or(ValueRef::Null, ValueRef::Uuid),
             Self::Date(array) if array.is_valid(row) => ValueRef::Date(array.value(row)),
             Self::DateMilliseconds(array) if array.is_valid(row) => ValueRef::Date(whole_days(array.value(row))?),
             Self::Timestamp(array) if array.is_valid(row) => ValueRef::Timestamp(array.value(row)),

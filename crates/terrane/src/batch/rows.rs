@@ -1,6 +1,7 @@
 //! Rows of an input batch as keys and stored records.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
+use terrane_literal::stores_uuids;
 use terrane_space::Point;
 
 use super::column::{ColumnValues, type_error};
@@ -174,6 +175,7 @@ fn encode_key(key: &ColumnValues, row: usize, out: &mut Vec<u8>) -> Result<(), S
             key::check_length(array.value(row)).map_err(too_long)?;
             out.extend_from_slice(array.value(row));
         }
+        ColumnValues::Uuid(array) if array.is_valid(row) => out.extend_from_slice(array.value(row)),
         _ => return Err("the key is null; every record needs one".to_owned()),
     }
     Ok(())
@@ -208,6 +210,7 @@ fn key_values(name: &str, array: &ArrayRef, wanted: KeyType) -> Result<ColumnVal
     let fits = match (wanted, KeyType::from_arrow(found)) {
         (KeyType::UInt64, Some(KeyType::UInt64)) => true,
         (KeyType::UInt64, Some(KeyType::Int64)) => false,
+        (KeyType::Uuid, _) => stores_uuids(found),
         (wanted, found) => found == Some(wanted),
     };
     if !fits && !is_unsigned_narrow(found, wanted) {
@@ -218,6 +221,7 @@ fn key_values(name: &str, array: &ArrayRef, wanted: KeyType) -> Result<ColumnVal
         KeyType::UInt64 => ColumnValues::uint(array),
         KeyType::Utf8 => ColumnValues::utf8(array),
         KeyType::Binary => ColumnValues::binary(array),
+        KeyType::Uuid => ColumnValues::uuid(array),
     }
 }
 

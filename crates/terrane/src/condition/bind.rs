@@ -196,6 +196,7 @@ enum Scalar {
     Float(f64),
     Text(String),
     Bytes(Vec<u8>),
+    Uuid([u8; 16]),
 }
 
 impl Ordered for Scalar {
@@ -205,6 +206,7 @@ impl Ordered for Scalar {
             (Self::Float(a), Self::Float(b)) => a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
+            (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
             _ => std::cmp::Ordering::Equal,
         }
     }
@@ -255,6 +257,7 @@ impl Target<'_> {
             Valued::Key(KeyType::Int64) => ColumnType::Int64,
             Valued::Key(KeyType::Utf8) => ColumnType::Utf8,
             Valued::Key(KeyType::Binary) => ColumnType::Binary,
+            Valued::Key(KeyType::Uuid) => ColumnType::Uuid,
             Valued::Attribute(_, column_type) => column_type,
         };
         let scalar = match (column_type, limit.literal) {
@@ -263,9 +266,10 @@ impl Target<'_> {
             (ColumnType::Float64, _) => return self.float_end(limit, side),
             (ColumnType::Bool, Literal::Bool(value)) => Scalar::Integer((*value).into()),
             (ColumnType::Utf8, Literal::Text(text)) => Scalar::Text(text.clone()),
-            (ColumnType::Binary | ColumnType::Date | ColumnType::Timestamp { .. }, Literal::Text(text)) => {
-                self.parsed(text, column_type)?
-            }
+            (
+                ColumnType::Binary | ColumnType::Uuid | ColumnType::Date | ColumnType::Timestamp { .. },
+                Literal::Text(text),
+            ) => self.parsed(text, column_type)?,
             _ => return Err(self.misfit(limit.literal)),
         };
         Ok(Some(if limit.inclusive { Bound::Included(scalar) } else { Bound::Excluded(scalar) }))
@@ -328,7 +332,7 @@ impl Target<'_> {
         }))
     }
 
-    /// The value that a text is in a column of dates, timestamps or binary data.
+    /// The value that a text is in a column of dates, timestamps, UUIDs or binary data.
     fn parsed(&self, text: &str, column_type: ColumnType) -> Result<Scalar> {
         let refused = |reason: String| ConditionError::column(self.name, format!("is {}: {reason}", self.type_name()));
         let value = Value::parse(text, column_type).map_err(|error| refused(error.to_string()))?;
@@ -341,6 +345,7 @@ impl Target<'_> {
             Value::Date(days) => Scalar::Integer(days.into()),
             Value::Timestamp(microseconds) => Scalar::Integer(microseconds.into()),
             Value::Binary(bytes) => Scalar::Bytes(bytes),
+            Value::Uuid(uuid) => Scalar::Uuid(uuid),
             _ => return Err(self.misfit(&Literal::Text(text.to_owned()))),
         })
     }
@@ -355,6 +360,9 @@ impl Target<'_> {
             Valued::Key(KeyType::Utf8) | Valued::Attribute(_, ColumnType::Utf8) => "write a text in single quotes",
             Valued::Key(KeyType::Binary) | Valued::Attribute(_, ColumnType::Binary) => {
                 "write padded base64 in single quotes"
+            }
+            Valued::Key(KeyType::Uuid) | Valued::Attribute(_, ColumnType::Uuid) => {
+                "write it in single quotes, as '550e8400-e29b-41d4-a716-446655440000'"
             }
             Valued::Attribute(_, ColumnType::Bool) => "write true or false",
             Valued::Attribute(_, ColumnType::Date) => "write a date in single quotes, as '2026-03-01'",
@@ -383,6 +391,7 @@ fn value(column_type: ColumnType, scalar: Scalar) -> Value {
         (Scalar::Float(value), _) => Value::Float64(value),
         (Scalar::Text(value), _) => Value::Utf8(value),
         (Scalar::Bytes(value), _) => Value::Binary(value),
+        (Scalar::Uuid(value), _) => Value::Uuid(value),
     }
 }
 
@@ -393,6 +402,7 @@ fn encoded(key_type: KeyType, scalar: Scalar) -> Vec<u8> {
         (Scalar::Integer(value), _) => encode_int(value as i64).to_vec(),
         (Scalar::Text(value), _) => value.into_bytes(),
         (Scalar::Bytes(value), _) => value,
+        (Scalar::Uuid(value), _) => value.to_vec(),
         // No key is a float.
         (Scalar::Float(_), _) => Vec::new(),
     }

@@ -34,6 +34,7 @@ pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
         (ValueRef::Float64(a), ValueRef::Float64(b)) => a.partial_cmp(&b),
         (ValueRef::Utf8(a), ValueRef::Utf8(b)) => Some(a.cmp(b)),
         (ValueRef::Binary(a), ValueRef::Binary(b)) => Some(a.cmp(b)),
+        (ValueRef::Uuid(a), ValueRef::Uuid(b)) => Some(a.cmp(&b)),
         _ => None,
     }
 }

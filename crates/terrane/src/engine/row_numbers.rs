@@ -29,7 +29,7 @@ impl RowNumbers {
         let number = match key {
             Key::Int(number) => u64::try_from(*number).ok(),
             Key::UInt(number) => Some(*number),
-            Key::Utf8(_) | Key::Binary(_) => None,
+            Key::Utf8(_) | Key::Binary(_) | Key::Uuid(_) => None,
         };
         if let Some(number) = number {
             self.next.fetch_max(number.saturating_add(1), Ordering::AcqRel);

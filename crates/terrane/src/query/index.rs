@@ -177,6 +177,7 @@ fn hidden_bytes(source: &SpatialSource<'_>, key_type: KeyType) -> u64 {
     // An entry is larger than its key.
     let key_bytes = match key_type {
         KeyType::Int64 | KeyType::UInt64 => 8,
+        KeyType::Uuid => 16,
         KeyType::Utf8 | KeyType::Binary => bytes / entries.max(1),
     };
     antimatter.saturating_mul(HIDDEN_ENTRY_BYTES as u64 + key_bytes)

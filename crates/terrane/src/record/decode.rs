@@ -156,6 +156,7 @@ impl<'a> RecordView<'a> {
             ColumnType::Date => ValueRef::Date(i32::from_le_bytes(self.slot(place)?)),
             ColumnType::Timestamp { .. } => ValueRef::Timestamp(i64::from_le_bytes(self.slot(place)?)),
             ColumnType::Binary => ValueRef::Binary(self.variable(place)?),
+            ColumnType::Uuid => ValueRef::Uuid(self.slot(place)?),
             ColumnType::Utf8 => match std::str::from_utf8(self.variable(place)?) {
                 Ok(text) => ValueRef::Utf8(text),
                 Err(_) => {

@@ -160,6 +160,7 @@ impl<'a> Encoder<'a> {
             (ColumnType::Timestamp { .. }, ValueRef::Timestamp(value)) => self.put(place, value.to_le_bytes()),
             (ColumnType::Utf8, ValueRef::Utf8(value)) => self.put_bytes(place, value.as_bytes())?,
             (ColumnType::Binary, ValueRef::Binary(value)) => self.put_bytes(place, value)?,
+            (ColumnType::Uuid, ValueRef::Uuid(value)) => self.put(place, value),
             (wanted, found) => return Err(self.mismatch(index, wanted, found)),
         }
         Ok(())

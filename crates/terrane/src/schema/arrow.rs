@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
-use terrane_literal::decimal;
+use terrane_literal::{UUID_STORAGE, decimal, is_uuid, marked_uuid};
 use terrane_space::CoordinateSystem;
 
 use super::{Column, ColumnType, FIRST_VERSION, GeometryColumn, KeyColumn, KeyType, Schema, SchemaError};
@@ -49,7 +49,13 @@ impl KeyType {
             Self::UInt64 => DataType::UInt64,
             Self::Utf8 => DataType::Utf8,
             Self::Binary => DataType::Binary,
+            Self::Uuid => UUID_STORAGE,
         }
+    }
+
+    /// The key type that holds all values of a column, if there is one. UUIDs are told by the mark of the column.
+    pub fn from_field(field: &Field) -> Option<Self> {
+        if is_uuid(field) { Some(Self::Uuid) } else { Self::from_arrow(field.data_type()) }
     }
 
     /// The key type that holds all values of an Arrow type, if there is one.
@@ -76,9 +82,15 @@ impl ColumnType {
             Self::Float64 => DataType::Float64,
             Self::Utf8 => DataType::Utf8,
             Self::Binary => DataType::Binary,
+            Self::Uuid => UUID_STORAGE,
             Self::Date => DataType::Date32,
             Self::Timestamp { utc } => DataType::Timestamp(TimeUnit::Microsecond, utc.then(|| UTC.into())),
         }
+    }
+
+    /// The attribute type for a column, if there is one: uuid where it is marked as `arrow.uuid`, else by its type.
+    pub fn from_field(field: &Field) -> Option<Self> {
+        if is_uuid(field) { Some(Self::Uuid) } else { Self::from_arrow(field.data_type()) }
     }
 
     /// The attribute type for an Arrow type, if there is one.
@@ -87,6 +99,7 @@ impl ColumnType {
     /// - Decimals without a fraction become int64 where they have at most 18 digits. Other decimals become float64.
     /// - Floats of at most 32 bits become float32, other floats float64.
     /// - Timestamps become microseconds, in UTC when they have any zone.
+    /// - Binary data of any length becomes binary; see [`ColumnType::from_field`] for UUIDs.
     /// - Dictionaries become their values. A column of nothing but nulls becomes text.
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         use DataType as D;
@@ -111,7 +124,7 @@ impl ColumnType {
 
 impl Schema {
     /// The Arrow schema of the dataset's rows: key, x and y or the geometry, attributes.
-    /// The key alone is not nullable; a geometry column is marked as `geoarrow.wkb`.
+    /// The key alone is not nullable. A geometry column is marked as `geoarrow.wkb`, one of UUIDs as `arrow.uuid`.
     pub fn to_arrow(&self) -> ArrowSchema {
         ArrowSchema::new(self.column_names().filter_map(|name| self.arrow_field(name)).collect::<Vec<_>>())
     }
@@ -119,7 +132,8 @@ impl Schema {
     /// The Arrow field of one column.
     pub(crate) fn arrow_field(&self, name: &str) -> Option<Field> {
         if name == self.key.name {
-            return Some(Field::new(name, self.key.key_type.to_arrow(), false));
+            let field = Field::new(name, self.key.key_type.to_arrow(), false);
+            return Some(if self.key.key_type == KeyType::Uuid { marked_uuid(field) } else { field });
         }
         match &self.geometry {
             GeometryColumn::Point { x, y } if name == x || name == y => {
@@ -130,7 +144,12 @@ impl Schema {
             }
             _ => {}
         }
-        self.column(name).map(|column| Field::new(name, column.column_type.to_arrow(), true))
+        self.column(name).map(|column| {
+            match (column.column_type, Field::new(name, column.column_type.to_arrow(), true)) {
+                (ColumnType::Uuid, field) => marked_uuid(field),
+                (_, field) => field,
+            }
+        })
     }
 
     fn geometry_metadata(&self) -> HashMap<String, String> {
@@ -167,7 +186,7 @@ impl Schema {
         let key = match key {
             Some(name) => {
                 let field = find(name)?;
-                let key_type = KeyType::from_arrow(field.data_type()).ok_or_else(|| unsupported(field, "a key"))?;
+                let key_type = KeyType::from_field(field).ok_or_else(|| unsupported(field, "a key"))?;
                 KeyColumn { name: name.to_owned(), key_type, generated: false }
             }
             None => KeyColumn {
@@ -180,7 +199,7 @@ impl Schema {
             .fields()
             .iter()
             .filter(|field| *field.name() != key.name && geometry.names().all(|name| name != field.name()))
-            .map(|field| match ColumnType::from_arrow(field.data_type()) {
+            .map(|field| match ColumnType::from_field(field) {
                 Some(column_type) => Ok(Column::new(field.name(), column_type)),
                 None => Err(unsupported(field, "an attribute")),
             })
@@ -192,7 +211,7 @@ impl Schema {
 }
 
 fn check_geometry_type(field: &Field, geometry: &GeometryColumn) -> Result<(), SchemaError> {
-    let found = ColumnType::from_arrow(field.data_type());
+    let found = ColumnType::from_field(field);
     let (fits, role) = match geometry {
         GeometryColumn::Point { .. } => {
             (matches!(found, Some(ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64)), "a coordinate")

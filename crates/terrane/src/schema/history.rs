@@ -81,6 +81,7 @@ pub(crate) fn slot_bytes(column_type: ColumnType) -> Option<usize> {
         ColumnType::Bool => Some(1),
         ColumnType::Date | ColumnType::Float32 => Some(4),
         ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } => Some(8),
+        ColumnType::Uuid => Some(16),
         ColumnType::Utf8 | ColumnType::Binary => None,
     }
 }

@@ -8,6 +8,7 @@
 //! | date | 3, and 4 bytes, big-endian with the sign bit flipped |
 //! | timestamp | 4, and 8 bytes, likewise |
 //! | utf8, binary | 5, the bytes (0 as 0 255), and 0 1; or as many as fit, and 0 2 |
+//! | uuid | 6, and 16 bytes |
 //!
 //! Integers and floats have one form, so that a column that is widened needs no other index. Both zeros are one value, and
 //! all NaNs another, above all numbers.
@@ -17,6 +18,7 @@
 use crate::schema::ColumnType;
 use crate::value::{ValueRef, format_date, format_timestamp};
 use crate::{Error, Result};
+use terrane_literal::format_uuid;
 
 const NULL: u8 = 0;
 const BOOL: u8 = 1;
@@ -24,6 +26,7 @@ const NUMBER: u8 = 2;
 const DATE: u8 = 3;
 const TIMESTAMP: u8 = 4;
 const BYTES: u8 = 5;
+const UUID: u8 = 6;
 /// Begins what is no byte of a text as it is.
 const ESCAPE: u8 = 0;
 const ESCAPED_ZERO: u8 = 255;
@@ -53,6 +56,10 @@ pub(crate) fn encode(value: ValueRef<'_>, columns: usize, out: &mut Vec<u8>) {
         ValueRef::Float64(value) => encode_number(value, 0, out),
         ValueRef::Utf8(value) => encode_bytes(value.as_bytes(), bytes_max(columns), out),
         ValueRef::Binary(value) => encode_bytes(value, bytes_max(columns), out),
+        ValueRef::Uuid(value) => {
+            out.push(UUID);
+            out.extend_from_slice(&value);
+        }
         ValueRef::Date(value) => {
             out.push(DATE);
             out.extend_from_slice(&(value as u32 ^ 1 << 31).to_be_bytes());
@@ -106,6 +113,7 @@ pub(crate) fn decode(entry: &[u8], column_type: ColumnType) -> Result<(Option<Va
         },
         ([DATE, date @ ..], ColumnType::Date) => decode_date(date).map(ValueRef::Date),
         ([TIMESTAMP, time @ ..], ColumnType::Timestamp { .. }) => decode_timestamp(time).map(ValueRef::Timestamp),
+        ([UUID, uuid @ ..], ColumnType::Uuid) => uuid.first_chunk().copied().map(ValueRef::Uuid),
         ([BYTES, bytes @ .., ESCAPE, COMPLETE], ColumnType::Utf8 | ColumnType::Binary) if !bytes.contains(&ESCAPE) => {
             match (column_type, std::str::from_utf8(bytes)) {
                 (ColumnType::Binary, _) => Some(ValueRef::Binary(bytes)),
@@ -127,6 +135,7 @@ fn behind_value(entry: &[u8]) -> Option<&[u8]> {
         NUMBER => rest.get(10..),
         DATE => rest.get(4..),
         TIMESTAMP => rest.get(8..),
+        UUID => rest.get(16..),
         BYTES => {
             let mut rest = rest;
             loop {
@@ -163,6 +172,7 @@ fn describe_value(value: &[u8]) -> String {
         },
         [DATE, date @ ..] => decode_date(date).map(format_date),
         [TIMESTAMP, time @ ..] => decode_timestamp(time).map(|time| format_timestamp(time, false)),
+        [UUID, uuid @ ..] => uuid.first_chunk().copied().map(format_uuid),
         [BYTES, text @ .., _, end] => {
             let more = if *end == CUT { "…" } else { "" };
             Some(format!("{:?}{more}", String::from_utf8_lossy(text)))

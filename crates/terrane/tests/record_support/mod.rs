@@ -9,13 +9,14 @@ use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, Schema, Sch
 use terrane::value::Value;
 use terrane_space::{CoordinateSystem, Point};
 
-pub const COLUMN_TYPES: [ColumnType; 9] = [
+pub const COLUMN_TYPES: [ColumnType; 10] = [
     ColumnType::Bool,
     ColumnType::Int64,
     ColumnType::Float32,
     ColumnType::Float64,
     ColumnType::Utf8,
     ColumnType::Binary,
+    ColumnType::Uuid,
     ColumnType::Date,
     ColumnType::Timestamp { utc: false },
     ColumnType::Timestamp { utc: true },
@@ -56,6 +57,7 @@ pub fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
         ColumnType::Float64 => any::<u64>().prop_map(|bits| Value::Float64(f64::from_bits(bits))).boxed(),
         ColumnType::Utf8 => ".{0,12}".prop_map(Value::Utf8).boxed(),
         ColumnType::Binary => vec(any::<u8>(), 0..20).prop_map(Value::Binary).boxed(),
+        ColumnType::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
         ColumnType::Date => any::<i32>().prop_map(Value::Date).boxed(),
         ColumnType::Timestamp { .. } => any::<i64>().prop_map(Value::Timestamp).boxed(),
     };
@@ -68,11 +70,12 @@ pub fn any_key(key_type: KeyType) -> BoxedStrategy<Key> {
         KeyType::UInt64 => any::<u64>().prop_map(Key::UInt).boxed(),
         KeyType::Utf8 => ".{0,80}".prop_map(Key::Utf8).boxed(),
         KeyType::Binary => vec(any::<u8>(), 0..200).prop_map(Key::Binary).boxed(),
+        KeyType::Uuid => any::<[u8; 16]>().prop_map(Key::Uuid).boxed(),
     }
 }
 
 pub fn any_key_type() -> impl Strategy<Value = KeyType> {
-    proptest::sample::select(vec![KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary])
+    proptest::sample::select(vec![KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid])
 }
 
 pub fn any_point() -> impl Strategy<Value = Point> {

@@ -13,7 +13,7 @@ use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Sc
 use terrane::{CoordinateSystem, Key, Record, Value};
 
 /// Attributes of every type; the names need quotes in part.
-pub const COLUMNS: [(&str, ColumnType); 10] = [
+pub const COLUMNS: [(&str, ColumnType); 11] = [
     ("flag", ColumnType::Bool),
     ("count", ColumnType::Int64),
     ("ratio", ColumnType::Float64),
@@ -24,6 +24,7 @@ pub const COLUMNS: [(&str, ColumnType); 10] = [
     ("time_1", ColumnType::Timestamp { utc: false }),
     ("größe", ColumnType::Timestamp { utc: true }),
     ("measure", ColumnType::Float32),
+    ("owner", ColumnType::Uuid),
 ];
 
 /// The name of the key.
@@ -321,6 +322,7 @@ fn datum(place: Place, record: &Record) -> Option<Option<Datum>> {
                 Key::UInt(key) => Datum::Number(Decimal::integer((*key).into())),
                 Key::Utf8(key) => Datum::Text(key.clone()),
                 Key::Binary(key) => Datum::Bytes(key.clone()),
+                Key::Uuid(key) => Datum::Bytes(key.to_vec()),
             }));
         }
     };
@@ -336,6 +338,7 @@ fn value_datum(value: Value) -> Option<Option<Datum>> {
         Value::Float64(value) => Decimal::float(value).map(Datum::Number),
         Value::Utf8(value) => Some(Datum::Text(value)),
         Value::Binary(value) => Some(Datum::Bytes(value)),
+        Value::Uuid(value) => Some(Datum::Bytes(value.to_vec())),
         Value::Date(value) => Some(Datum::Time(value.into())),
         Value::Timestamp(value) => Some(Datum::Time(value)),
     })
@@ -346,6 +349,7 @@ fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
     let column_type = match place {
         Place::Attribute(place) => COLUMNS[place].1,
         Place::Key(KeyType::Binary) => ColumnType::Binary,
+        Place::Key(KeyType::Uuid) => ColumnType::Uuid,
         Place::Key(_) => ColumnType::Utf8,
     };
     match literal {
@@ -404,6 +408,10 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(select(vec![0_u8, 1, 255]), 0..3)
 }
 
+fn uuid() -> impl Strategy<Value = [u8; 16]> {
+    select(vec![[0; 16], [0xAB; 16], [255; 16], *b"\x55\x0e\x84\x00\xe2\x9b\x41\xd4\xa7\x16\x44\x66\x55\x44\x00\x00"])
+}
+
 fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
     let value = match column_type {
         ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
@@ -419,6 +427,7 @@ fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
         }
         ColumnType::Utf8 => text().prop_map(Value::Utf8).boxed(),
         ColumnType::Binary => bytes().prop_map(Value::Binary).boxed(),
+        ColumnType::Uuid => uuid().prop_map(Value::Uuid).boxed(),
         ColumnType::Date => select(DAYS.to_vec()).prop_map(Value::Date).boxed(),
         ColumnType::Timestamp { .. } => select(TIMES.to_vec()).prop_map(Value::Timestamp).boxed(),
     };
@@ -434,11 +443,12 @@ pub fn any_key(key_type: KeyType) -> BoxedStrategy<Key> {
         }
         KeyType::Utf8 => text().prop_map(Key::Utf8).boxed(),
         KeyType::Binary => bytes().prop_map(Key::Binary).boxed(),
+        KeyType::Uuid => prop_oneof![1 => uuid(), 2 => any::<[u8; 16]>()].prop_map(Key::Uuid).boxed(),
     }
 }
 
 pub fn any_key_type() -> impl Strategy<Value = KeyType> {
-    select(vec![KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary])
+    select(vec![KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid])
 }
 
 /// Values of all attributes.
@@ -470,6 +480,7 @@ pub fn any_literal(place: Place) -> BoxedStrategy<Literal> {
         Place::Key(KeyType::Int64 | KeyType::UInt64) => ColumnType::Int64,
         Place::Key(KeyType::Utf8) => ColumnType::Utf8,
         Place::Key(KeyType::Binary) => ColumnType::Binary,
+        Place::Key(KeyType::Uuid) => ColumnType::Uuid,
         Place::Attribute(place) => COLUMNS[place].1,
     };
     let written = move |value: Value| match value.to_json(column_type) {
@@ -483,6 +494,14 @@ pub fn any_literal(place: Place) -> BoxedStrategy<Literal> {
             prop_oneof![3 => text(), 1 => ".{0,3}", 1 => Just("it's".to_owned())].prop_map(Literal::Text).boxed()
         }
         ColumnType::Binary => bytes().prop_map(|bytes| Literal::from(&bytes[..])).boxed(),
+        ColumnType::Uuid => {
+            let text = uuid().prop_map(Value::Uuid).prop_map(|uuid| uuid.to_string());
+            let spelled = (text, any::<bool>()).prop_map(|(text, otherwise)| match otherwise {
+                true => text.replace('-', "").to_uppercase(),
+                false => text,
+            });
+            spelled.prop_map(Literal::Text).boxed()
+        }
         ColumnType::Date => select(DAYS.to_vec()).prop_map(Value::Date).prop_map(written).boxed(),
         ColumnType::Timestamp { .. } => select(TIMES.to_vec()).prop_map(Value::Timestamp).prop_map(written).boxed(),
     }

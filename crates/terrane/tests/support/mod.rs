@@ -63,6 +63,9 @@ pub fn key(rng: &mut SmallRng, key_type: KeyType, count: u64) -> Key {
         KeyType::Binary => {
             Key::Binary(number.to_be_bytes()[8 - (1 + number as usize % 8)..].repeat(1 + number as usize % 3))
         }
+        KeyType::Uuid => {
+            Key::Uuid(u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes())
+        }
     }
 }
 
@@ -144,5 +147,6 @@ pub fn array_key(array: &Arc<dyn arrow_array::Array>, row: usize, key_type: KeyT
         KeyType::UInt64 => Key::UInt(array.as_primitive::<UInt64Type>().value(row)),
         KeyType::Utf8 => Key::Utf8(array.as_string::<i32>().value(row).to_owned()),
         KeyType::Binary => Key::Binary(array.as_binary::<i32>().value(row).to_vec()),
+        KeyType::Uuid => Key::Uuid(array.as_fixed_size_binary().value(row).try_into().unwrap()),
     }
 }

@@ -47,6 +47,7 @@ fn compare(one: &Value, other: &Value) -> Ordering {
         (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
         (Value::Utf8(one), Value::Utf8(other)) => one.as_bytes().cmp(other.as_bytes()),
         (Value::Binary(one), Value::Binary(other)) => one.cmp(other),
+        (Value::Uuid(one), Value::Uuid(other)) => one.cmp(other),
         (Value::Date(one), Value::Date(other)) => one.cmp(other),
         (Value::Timestamp(one), Value::Timestamp(other)) => one.cmp(other),
         _ => compare_numbers(one, other),
@@ -79,6 +80,7 @@ fn any_two() -> impl Strategy<Value = (Value, Value)> {
         two(any::<i32>().prop_map(Value::Date).boxed()),
         two(any::<i64>().prop_map(Value::Timestamp).boxed()),
         two(bytes().prop_map(Value::Binary).boxed()),
+        two(any::<[u8; 16]>().prop_map(Value::Uuid).boxed()),
         two("[a\u{0}\u{1}é]{0,5}".prop_map(Value::Utf8).boxed()),
     ]
 }
@@ -100,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_taken_apart_or_refused(entry in prop::collection::vec(0_u8..7, 0..40), columns in 1_usize..5) {
+    fn any_bytes_are_taken_apart_or_refused(entry in prop::collection::vec(0_u8..8, 0..40), columns in 1_usize..5) {
         if let Ok((values, key)) = split(&entry, columns) {
             prop_assert_eq!(values.len() + key.len(), entry.len());
         }
@@ -114,12 +116,13 @@ proptest! {
     }
 }
 
-const TYPES: [ColumnType; 7] = [
+const TYPES: [ColumnType; 8] = [
     ColumnType::Bool,
     ColumnType::Int64,
     ColumnType::Float64,
     ColumnType::Utf8,
     ColumnType::Binary,
+    ColumnType::Uuid,
     ColumnType::Date,
     ColumnType::Timestamp { utc: true },
 ];
@@ -131,12 +134,13 @@ fn values_are_read_from_entries_as_records_have_them() {
     let far = 1_i64 << 53;
     let integers = [i64::MIN, i64::MIN + 1, -far - 1, -1, 0, 7, far + 1, i64::MAX - 511, i64::MAX - 1, i64::MAX];
     let floats = [f64::NEG_INFINITY, f64::MIN, -1.5, 0.0, f64::MIN_POSITIVE, 1e300, f64::INFINITY];
-    let values: [Vec<Value>; 7] = [
+    let values: [Vec<Value>; 8] = [
         [false, true].map(Value::Bool).into(),
         integers.map(Value::Int).into(),
         floats.map(Value::Float64).into(),
         ["", "a", "Ü b", "x\u{1}", "\u{ff}\u{100}"].map(text).into(),
         [&[][..], &[1, 255, 2], &[200; 30]].map(bytes).into(),
+        [[0; 16], [255; 16], [7; 16]].map(Value::Uuid).into(),
         [i32::MIN, -1, 0, i32::MAX].map(Value::Date).into(),
         [i64::MIN, -1, 0, i64::MAX].map(Value::Timestamp).into(),
     ];
