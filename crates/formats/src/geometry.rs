@@ -16,8 +16,8 @@ use crate::error::FormatError;
 use crate::json::flat::JsonRef;
 use crate::json::parse_strict;
 use crate::place::{Notes, fit_geometry, fit_point};
+use crate::quoted::quoted;
 use crate::reprojection::{Conversion, Crs, Reprojection, conversion_from};
-use crate::source::quoted;
 use crate::wkb_transform::transform_coordinates;
 
 /// How the coordinates of a file or a stream of records are read.

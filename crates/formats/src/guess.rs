@@ -7,7 +7,24 @@ use std::fmt;
 use arrow_schema::{DataType, Schema};
 use terrane_literal::UUID_STORAGE;
 
-use crate::source::GeometryColumns;
+/// Where the geometry of a row comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GeometryColumns {
+    /// The file has none that could be told.
+    None,
+    /// One Binary column of little-endian ISO WKB.
+    Column {
+        /// The column's name.
+        name: String,
+    },
+    /// Two Float64 columns.
+    Coordinates {
+        /// Longitude, or x.
+        x: String,
+        /// Latitude, or y.
+        y: String,
+    },
+}
 
 /// Pairs of names of a longitude and a latitude, in order of preference.
 const COORDINATE_NAMES: [(&str, &str); 10] = [

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use crate::demand::DemandedType;
 use crate::error::{FormatError, Location};
+use crate::guess::GeometryColumns;
 use crate::guess::{detect_coordinates_by_name, detect_key};
 use crate::rows::{ColumnPlan, Role, schema_of};
-use crate::source::{GeometryColumns, ReadOptions};
+use crate::source::ReadOptions;
 use crate::types::{ColumnType, Observed};
 
 /// A column of the file and its values.

@@ -28,6 +28,7 @@ mod number;
 mod pair;
 mod pieces;
 mod place;
+mod quoted;
 mod reprojection;
 mod rows;
 mod source;
@@ -42,7 +43,7 @@ pub use demand::DemandedType;
 pub use error::{FormatError, Location, SUPPORTED_FORMATS};
 pub use format::{Format, detect};
 pub use geometry::CoordinateOptions;
-pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
+pub use guess::{GeometryColumns, Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
 pub use json::{
     ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, RecordOptions, RecordReader, parse_strict,
@@ -51,8 +52,7 @@ pub use layout::unique_name;
 pub use pair::CoordinatePair;
 pub use reprojection::Crs;
 pub use source::{
-    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, Quote, ReadOptions,
-    RejectedRow, Source,
+    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, Header, Quote, ReadOptions, RejectedRow, Source,
 };
 pub use types::ColumnType;
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};

@@ -4,7 +4,9 @@ use serde_json::Value;
 use terrane_space::Point;
 
 use crate::error::FormatError;
-use crate::source::{GeometryColumns, ReadOptions, quoted};
+use crate::guess::GeometryColumns;
+use crate::quoted::quoted;
+use crate::source::ReadOptions;
 
 /// A column whose values are two coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]

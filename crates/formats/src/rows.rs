@@ -20,9 +20,11 @@ use terrane_space::Point;
 
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
+use crate::guess::GeometryColumns;
 use crate::json::flat::JsonRef;
 use crate::number;
-use crate::source::{Batch, GeometryColumns, RejectedRow, quoted, shorten};
+use crate::quoted::{quoted, shorten};
+use crate::source::{Batch, RejectedRow};
 use crate::types::{ColumnType, parse_boolean};
 
 /// One typed value.

@@ -11,7 +11,7 @@ use crate::demand::DemandedType;
 use crate::error::FormatError;
 use crate::format::Format;
 use crate::geometry::CoordinateOptions;
-use crate::guess::Guess;
+use crate::guess::{GeometryColumns, Guess};
 use crate::pair::CoordinatePair;
 use crate::types::{ColumnType, Observed};
 
@@ -24,9 +24,6 @@ pub const BATCH_BYTES_SOFT: usize = 8 << 20;
 /// How many bytes of a columnar file are decoded at once at most, where the reader's options say
 /// nothing else.
 pub const DECODED_BYTES_MAX: u64 = 256 << 20;
-
-/// How much of a refused row is kept for the report.
-pub(crate) const RAW_BYTES_MAX: usize = 64 << 10;
 
 /// Whether the first row of a CSV file holds the column names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -128,25 +125,6 @@ impl ReadOptions {
             other => other,
         }
     }
-}
-
-/// Where the geometry of a row comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GeometryColumns {
-    /// The file has none that could be told.
-    None,
-    /// One Binary column of little-endian ISO WKB.
-    Column {
-        /// The column's name.
-        name: String,
-    },
-    /// Two Float64 columns.
-    Coordinates {
-        /// Longitude, or x.
-        x: String,
-        /// Latitude, or y.
-        y: String,
-    },
 }
 
 /// A row that could not be taken.
@@ -272,28 +250,5 @@ impl Source {
     /// The schema, shared.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
-    }
-}
-
-/// Cuts `raw` to what a report keeps.
-pub(crate) fn shorten(raw: String) -> String {
-    if raw.len() <= RAW_BYTES_MAX {
-        return raw;
-    }
-    let mut end = RAW_BYTES_MAX;
-    while !raw.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &raw[..end])
-}
-
-/// A value as a message quotes it: short, on one line.
-pub(crate) fn quoted(value: &str) -> String {
-    const CHARACTERS_MAX: usize = 60;
-    if value.chars().nth(CHARACTERS_MAX).is_some() {
-        let head: String = value.chars().take(CHARACTERS_MAX).collect();
-        format!("{head:?}…")
-    } else {
-        format!("{value:?}")
     }
 }

@@ -13,7 +13,7 @@ use crate::geometry::{is_geojson_geometry, looks_like_geometry};
 use crate::guess::is_geometry_name;
 use crate::json::flat::JsonRef;
 use crate::number::{self, NumberClass};
-use crate::source::quoted;
+use crate::quoted::quoted;
 
 /// A column type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use arrow_schema::SchemaRef;
 
 pub use error::WriteError;
 
-use crate::source::GeometryColumns;
+use crate::guess::GeometryColumns;
 
 /// A format that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
+use crate::guess::GeometryColumns;
 use crate::json::parse_strict;
-use crate::source::GeometryColumns;
 
 /// How a geometry column is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,8 +22,9 @@ use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
+use crate::guess::GeometryColumns;
 use crate::input::Input;
-use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, GeometryColumns, Opened, ReadOptions};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Opened, ReadOptions};
 
 /// What to do about pages that are too large.
 const ADVICE: &str = "rewrite it with smaller pages, or allow more memory";

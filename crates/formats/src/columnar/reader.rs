@@ -23,12 +23,11 @@ use super::normalise::{self, Conversion};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
+use crate::guess::GeometryColumns;
 use crate::guess::detect_coordinates;
 use crate::layout::named_geometry;
 use crate::rows::ColumnPlan;
-use crate::source::{
-    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, BatchReader, GeometryColumns, Opened, ReadOptions, RejectedRow,
-};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, BatchReader, Opened, ReadOptions, RejectedRow};
 use crate::types::ColumnType;
 
 /// The batches of a file, as its decoder gives them.

@@ -6,7 +6,8 @@ use super::scanner::{Record, Records, Scanner};
 use crate::error::{FormatError, Location};
 use crate::input::Input;
 use crate::number::{self, NumberClass};
-use crate::source::{Header, Quote, ReadOptions, quoted};
+use crate::quoted::quoted;
+use crate::source::{Header, Quote, ReadOptions};
 
 const SAMPLE_BYTES: usize = 256 << 10;
 

@@ -18,7 +18,7 @@ use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::is_geometry_type;
 use crate::input::{Content, Input};
-use crate::source::quoted;
+use crate::quoted::quoted;
 
 /// Members of the document that a record takes something from, beside the type.
 const MEMBERS_TAKEN: [&str; 5] = ["geometry", "properties", "id", "coordinates", "geometries"];

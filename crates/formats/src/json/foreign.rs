@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::source::quoted;
+use crate::quoted::quoted;
 
 /// Most names that are kept and told of, so that memory and messages stay small whatever the records have.
 const NAMES_MAX: usize = 10;

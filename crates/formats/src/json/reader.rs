@@ -14,11 +14,12 @@ use super::texts::{Parser, TextPiece, TextSource};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::geometry::GeometryReader;
+use crate::guess::GeometryColumns;
 use crate::input::Input;
 use crate::layout::{ColumnSeen, Layout, empty_columns, find_geometry, unique_name};
 use crate::pieces::{PieceSize, Pieces};
 use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, json_scalar};
-use crate::source::{Batch, BatchReader, GeometryColumns, Opened, ReadOptions};
+use crate::source::{Batch, BatchReader, Opened, ReadOptions};
 
 /// Where the value of a column comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

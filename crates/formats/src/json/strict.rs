@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number};
 use thiserror::Error;
 
-use crate::source::quoted;
+use crate::quoted::quoted;
 
 /// A JSON value; members keep their order.
 pub type JsonValue = serde_json::Value;

@@ -13,7 +13,7 @@ use terrane_literal::{UuidBytes, is_uuid, uuid_at};
 
 use super::error::WriteError;
 use crate::geometry::{geojson_of, has_measures};
-use crate::source::GeometryColumns;
+use crate::guess::GeometryColumns;
 
 /// The sink of all writers.
 pub(crate) type Sink<'a> = Box<dyn Write + Send + 'a>;
