@@ -15,7 +15,6 @@ use terrane_space::{CoordinateSystem, Rect};
 use terrane_storage::{MemoryStorage, Storage};
 
 use crate::load::SpatialLoader;
-use crate::query::holds_points;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::secondary::{PRIMARY, SPATIAL};
 use crate::{Dataset, Key, MEMORY_LIMIT_MIN, MergePolicy, Options, Record, Store};
@@ -85,7 +84,7 @@ pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item
     let sequence = (0, engine.visibility.visible());
     let indexes = dataset.handle.indexes.load();
     let index = indexes.get(SPATIAL as usize).and_then(|index| index.spatial.as_ref()).unwrap();
-    let points = holds_points(&schema);
+    let points = schema.holds_points();
     let mut loader = SpatialLoader::new(&engine.workshop, &**index, points, engine.shares.work, sequence);
     for (key, rect) in entries {
         loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();
