@@ -124,7 +124,7 @@ pub enum Command {
     /// Print or set when the components of a dataset are merged.
     Policy(PolicyArguments),
     /// Print what a store holds.
-    Info(ReportArguments),
+    Info(InfoArguments),
     /// Verify every page, every invariant, and that every index agrees with the records.
     Check(CheckArguments),
     /// Merge all components of every index into one.
@@ -427,8 +427,28 @@ pub enum ReportFormat {
     Json,
 }
 
+/// Formats of what a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InfoFormat {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Gauges in the text format of Prometheus (OpenMetrics).
+    Prometheus,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  terrane info s.terrane --format json")]
+pub struct InfoArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// How the report is printed [env: TERRANE_FORMAT] [default: text].
+    #[arg(long)]
+    pub format: Option<InfoFormat>,
+}
+
+#[derive(Debug, Args)]
 pub struct ReportArguments {
     /// Directory of the store.
     pub store: PathBuf,

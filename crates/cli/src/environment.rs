@@ -6,7 +6,7 @@
 use clap::ValueEnum;
 use terrane::{Durability, MEMORY_LIMIT_DEFAULT};
 
-use crate::args::{Common, CommonFlags, QueryFormat, ReportFormat};
+use crate::args::{Common, CommonFlags, InfoFormat, QueryFormat, ReportFormat};
 use crate::failure::Failure;
 use crate::messages::{Color, LogLevel, Messages};
 use crate::size::{parse_reserve, parse_size};
@@ -85,12 +85,12 @@ fn format<F: ValueEnum>() -> Result<Option<F>, Failure> {
         return Ok(None);
     };
     let is_known = <QueryFormat as ValueEnum>::from_str(&value, false).is_ok()
-        || <ReportFormat as ValueEnum>::from_str(&value, false).is_ok();
+        || <InfoFormat as ValueEnum>::from_str(&value, false).is_ok();
     match F::from_str(&value, false) {
         Ok(format) => Ok(Some(format)),
         Err(_) if is_known => Ok(None),
         Err(_) => Err(Failure::usage(format!(
-            "{FORMAT}={value:?} is no format; there are table, ndjson, csv, geojson, arrow, parquet, text and json"
+            "{FORMAT}={value:?} is no format; there are table, ndjson, csv, geojson, arrow, parquet, text, json and prometheus"
         ))),
     }
 }
@@ -105,5 +105,13 @@ pub fn report_format(flag: Option<ReportFormat>) -> Result<ReportFormat, Failure
     match flag {
         Some(flag) => Ok(flag),
         None => Ok(format()?.unwrap_or(ReportFormat::Text)),
+    }
+}
+
+/// The format of what a store holds: the flag's, or the variable's, or text.
+pub fn info_format(flag: Option<InfoFormat>) -> Result<InfoFormat, Failure> {
+    match flag {
+        Some(flag) => Ok(flag),
+        None => Ok(format()?.unwrap_or(InfoFormat::Text)),
     }
 }

@@ -85,6 +85,12 @@ pub fn print_batches(
     Ok(())
 }
 
+/// Prints a text on standard output as it is.
+pub fn print_text(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| Failure::stdout(&error))
+}
+
 /// Prints one line on standard output.
 pub fn print_line(line: impl std::fmt::Display) -> Result<(), Failure> {
     let mut output = io::stdout().lock();

@@ -13,6 +13,7 @@ mod feeds;
 mod feeds_replaced;
 mod file_size;
 mod follower;
+mod gauges;
 mod hostile_input;
 mod import_columnar;
 mod import_csv;
