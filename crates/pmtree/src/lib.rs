@@ -39,9 +39,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod blocks;
+mod creation;
 mod error;
 #[cfg(feature = "explorer")]
 pub mod explored;
+mod limits;
 mod rtree;
 
 pub use error::{Error, Result};

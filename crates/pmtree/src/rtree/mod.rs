@@ -1,11 +1,8 @@
 //! R-trees, and what they share.
 
-mod blocks;
 mod choose;
 mod closest;
-mod creation;
 pub mod fbr;
-mod limits;
 pub mod logged;
 mod rect;
 #[cfg(feature = "explorer")]

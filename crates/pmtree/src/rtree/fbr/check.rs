@@ -7,7 +7,7 @@ use terrane_pmem::Backend;
 use super::log::{ENTRIES, Log};
 use super::node::Node;
 use super::{FbrTree, LOG_START};
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::{Rect, Result};
 
 /// What a tree is made of.

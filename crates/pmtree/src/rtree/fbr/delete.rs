@@ -5,7 +5,7 @@ use terrane_pmem::{Backend, Site};
 
 use super::FbrTree;
 use super::node::Node;
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::{Rect, Result};
 
 const METADATA: Site = Site::new("fbr.delete.metadata");

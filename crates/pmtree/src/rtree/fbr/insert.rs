@@ -7,7 +7,8 @@ use terrane_storage::sync::RwLockWriteGuard;
 use super::layout::Metadata;
 use super::node::Node;
 use super::{FbrTree, Rebalancing};
-use crate::rtree::{blocks, choose};
+use crate::blocks;
+use crate::rtree::choose;
 use crate::{Rect, Result};
 
 const ENLARGE: Site = Site::new("fbr.insert.enlarge");

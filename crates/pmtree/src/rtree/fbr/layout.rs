@@ -18,7 +18,7 @@
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
 use super::LeafForm;
-use crate::rtree::limits::{self, FAN_OUT_MAX};
+use crate::limits::{self, FAN_OUT_MAX};
 use crate::rtree::split;
 
 /// Entries whose bits lie in the first word.
@@ -253,7 +253,7 @@ impl Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtree::limits::FAN_OUT_MIN;
+    use crate::limits::FAN_OUT_MIN;
 
     fn bitmap<const D: usize>(fan_out: usize) -> Option<Layout<D>> {
         Layout::new(fan_out, LeafForm::Bitmap)

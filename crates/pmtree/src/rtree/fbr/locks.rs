@@ -8,7 +8,7 @@ use terrane_storage::sync::{RwLock, RwLockWriteGuard};
 use super::FbrTree;
 use super::node::Node;
 use crate::Result;
-use crate::rtree::blocks;
+use crate::blocks;
 
 /// Locks of the first segment; each further one has as many as all before it.
 const FIRST_LENGTH: u64 = 1024;

@@ -6,7 +6,7 @@ use super::layout::Layout;
 use super::log::{self, Change, ENTRIES, Kind, Log, Progress, Role};
 use super::node::Node;
 use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm, ROOT_WORD, SHORT_MARKS, tags};
-use crate::rtree::blocks::{self, damaged};
+use crate::blocks::{self, damaged};
 use crate::{Error, Result};
 
 /// What was found of a tree.

@@ -7,7 +7,7 @@ use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
 use super::node::Node;
 use super::{FbrTree, Rebalancing};
-use crate::rtree::blocks::without_space;
+use crate::blocks::without_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 

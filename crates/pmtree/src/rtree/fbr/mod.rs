@@ -52,8 +52,8 @@ use self::layout::{FIRST_WORD_ENTRIES, Layout, Metadata};
 use self::locks::Locks;
 use self::log::Log;
 use self::look::Look;
-use super::{blocks, creation, limits};
 use crate::{Error, Result, Split};
+use crate::{blocks, creation, limits};
 pub use check::Census;
 pub use search::SearchMode;
 

@@ -4,7 +4,7 @@ use terrane_pmem::{Backend, Pool, Site, View, WORD_LENGTH};
 
 use super::FbrTree;
 use super::layout::{LEVEL, LOG, Layout, Metadata, SEQUENCE};
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::{Rect, Result};
 
 /// A node, where it lies in the pool.

@@ -36,7 +36,7 @@ use super::delete::Path;
 use super::layout::Metadata;
 use super::log::{Engagement, Kind, Progress, Role};
 use super::node::Node;
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::{Rect, Result};
 
 /// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they are.

@@ -11,7 +11,7 @@ use terrane_storage::sync::{Ordering, thread};
 use super::FbrTree;
 use super::delete::Path;
 use super::node::Node;
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::{Error, Result};
 
 /// Nodes that are mended under one guard, which keeps their blocks and slots: a round.

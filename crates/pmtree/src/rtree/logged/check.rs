@@ -7,7 +7,7 @@ use terrane_pmem::Backend;
 use super::LoggedTree;
 use super::log::BLOCK_LENGTH;
 use super::node::Node;
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::rtree::fbr::Census;
 use crate::{Rect, Result};
 

@@ -5,7 +5,7 @@ use terrane_pmem::Backend;
 
 use super::LoggedTree;
 use super::node::Image;
-use crate::rtree::blocks::without_space;
+use crate::blocks::without_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 

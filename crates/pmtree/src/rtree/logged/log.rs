@@ -17,7 +17,7 @@ use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 use super::node::{Image, Layout, Node};
 use super::{LoggedTree, ROOT_WORD};
 use crate::Result;
-use crate::rtree::blocks::{self, damaged};
+use crate::blocks::{self, damaged};
 
 /// Most nodes of one change: a path from a root that no pool has room for.
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;

@@ -30,8 +30,8 @@ use self::log::{BLOCK_LENGTH, Change};
 use self::node::{Image, Layout, Node};
 use super::fbr::{Census, LeafForm, Options, Rebalancing, SearchMode};
 use super::tree::PersistentRTree;
-use super::{blocks, creation, limits};
 use crate::{Error, Rect, Result, Split};
+use crate::{blocks, creation, limits};
 
 /// Names the layout of pools that hold such a tree.
 const LAYOUT_ID: u64 = u64::from_le_bytes(*b"LOGRTRE1");

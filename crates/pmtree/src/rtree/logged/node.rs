@@ -11,7 +11,7 @@
 use terrane_pmem::{LINE_LENGTH, View, WORD_LENGTH};
 
 use crate::Rect;
-use crate::rtree::limits;
+use crate::limits;
 use crate::rtree::split;
 
 const LEVEL: usize = 0;

@@ -5,7 +5,7 @@ use terrane_pmem::{Backend, LINE_LENGTH};
 
 use super::LoggedTree;
 use super::node::Node;
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::rtree::closest::{Closest, Found};
 use crate::{Rect, Result};
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::{Children, FbrTree, Path, ROUNDS_MAX, Reading, SearchMode, Sought};
-use crate::rtree::blocks;
+use crate::blocks;
 use crate::rtree::closest::{Closest, Found, ordered};
 use crate::{Rect, Result};
 use terrane_pmem::Backend;

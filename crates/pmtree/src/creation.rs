@@ -9,7 +9,7 @@ use crate::Result;
 /// for a block of the tree, the name is free again.
 ///
 /// A crash in between leaves a pool without a tree, which opening fills.
-pub(super) fn create<B: Backend, T>(
+pub(crate) fn create<B: Backend, T>(
     storage: &dyn Storage,
     name: &str,
     options: &terrane_pmem::Options,
@@ -28,7 +28,7 @@ pub(super) fn create<B: Backend, T>(
 
 /// Takes a pool in which a crash has left no tree yet, and puts into it what `plant` does; gives both. Where the pool has blocks, it
 /// has lost a tree: that is an error, and its file is left as it is.
-pub(super) fn complete<B: Backend, T>(
+pub(crate) fn complete<B: Backend, T>(
     found: Found<B>,
     plant: impl FnOnce(&Pool<B>) -> Result<T>,
 ) -> Result<(Pool<B>, T)> {

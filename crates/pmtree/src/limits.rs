@@ -3,27 +3,27 @@
 use crate::Error;
 
 /// Fewest entries of a full node: two halves of two.
-pub(super) const FAN_OUT_MIN: usize = 4;
+pub(crate) const FAN_OUT_MIN: usize = 4;
 
 /// Most entries of a node: what eight words of an FBR-tree's bitmap tell, without the flags.
-pub(super) const FAN_OUT_MAX: usize = 503;
+pub(crate) const FAN_OUT_MAX: usize = 503;
 
 /// Highest level that a root can have, and so how deep searches go: a root becomes one of a higher level by the split of a
 /// full one, so a tree with this one has seen more insertions than addresses of 48 bits tell apart.
-pub(super) const LEVEL_MAX: u64 = 48;
+pub(crate) const LEVEL_MAX: u64 = 48;
 
 /// Refuses to compile for trees of other than two to four dimensions: nodes of others have not been tried, and an entry
 /// would take three lines.
-pub(super) const fn check_dimensions<const D: usize>() {
+pub(crate) const fn check_dimensions<const D: usize>() {
     assert!(D >= 2 && D <= 4, "trees have two to four dimensions");
 }
 
 /// Whether nodes can have so many entries.
-pub(super) fn is_fan_out(fan_out: usize) -> bool {
+pub(crate) fn is_fan_out(fan_out: usize) -> bool {
     (FAN_OUT_MIN..=FAN_OUT_MAX).contains(&fan_out)
 }
 
 /// That they cannot.
-pub(super) fn no_fan_out(fan_out: usize) -> Error {
+pub(crate) fn no_fan_out(fan_out: usize) -> Error {
     Error::FanOut { fan_out, least: FAN_OUT_MIN, most: FAN_OUT_MAX }
 }
