@@ -5,6 +5,11 @@ use terrane_storage::Storage;
 
 use crate::Result;
 
+/// The options of a tree's pool: those that were asked for, with the layout that the tree has.
+pub(crate) fn pool_options(layout_id: u64, asked: &terrane_pmem::Options) -> terrane_pmem::Options {
+    terrane_pmem::Options { layout_id, ..asked.clone() }
+}
+
 /// Creates a pool and what `plant` puts into it, and gives both. Where that fails, as on a full disk or with chunks too short
 /// for a block of the tree, the name is free again.
 ///

@@ -137,8 +137,8 @@ fn new_inner_half(tree: &Tree) -> Option<u64> {
 fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
     let node = tree.node(node).unwrap();
     let children: Vec<_> = node.bitmap().slots().map(|slot| tree.node(node.target(slot)).unwrap()).collect();
-    let few = children.iter().find(|child| child.level() == 0 && child.bitmap().count() == tree.layout.fill_min())?;
-    children.iter().find(|child| child.bitmap().count() > tree.layout.fill_min())?;
+    let few = children.iter().find(|child| child.level() == 0 && child.bitmap().count() == tree.fill_min)?;
+    children.iter().find(|child| child.bitmap().count() > tree.fill_min)?;
     let slot = few.bitmap().slots().next()?;
     Some((few.rect(slot), few.target(slot)))
 }

@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
-use super::node::{Image, Layout, Node};
-use super::{LoggedTree, ROOT_WORD};
+use super::layout::{Layout, ROOT_WORD};
+use super::node::{Image, Node};
+use super::tree::LoggedTree;
 use crate::Result;
 use crate::blocks::{self, damaged};
 

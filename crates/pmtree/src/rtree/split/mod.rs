@@ -3,7 +3,8 @@
 mod quadratic;
 mod rstar;
 
-use super::Rect;
+use super::rect::Rect;
+use crate::{Error, Result};
 
 /// By which rule the entries of a full node are divided into two. Any of them is as safe as the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +16,23 @@ pub enum Split {
     Quadratic,
 }
 
-/// Fewest entries that a split leaves in a node of so many at most.
-pub(super) fn fill_min(fan_out: usize) -> usize {
-    (fan_out * 2 / 5).max(2)
+/// Share of a node's entries, in percent, that a split leaves in each half at least, unless a tree is asked for another one.
+pub(super) const FILL_MIN_PERCENT: u8 = 40;
+
+/// Most that it can be.
+const FILL_MIN_PERCENT_MAX: u8 = 50;
+
+/// Refuses a share that two halves cannot both have.
+pub(super) fn check_fill_min(percent: u8) -> Result<()> {
+    match percent <= FILL_MIN_PERCENT_MAX {
+        true => Ok(()),
+        false => Err(Error::FillMin { percent, most: FILL_MIN_PERCENT_MAX }),
+    }
+}
+
+/// Fewest entries that splits leave in a node of so many at most.
+pub(super) fn fill_min(fan_out: usize, percent: u8) -> usize {
+    (fan_out * usize::from(percent) / 100).max(2)
 }
 
 impl Split {
