@@ -15,7 +15,7 @@ use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
 use terrane_pmtree::explored::{Explored, Kind, Step};
-use terrane_pmtree::{LeafForm, Options, Rebalancing, SearchMode};
+use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
 use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 
 /// Threads, and operations of all of them together, at most.

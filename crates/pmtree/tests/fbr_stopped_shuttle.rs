@@ -19,8 +19,8 @@ use shuttle::{FailurePersistence, Runner};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
-use terrane_pmtree::Options;
 use terrane_pmtree::explored::{Explored, Kind, Step};
+use terrane_pmtree::fbr::Options;
 use terrane_storage::OpenMode;
 use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
 

@@ -2,15 +2,14 @@
 
 use crate::support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing};
+use terrane_pmtree::{Error, Rect};
 use terrane_storage::MemoryStorage;
-
-const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
 
 fn compare<const D: usize>(seed: u64, fan_out: usize, leaves: LeafForm, operations: usize) {
     for rebalancing in BOTH {
         let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
-        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, &MODES, operations);
+        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, operations);
     }
 }
 

@@ -9,14 +9,16 @@ use std::sync::Arc;
 use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Counted, Traced};
+use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
 use terrane_storage::MemoryStorage;
 use terrane_storage::crash::{Controller, Image};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
+use super::layout::Metadata;
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
+use super::tree::MARK_SHIFT;
 use super::*;
-use crate::{Error, Rect};
+use crate::{Error, Rect, Result};
 
 type Tree = FbrTree<2, Interrupting>;
 type Entry = (Rect<2>, u64);
@@ -435,7 +437,7 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
         found
     };
     let nearest = |tree: &Tree| -> Vec<u64> {
-        let found = tree.nearest(&[50.0; 2], NEAREST, SearchMode::Validated).unwrap();
+        let found = tree.nearest(&[50.0; 2], NEAREST, SearchMode::Validated, |_, _| true).unwrap();
         found.into_iter().map(|(_, _, payload)| payload).collect()
     };
     let distance = |payload: &u64| entry(*payload).0.distance_squared(&[50.0; 2]);
