@@ -6,7 +6,7 @@ use rand::Rng;
 use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, SearchMode};
 use terrane_pmtree::logged::{LoggedTree, Options};
-use terrane_pmtree::{Error, NearestSearch, PersistentRTree, PersistentTree, Rect, Split};
+use terrane_pmtree::{Durability, Error, NearestSearch, PersistentRTree, PersistentTree, Rect, Split};
 use terrane_storage::{MemoryStorage, OpenMode, Storage};
 
 fn small_of<T: TestedTree<2>>(fan_out: usize) -> T::Options {
@@ -49,6 +49,17 @@ fn is_told_what_chunks_have_to_hold<T: TestedTree<2>>() {
 fn chunks_shorter_than_nodes_are_refused_with_the_length_that_they_need() {
     is_told_what_chunks_have_to_hold::<FbrTree<2, Traced>>();
     is_told_what_chunks_have_to_hold::<LoggedTree<2, Traced>>();
+}
+
+#[test]
+fn trees_state_that_operations_survive_what_their_medium_does() {
+    fn states<T: TestedTree<2>>() -> [Durability; 3] {
+        [PersistenceDomain::PageCache, PersistenceDomain::Eadr, PersistenceDomain::Adr]
+            .map(|domain| T::create(&MemoryStorage::new(), "tree", &T::options(domain, 4)).unwrap().durability())
+    }
+    let expected = [Durability::ProcessKill, Durability::PowerLoss, Durability::PowerLoss];
+    assert_eq!(states::<FbrTree<2, Traced>>(), expected);
+    assert_eq!(states::<LoggedTree<2, Traced>>(), expected);
 }
 
 fn compares_coordinates_as_numbers<T: TestedTree<2>>() {

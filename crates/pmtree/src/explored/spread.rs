@@ -6,11 +6,11 @@
 use std::fmt::Debug;
 
 use terrane_pmem::explorer::Checked;
-use terrane_pmem::{Dropping, Traced};
+use terrane_pmem::{Backend, Dropping, Traced};
 
 use super::steps::Model;
 use crate::rtree::shape::Shape;
-use crate::{PersistentRTree, Rect};
+use crate::{Durability, PersistentRTree, Rect};
 
 /// What the explorer asks of a tree.
 pub trait PlanarTree: Debug + Send + Sync {
@@ -80,5 +80,10 @@ impl<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape> 
 pub(super) fn boxed<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape + 'static>(
     tree: crate::Result<T>,
 ) -> Checked<Box<dyn PlanarTree>> {
-    Ok(Box::new(In(tree.map_err(text)?)))
+    let tree = tree.map_err(text)?;
+    let (stated, searched) = (tree.durability(), Durability::of_medium(tree.pool().backend().domain()));
+    match stated == searched {
+        true => Ok(Box::new(In(tree))),
+        false => Err(format!("it states {stated:?}, and the search is for {searched:?}")),
+    }
 }

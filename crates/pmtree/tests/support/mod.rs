@@ -168,6 +168,14 @@ pub fn grow_and_shrink<const D: usize, T: TestedTree<D>>(seed: u64, options: &T:
             let nearest = tree.nearest(query.min(), 7, &|_, _| true).unwrap();
             let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
             assert_eq!(distances, model.distances(query.min(), 7), "{what}");
+            // Few pass, so that the search has to go on behind the closest.
+            let passes = |rect: &Rect<D>, payload: u64| payload % 5 == 1 && rect.min()[0] > query.min()[0];
+            let nearest = tree.nearest(query.min(), 7, &passes).unwrap();
+            assert!(nearest.iter().all(|(_, rect, payload)| passes(rect, *payload)), "{what}");
+            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
+            let mut passing = model.clone();
+            passing.0.retain(|(rect, payload)| passes(rect, *payload));
+            assert_eq!(distances, passing.distances(query.min(), 7), "{what}");
         }
         if operation % 64 == 0 {
             let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
