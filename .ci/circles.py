@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Counts circles of imports among the files of each crate, and fails where one is too large.
+"""Prints the circles of imports among the files of each crate, and fails if one is too large.
 
-A file imports another one if a `use` of it names something that the other one defines. Names are followed through
-re-exports to the file that defines them. A `pub use` is an import only where its own file mentions the name as well, so a
-`mod.rs` that hands names on ties nothing together. Tests are left out: modules and imports under `#[cfg(test)]`. Paths outside
-of `use` are not read, nor are names that macros make.
+A file imports the file that defines what one of its `use` declarations names. Names are followed
+through re-exports. A `pub use` counts only if its own file mentions the name elsewhere: a `mod.rs`
+that hands names on ties nothing together. Left out are:
 
-A circle is a set of files each of which reaches each other by imports.
+- modules and imports under `#[cfg(test)]`
+- paths outside of `use`
+- names that macros make
+
+A circle is a set of files, each of which reaches every other one by imports.
 
     .ci/circles.py [--imports] [CRATE_FOLDER ...]
 
@@ -20,7 +23,7 @@ import sys
 # Most files of a circle.
 LIMIT = 5
 
-# Crates with larger circles than that, to be mended. A line goes when its crate keeps the limit; none comes.
+# Crates that still have larger circles. Remove a line once its crate keeps the limit; add none.
 ALLOWED = {
     "formats": 17,
     "terrane": 48,
@@ -28,7 +31,7 @@ ALLOWED = {
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|::|[{}()\[\];,*#!=]|\S")
 
-# What is neither code nor white space: comments, then texts, then characters; a lifetime is none of them.
+# Comments, strings and characters. A lifetime is none of them.
 OPAQUE = re.compile(
     r"""
     (?P<line>//[^\n]*) | (?P<block>/\*) |
@@ -45,11 +48,11 @@ BEFORE_ITEMS = ITEMS | {"mod", "use", "impl", "pub", "unsafe", "async", "extern"
 
 
 def code(text):
-    """The text without comments, with an empty text or character in place of each."""
+    """The text without comments, and with an empty string in place of each literal."""
     parts, at = [], 0
     while found := OPAQUE.search(text, at):
         start, end = found.span()
-        # The r of `for"…"` and the like begins no raw text.
+        # A word that ends with r begins no raw string.
         if found.group("hashes") is not None and start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_"):
             parts.append(text[at : start + 1])
             at = start + 1
@@ -65,7 +68,7 @@ def code(text):
 
 
 def is_path(text, start):
-    """Whether a text is that of a `#[path = "…"]`."""
+    """Whether a string is that of a `#[path = "…"]`."""
     return re.search(r"#\[path\s*=\s*$", text[max(0, start - 40) : start]) is not None
 
 
@@ -78,12 +81,12 @@ def end_of_comment(text, start):
 
 
 class Module:
-    """A module of a crate: its file, what is in it, and what it imports."""
+    """A module of a crate: its file, its items, and what it imports."""
 
     def __init__(self, file, parent, folder):
         self.file, self.parent, self.folder = file, parent, folder
         self.children, self.defined = {}, set()
-        # Paths, each with the name that it binds, which is None for a glob.
+        # Paths, each with the name that it binds: None for a glob.
         self.imports = []
         # Those of them that are handed on, and all words outside of `use`.
         self.handed_on, self.mentioned = [], set()
@@ -93,7 +96,7 @@ class Module:
 
 
 def is_of_tests(attribute):
-    """Whether what has this attribute is there in tests alone."""
+    """Whether an item with this attribute exists in tests alone."""
     text = "".join(attribute)
     return text.startswith("cfg(") and re.search(r"\btest\b", re.sub(r"not\(test\)", "", text)) is not None
 
@@ -109,7 +112,7 @@ def load(file, parent, folder):
 
 def read(tokens, module, paths):
     """Reads the items of a file into a module."""
-    # The modules around the place, each with the depth of braces at which it ends.
+    # The modules around the current token, each with the depth of braces at which it ends.
     around, depth, at, attributes, is_public = [(module, 0)], 0, 0, [], False
     while at < len(tokens):
         token, current = tokens[at], around[-1][0]
@@ -162,7 +165,7 @@ def read(tokens, module, paths):
 
 
 def load_child(module, name, path):
-    """The module that `mod name;` declares, with the path that its attribute gives, if it has one."""
+    """Loads the module that `mod name;` declares, from the path of its attribute if it has one."""
     if path is not None:
         candidates = [os.path.join(os.path.dirname(module.file), path)]
     else:
@@ -177,7 +180,7 @@ def load_child(module, name, path):
 
 
 def closing(tokens, at):
-    """Where the bracket that opens at a place is closed."""
+    """The index of the bracket that closes the one at an index."""
     depth = 0
     for end in range(at, len(tokens)):
         depth += {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}.get(tokens[end], 0)
@@ -187,7 +190,7 @@ def closing(tokens, at):
 
 
 def end_of_item(tokens, at):
-    """Where the item that begins at a place has ended."""
+    """The index behind the item that begins at an index."""
     ends_with_body = True
     while at < len(tokens):
         token = tokens[at]
@@ -205,7 +208,7 @@ def end_of_item(tokens, at):
 
 
 def names_of(tokens):
-    """The paths of a `use`, each with the name that it binds, which is None for a glob."""
+    """The paths of a `use`, each with the name that it binds: None for a glob."""
     found, at = [], 0
 
     def tree(prefix):
@@ -241,7 +244,10 @@ def names_of(tokens):
 
 
 def resolve(module, path, seen=frozenset()):
-    """The file that defines what a path leads to from a module, and the module if it is one; None if it is of another crate."""
+    """The file that defines what a path names, and the module if it names one.
+
+    None if the path leads to another crate.
+    """
     first, rest = path[0], path[1:]
     if first == "crate":
         start = module.root()
@@ -266,20 +272,20 @@ def resolve(module, path, seen=frozenset()):
 
 
 def holds(module, name, seen):
-    """Whether a path that begins with a name means something of this crate."""
+    """Whether a name that begins a path in a module is one of this crate."""
     if name in module.children or name in module.defined:
         return True
     return follow(module, name, [], seen) is not None and any(bound == name for _, bound in module.imports)
 
 
 def follow(module, name, rest, seen):
-    """What a name that is no child of a module leads to: what the module imports by this name, or something of its own."""
+    """As `resolve`, for a name that is no child of a module: one that it imports, or its own."""
     if (module, name) in seen:
         return module.file, None
     seen = seen | {(module, name)}
     if name not in module.defined:
         for path, bound in module.imports:
-            # A `use` of the crate that has the name of what it binds says nothing of itself.
+            # `use name;` says nothing of what the name is.
             if bound == name and path != [name]:
                 found = resolve(module, path, seen)
                 if found is None or found[1] is None or not rest:
@@ -293,7 +299,7 @@ def follow(module, name, rest, seen):
 
 
 def edges(module, imports):
-    """Adds the files that each file imports."""
+    """Adds what each file imports of other files."""
     for path, bound in module.imports:
         if (path, bound) in module.handed_on and bound not in module.mentioned:
             continue
@@ -305,7 +311,7 @@ def edges(module, imports):
 
 
 def circles(imports):
-    """Sets of files that reach each other, of two files and more (Tarjan 1972), the largest first."""
+    """The circles (strongly connected components, Tarjan 1972), the largest first."""
     found, stack, number, low = [], [], {}, {}
 
     def visit(file):
@@ -330,7 +336,7 @@ def circles(imports):
 
 
 def imports_of(crate):
-    """The imports among the files of a crate; those of its library and of its program are apart."""
+    """What each file of a crate imports of others, in its library and its program."""
     imports = {}
     for root in ("lib.rs", "main.rs"):
         file = os.path.join(crate, "src", root)

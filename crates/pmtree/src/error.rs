@@ -38,10 +38,8 @@ pub enum Error {
         /// Most possible.
         most: usize,
     },
-    /// A share of a node's entries that two halves cannot both have.
-    #[error(
-        "nodes that are at least {percent} % full are not possible, since full ones are divided: give {most} at most"
-    )]
+    /// A minimum fill that two halves of a node cannot both have.
+    #[error("a minimum fill of {percent} % is not possible, since full nodes are split in two: give {most} at most")]
     FillMin {
         /// Percent asked for.
         percent: u8,

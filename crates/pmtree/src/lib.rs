@@ -18,6 +18,9 @@
 //! bits of acquired blocks or a chunk's length have become 0, changes overwrite nodes. So where a file may have been damaged, check it
 //! before the first change. A part of a file that is as it was at an earlier time is seldom told from what should be there.
 //!
+//! Each tree is a module with options of its own. What trees have in common is in [`PersistentTree`], [`PersistentRTree`] and
+//! [`NearestSearch`]. The feature `baselines` adds the trees that others are measured against.
+//!
 //! ```
 //! use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 //! use terrane_pmtree::{PersistenceDomain, Rect};

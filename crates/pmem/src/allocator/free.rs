@@ -60,7 +60,8 @@ impl Free {
         }
     }
 
-    /// Looks at the next of so many chunks, which `chunk_at` gives by its number if it has blocks; `false` if there is none.
+    /// Looks at the next of `chunks`; `false` if there is none. `chunk_at` gives the chunk of a number,
+    /// if it has blocks.
     pub(super) fn look_at_next(
         &mut self,
         backend: &impl Backend,

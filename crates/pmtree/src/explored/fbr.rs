@@ -83,8 +83,8 @@ impl Fbr {
 impl ExploredTree for Fbr {
     const NAME: &'static str = "fbr";
 
-    /// Small nodes first, then ones with bitmaps of two words; at last, where most can be lost, self-validating leaves that are
-    /// copied and entries of two lines.
+    /// Small nodes first, then nodes with bitmaps of two words. Last come self-validating leaves that are
+    /// copied, and entries of two lines, on the medium where most can be lost.
     fn configurations() -> Vec<Explored<Self>> {
         // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
         let forms = [

@@ -12,7 +12,7 @@ use crate::{PersistenceDomain, PersistentTree};
 /// Entries of a node. Large nodes differ in nothing.
 const FAN_OUT: usize = 4;
 
-/// Steps of a history that is drawn: so many that a path has more nodes than the first line of the log names.
+/// Steps of a history that is drawn. So many make a path of more nodes than the log's first line names.
 const STEPS: usize = 80;
 
 const PLACES: [Place; 12] = [
@@ -30,7 +30,7 @@ const PLACES: [Place; 12] = [
     Place::flush("logged.log.node"),
 ];
 
-/// A tree that logs whole nodes, of small ones.
+/// A tree of small nodes that logs them whole.
 #[derive(Clone, Debug)]
 pub struct Logged {
     options: Options,

@@ -1,5 +1,7 @@
-//! The trees as the crash explorer runs them. Each is a subject of its own, with the flushes and fences that it has, the histories that
-//! are drawn for it, and its small cases; R-trees share what is done to them.
+//! The trees as the crash explorer runs them.
+//!
+//! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and says which
+//! configurations have small cases. R-trees share the steps that are done to them.
 
 mod fbr;
 #[cfg(feature = "baselines")]

@@ -3,9 +3,11 @@
 //! The domain are [`RECTS`], each with its number as payload. The trees are all of up to [`ENTRIES_MAX`] entries, none of
 //! them twice, that insertions and deletions can make, also by way of larger trees; of those that differ only in the places of
 //! entries within nodes, one counts. Before the operations, all of it is durable. The operations are the insertion of each
-//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each. It is seen at every
-//! tree and after every first operation whether look-ups change something. If not, the crashes of a history with a look-up are those
-//! of the history without it; if so, as they mend something, look-ups of all eight are cut there too.
+//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each.
+//!
+//! Look-ups usually change nothing. Then the crashes of a history with a look-up are those of the history
+//! without it. Whether it is so is seen at every tree and after every first operation. Where look-ups do
+//! change something, as those that mend do, a history of all eight look-ups is cut there as well.
 //!
 //! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. With
 //! [`Recoveries::Cut`], power is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(operations(&[insertion(2)]).len(), 9);
     }
 
-    /// An FBR-tree whose look-ups take out what they find and put it in again, as if they mended it.
+    /// An FBR-tree whose look-ups take out what they find and put it in again.
     #[derive(Clone, Debug)]
     struct Meddling(Explored<Fbr>);
 

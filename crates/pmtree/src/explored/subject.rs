@@ -12,10 +12,11 @@ use super::spread::PlanarTree;
 use super::steps::{Model, Step, rect_drawn};
 use crate::PersistenceDomain;
 
-/// What a tree tells of itself to be explored, in one configuration.
+/// An R-tree in one configuration, and what the explorer has to know of it.
 ///
-/// It may leave to look-ups and other operations what a crash has left half done: these are cut as well, those after a recovery
-/// begin before anything was looked at, and what looks at a tree after a crash is part of the recovery.
+/// Opening may leave to look-ups what a crash has left half done. The explorer counts what looks at a tree
+/// after a crash as a part of the recovery, and crashes there too. Histories that continue after a crash
+/// begin with their first step, before anything has looked at the tree.
 pub trait ExploredTree: Clone + Debug + Send + Sync {
     /// Name of the structure, such as `fbr`, with which the names of its flushes and fences begin.
     const NAME: &'static str;
@@ -26,7 +27,7 @@ pub trait ExploredTree: Clone + Debug + Send + Sync {
     /// The medium.
     fn domain(&self) -> PersistenceDomain;
 
-    /// Whether nodes have so few entries that a few make a tree of several: only of these are there small cases.
+    /// Whether a few entries make a tree of several nodes. Only such trees have small cases.
     fn has_small_nodes(&self) -> bool;
 
     /// Creates a tree.
@@ -41,7 +42,8 @@ pub trait ExploredTree: Clone + Debug + Send + Sync {
     /// All its flushes and fences.
     fn places() -> Vec<Place>;
 
-    /// Of a flush or fence whose loss no history of steps one after the other shows: file and name of the test that does.
+    /// File and name of the test that shows the loss of a flush or fence, if no history of steps one after
+    /// the other does.
     fn shown_by(dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None

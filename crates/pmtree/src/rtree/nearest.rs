@@ -1,4 +1,4 @@
-//! What searches for nearest neighbours have in common: the closest entries so far, and the order in which nodes are read.
+//! What searches for nearest neighbours have in common: the closest entries so far, and the order of nodes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -87,7 +87,7 @@ impl<'q, const D: usize, A: Fn(&Rect<D>, u64) -> bool> Nearest<'q, D, A> {
     }
 }
 
-/// Where nodes are read as they come, and not the closest first.
+/// For searches that read nodes as they come, and not the closest first.
 impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> Sought<D> for Nearest<'_, D, A> {
     fn enters(&self, bounds: &Rect<D>) -> bool {
         self.wanted(bounds).is_some()
@@ -102,8 +102,8 @@ impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> Sought<D> for Nearest<'_, D, 
     }
 }
 
-/// A node to be read, and what its tree has to know of it. The closest one is the greatest; of those at one distance, that of the lowest
-/// number.
+/// A node to be read, and how it is linked. The closest one is the greatest, and at one distance that of
+/// the lowest number.
 #[derive(Debug)]
 pub(super) struct Candidate<Link> {
     pub(super) distance_squared: f64,

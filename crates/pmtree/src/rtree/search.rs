@@ -1,7 +1,7 @@
-//! What searches of R-trees have in common, however their nodes are read: what is looked for, how that is taken back where nodes
-//! have changed under a reader, and the children that are still to be read.
+//! What searches of R-trees have in common, however a tree reads its nodes.
 //!
-//! A node is named by the number that its tree gives it, as by its offset in the pool.
+//! [`Sought`] is what is looked for, [`Target`] takes back what was read while nodes changed, and
+//! [`Children`] are still to be read. A tree names its nodes by numbers, such as offsets in the pool.
 
 use smallvec::SmallVec;
 
@@ -27,7 +27,8 @@ pub(super) trait Sought<const D: usize> {
     }
 }
 
-/// As what was read in vain is taken back. A visit says how a node was read, so that it can be told whether it has changed since.
+/// What is looked for, where readers take no locks: what was read in vain is taken back. A `Visit` says how
+/// a node was read, by which it is seen whether the node has changed since.
 pub(super) trait Target<const D: usize, Visit>: Sought<D> {
     /// Takes note of a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
@@ -143,7 +144,7 @@ impl<const D: usize, Visit> Target<D, Visit> for Exact<'_, D, Visit> {
     }
 }
 
-/// Children of a node: those to be read, in their order, and how many have been begun. More may come while they are read.
+/// Children of a node in the order in which they are read. More may come meanwhile.
 #[derive(Default)]
 pub(super) struct Children {
     nodes: SmallVec<[u64; 16]>,

@@ -116,7 +116,7 @@ impl Shape {
         format!("{}, {}", self.kind.name(), self.fan_out)
     }
 
-    /// Of an FBR-tree.
+    /// The options of an FBR-tree.
     fn fbr_options(&self, domain: PersistenceDomain) -> fbr::Options {
         fbr::Options {
             fan_out: self.fan_out,
@@ -133,7 +133,7 @@ impl Shape {
         }
     }
 
-    /// Of the tree that logs whole nodes.
+    /// The options of the tree that logs whole nodes.
     fn logged_options(&self, domain: PersistenceDomain) -> logged::Options {
         logged::Options { fan_out: self.fan_out, split: self.split, ..logged::Options::new(domain) }
     }

@@ -1,4 +1,4 @@
-//! Log entries in use: taken, committed and cleared by the change that they tell, and read by the nodes that name them.
+//! Log entries in use: a change takes one, commits it and clears it; nodes that it changes name it.
 
 use std::cmp;
 

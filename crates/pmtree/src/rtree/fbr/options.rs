@@ -27,8 +27,9 @@ pub struct Options {
     pub rebalancing: Rebalancing,
     /// How the entries of a full node are divided; may be another one each time the tree is opened.
     pub split: Split,
-    /// Share of a node's entries, in percent, that each half of a split has at least, 50 at the most. A node with fewer takes some of
-    /// a sibling's, or becomes one with it. Two entries are the least that it comes to; may be another one each time the tree is opened.
+    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
+    /// entries. A node with fewer takes some of a sibling's, or becomes one with it. May be another one
+    /// each time the tree is opened.
     pub fill_min_percent: u8,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,

@@ -128,7 +128,7 @@ struct Descent {
 }
 
 impl Descent {
-    /// Whether a node that was read so often in vain is left to a search that keeps writers out.
+    /// Whether a node that was read in vain this often is left to a search that keeps writers out.
     fn gives_up(&self, rounds: u32) -> bool {
         !self.has_lock && rounds == ROUNDS_MAX
     }
@@ -142,8 +142,8 @@ struct Siblings {
 }
 
 impl Siblings {
-    /// Takes note of a log entry that changes a child of a node, or of the root word; the child is the last one that was begun. Fails
-    /// if what was read of the children before does not go with it.
+    /// Takes note of a log entry that changes a child of a node, or of the root word. The child is the last
+    /// one that was begun. Fails if what was read of the children before does not go with it.
     fn note<const D: usize, B: Backend>(
         &mut self,
         parent: Option<&Reading<'_, D, B>>,

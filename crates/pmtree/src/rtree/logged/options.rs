@@ -6,7 +6,7 @@ use super::layout::LAYOUT_ID;
 use crate::Split;
 use crate::rtree::split::FILL_MIN_PERCENT;
 
-/// Entries of a node unless others are asked for: as many as those of an FBR-tree have.
+/// Entries of a node by default, as in the FBR-tree.
 const FAN_OUT: usize = 55;
 
 /// How a tree is created or opened.
@@ -16,8 +16,8 @@ pub struct Options {
     pub fan_out: usize,
     /// How the entries of a full node are divided; may be another one each time the tree is opened.
     pub split: Split,
-    /// Share of a node's entries, in percent, that each half of a split has at least, 50 at the most; may be another one each time the
-    /// tree is opened.
+    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
+    /// entries. May be another one each time the tree is opened.
     pub fill_min_percent: u8,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,

@@ -16,13 +16,13 @@ pub enum Split {
     Quadratic,
 }
 
-/// Share of a node's entries, in percent, that a split leaves in each half at least, unless a tree is asked for another one.
+/// Fewest entries that a split leaves in a half by default, in percent of the fan-out.
 pub(super) const FILL_MIN_PERCENT: u8 = 40;
 
-/// Most that it can be.
+/// The most that can be asked for.
 const FILL_MIN_PERCENT_MAX: u8 = 50;
 
-/// Refuses a share that two halves cannot both have.
+/// Refuses a percentage that two halves cannot both have.
 pub(super) fn check_fill_min(percent: u8) -> Result<()> {
     match percent <= FILL_MIN_PERCENT_MAX {
         true => Ok(()),
@@ -30,7 +30,7 @@ pub(super) fn check_fill_min(percent: u8) -> Result<()> {
     }
 }
 
-/// Fewest entries that splits leave in a node of so many at most.
+/// Fewest entries of a node with this fan-out and percentage.
 pub(super) fn fill_min(fan_out: usize, percent: u8) -> usize {
     (fan_out * usize::from(percent) / 100).max(2)
 }

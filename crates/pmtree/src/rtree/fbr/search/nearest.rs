@@ -26,13 +26,13 @@ struct Opened<'a, const D: usize, B: Backend + 'a> {
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// The entries whose boxes lie closest to a point, of those that `accepts` takes and no more than `count`, with the squares of their
-    /// distances, the closest first. Of entries at one distance some may be left out. Squares are `f64`: distances beyond some 1e154
-    /// are one, as are those below some 1e-162.
+    /// The `count` entries closest to a point among those that `accepts` takes: square of the distance, box
+    /// and payload, the closest first. Of entries at one distance some may be left out. Squares are `f64`:
+    /// distances beyond some 1e154 are one, as are those below some 1e-162.
     ///
-    /// With [`SearchMode::SharedLock`] they are read as with [`SearchMode::Validated`]. The search asks `accepts` of entries that may be
-    /// among the closest. It has to answer by what it is given alone: where writers overtake the search, it is asked again, or of
-    /// what is not there in the end.
+    /// `accepts` decides inside of the search, by box and payload alone: where writers overtake the search,
+    /// it is asked again, or of entries that are not there in the end. With [`SearchMode::SharedLock`] nodes
+    /// are read as with [`SearchMode::Validated`].
     ///
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite; damage.
@@ -61,8 +61,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Whether they were found. Not if something changed that was read; if that is not validated, only if it was so much that it must
-    /// have, or the tree is damaged.
+    /// Whether they were found. They were not if something changed that was read. Without validation that is
+    /// said only if the nodes were too many, so that the tree has changed or is damaged.
     fn search_nearest<A: Fn(&Rect<D>, u64) -> bool>(
         &self,
         nearest: &mut Nearest<'_, D, A>,
