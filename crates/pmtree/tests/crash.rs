@@ -261,7 +261,7 @@ fn insertions_after_undone_changes(subject: &Explored<Fbr>, dropped: Option<(Ins
 
 #[test]
 fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
-    for subject in Fbr::configurations().into_iter().filter(|subject| has_small_nodes_on_adr(subject)) {
+    for subject in Fbr::configurations().into_iter().filter(has_small_nodes_on_adr) {
         let (undone, is_whole) = insertions_after_undone_changes(&subject, None);
         assert!(undone > 5 && is_whole, "{}: {undone} were undone", subject.configuration());
         let (_, is_whole) = insertions_after_undone_changes(&subject, Some((Instruction::Flush, "fbr.log.withdraw")));

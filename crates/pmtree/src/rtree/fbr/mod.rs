@@ -21,7 +21,7 @@
 //!   that leaves the other side would take away: the nodes of both hold the same, and a search may go by either.
 //!
 //! Writers hold the locks of a node and its parent while they link, unlink or move entries, taken from the
-//! root downwards (crabbing). Readers take none but where writers overtake them again and again; see [`search`].
+//! root downwards (crabbing). Readers take none but where writers overtake them again and again; see `search.rs`.
 
 mod access;
 mod check;

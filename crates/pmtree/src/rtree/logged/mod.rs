@@ -3,7 +3,7 @@
 //!
 //! Nodes are chosen, enlarged and divided as in the FBR-tree, and full ones are split on the way down. An insertion takes the images of
 //! the leaf and of each node above it in which a box changes; a split is a change of its own, of a node, its
-//! parent and a new node that needs no image. How a change is made durable is in [`log`].
+//! parent and a new node that needs no image. How a change is made durable is in `log.rs`.
 //!
 //! One reader-writer lock for the whole tree keeps readers and writers apart: what this tree is for is the cost of
 //! logging, and one log has one writer at a time. Searches write nothing and flush nothing.
