@@ -14,9 +14,7 @@ use terrane_storage::MemoryStorage;
 use terrane_storage::crash::{Controller, Image};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
-use super::layout::Metadata;
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
-use super::tree::MARK_SHIFT;
 use super::*;
 use crate::{Error, Rect, Result};
 
@@ -255,7 +253,7 @@ fn a_root_of_one_child_stays_while_a_change_of_that_child_has_failed() {
         let root = tree.root().unwrap();
         let is_full = |&slot: &usize| tree.node(root.target(slot)).unwrap().bitmap().count() == options.fan_out;
         let Some(slot) = root.bitmap().slots().filter(|_| root.level() > 0).find(is_full) else { continue };
-        let mut alone = Metadata::empty(false, tree.layout.words);
+        let mut alone = layout::Metadata::empty(false, tree.layout.words);
         alone.set(slot, true);
         tree.store_metadata(&root, &alone);
         let leaf = tree.node(root.target(slot)).unwrap();
@@ -290,7 +288,7 @@ fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
 /// Marks are 32 bits of a number and the session's above.
 #[test]
 fn marks_run_on_into_those_of_openings_that_never_were() {
-    const MARKS: u64 = 1 << MARK_SHIFT;
+    const MARKS: u64 = 1 << tree::MARK_SHIFT;
     for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
         let (controller, options) = (Controller::new(), options(Rebalancing::InPlace, leaves));
         let storage = controller.storage();
@@ -303,7 +301,7 @@ fn marks_run_on_into_those_of_openings_that_never_were() {
             assert!(before > last && tree.is_of_now(before), "{before}");
             last = tree.new_mark();
             assert_eq!(tree.pool().open_counter(), session, "{number}");
-            assert!(tree.is_of_now(last) && last >> MARK_SHIFT <= session, "{last}");
+            assert!(tree.is_of_now(last) && last >> tree::MARK_SHIFT <= session, "{last}");
         }
         drop(tree);
         let image = controller.process_kill(controller.events());
