@@ -68,6 +68,14 @@ enum Dimensions {
 }
 
 impl Fbr {
+    /// How many dimensions the tree has.
+    pub fn dimensions(&self) -> usize {
+        match self.dimensions {
+            Dimensions::Two => 2,
+            Dimensions::Four => 4,
+        }
+    }
+
     fn configured(
         dimensions: Dimensions,
         fan_out: usize,
