@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::support::{FORMS, options, random};
 use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+use terrane_pmtree::{Rect, Split};
 use terrane_storage::MemoryStorage;
 use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
 

@@ -8,7 +8,8 @@ use crate::interrupting::{At, Stopped, interrupt};
 use crate::scenario::{COMMIT, NOTHING_LEFT, Operation, SEARCHES, Scenario, Tree, entries, inserts, point};
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
 use terrane_storage::crash::{Controller, Event, PoolEvent};
 
 const IS_THERE: u64 = 0;

@@ -19,8 +19,8 @@ use shuttle::{FailurePersistence, Runner};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
-use terrane_pmtree::Options;
-use terrane_pmtree::explored::{Explored, Kind, Step};
+use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
+use terrane_pmtree::fbr::Options;
 use terrane_storage::OpenMode;
 use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
 
@@ -345,11 +345,13 @@ fn config() -> shuttle::Config {
 
 /// Trees of nodes so small that most operations rebalance, and of some in which only splits do.
 fn options() -> Vec<Options> {
-    let configurations = Explored::configurations().into_iter();
-    let is_meant = |subject: &Explored| {
-        subject.kind() == Kind::Fbr && subject.options().fan_out == 4 && subject.domain() == PersistenceDomain::Adr
+    let configurations = Fbr::configurations().into_iter();
+    let is_meant = |subject: &Explored<Fbr>| {
+        subject.tree.dimensions() == 2
+            && subject.tree.options.fan_out == 4
+            && subject.domain() == PersistenceDomain::Adr
     };
-    let small = configurations.filter(is_meant).map(|subject| subject.options().clone());
+    let small = configurations.filter(is_meant).map(|subject| subject.tree.options.clone());
     small.flat_map(|small| [Options { fan_out: 6, ..small.clone() }, small]).collect()
 }
 

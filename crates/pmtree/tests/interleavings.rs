@@ -9,7 +9,8 @@ use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use terrane_pmem::{Instruction, PersistenceDomain};
-use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing};
 use terrane_storage::crash::{Budget, Image, NameOrder};
 
 /// All entries, depth first and best first.

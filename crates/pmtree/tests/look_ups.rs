@@ -7,7 +7,8 @@ use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_
 use crate::support::{options, random};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_storage::crash::Controller;
 
 type Tree = FbrTree<2, Interrupting>;

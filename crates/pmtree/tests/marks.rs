@@ -2,7 +2,8 @@
 
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::{Backend, Dropping, Instruction, OPENINGS_MAX, PersistenceDomain, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rect};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options};
+use terrane_pmtree::{Error, Rect};
 use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 use terrane_storage::{OpenMode, Storage};
 

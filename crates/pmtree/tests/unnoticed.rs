@@ -11,7 +11,8 @@ use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 use terrane_storage::crash::Controller;
 
 pub type Tree = FbrTree<2, Interrupting>;
@@ -39,7 +40,7 @@ fn delete(tree: &Tree, entries: &[(Rect<2>, u64)]) {
 pub fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
     let mut found = Vec::new();
     if is_by_distance {
-        let nearest = tree.nearest(&[0.0; 2], usize::MAX, SearchMode::Validated).unwrap();
+        let nearest = tree.nearest(&[0.0; 2], usize::MAX, SearchMode::Validated, |_, _| true).unwrap();
         found.extend(nearest.iter().map(|&(.., payload)| payload));
     } else {
         let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();

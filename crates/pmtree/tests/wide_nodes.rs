@@ -7,7 +7,8 @@ use crate::interrupting::{At, Stopped, go_on_to, interrupt};
 use crate::support::{BOTH, FORMS, options, random, rect};
 use crate::unnoticed::{Operation, Tree, operate, search};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{Census, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::fbr::{Options, Rebalancing, SearchMode};
+use terrane_pmtree::{Census, Rect};
 use terrane_storage::Storage;
 use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
 

@@ -38,12 +38,12 @@ pub use case::{Case, Crash, Failure, Loss, ParseCaseError};
 pub use gate::{Catch, Gate, GateReport, gate, names};
 pub use history::History;
 pub use part::{ParsePartError, Part};
-pub use places::Place;
+pub use places::{Dropped, Place};
 pub use sample::{Sample, sample};
 pub use search::{Breadth, Cuts, Explorer, Tally};
 pub use shrink::{replay, shrink};
 
-use crate::{Dropping, Instruction, PersistenceDomain, Traced};
+use crate::{Dropping, PersistenceDomain, Traced};
 
 /// What came of a check: what is wrong, in words.
 pub type Checked<T> = Result<T, String>;
@@ -96,25 +96,6 @@ pub trait Subject: Sync {
     fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None
-    }
-}
-
-/// A flush or a fence that is left out wherever it has this name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Dropped {
-    /// Which of the two.
-    pub instruction: Instruction,
-    /// Its name.
-    pub site: String,
-}
-
-impl Display for Dropped {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let instruction = match self.instruction {
-            Instruction::Flush => "flush",
-            Instruction::Fence => "fence",
-        };
-        write!(formatter, "{instruction}:{}", self.site)
     }
 }
 

@@ -5,11 +5,16 @@ use terrane_storage::Storage;
 
 use crate::Result;
 
+/// The options of a tree's pool: those that were asked for, with the layout that the tree has.
+pub(crate) fn pool_options(layout_id: u64, asked: &terrane_pmem::Options) -> terrane_pmem::Options {
+    terrane_pmem::Options { layout_id, ..asked.clone() }
+}
+
 /// Creates a pool and what `plant` puts into it, and gives both. Where that fails, as on a full disk or with chunks too short
 /// for a block of the tree, the name is free again.
 ///
 /// A crash in between leaves a pool without a tree, which opening fills.
-pub(super) fn create<B: Backend, T>(
+pub(crate) fn create<B: Backend, T>(
     storage: &dyn Storage,
     name: &str,
     options: &terrane_pmem::Options,
@@ -28,7 +33,7 @@ pub(super) fn create<B: Backend, T>(
 
 /// Takes a pool in which a crash has left no tree yet, and puts into it what `plant` does; gives both. Where the pool has blocks, it
 /// has lost a tree: that is an error, and its file is left as it is.
-pub(super) fn complete<B: Backend, T>(
+pub(crate) fn complete<B: Backend, T>(
     found: Found<B>,
     plant: impl FnOnce(&Pool<B>) -> Result<T>,
 ) -> Result<(Pool<B>, T)> {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT};
 
-use super::limits::LEVEL_MAX;
+use crate::limits::LEVEL_MAX;
 use crate::{Error, Result};
 
 /// Checks that a block begins at an offset, and that it is as long as blocks for so many bytes are.
-pub(super) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
+pub(crate) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
     match pool.check_block(block)? {
         found if found == length.next_multiple_of(LINE_LENGTH) => Ok(()),
         found => Err(damaged(pool, block, format!("{length} bytes are said to be a block, which has {found}"))),
@@ -16,7 +16,7 @@ pub(super) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) 
 }
 
 /// Checks that a block which a tree has, whatever a crash has left, is acquired and as long as blocks for so many bytes are.
-pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
+pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
     check_length(pool, block, length)?;
     match pool.is_acquired(block)? {
         true => Ok(()),
@@ -26,7 +26,7 @@ pub(super) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
 
 /// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
 /// fails: nothing, unless it is damaged.
-pub(super) fn without_space(error: impl Into<Error>) -> Result<()> {
+pub(crate) fn without_space(error: impl Into<Error>) -> Result<()> {
     match error.into() {
         Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
         error => Err(error),
@@ -34,7 +34,7 @@ pub(super) fn without_space(error: impl Into<Error>) -> Result<()> {
 }
 
 /// Whether there is no more space for the pool: on the disk, or in the range of addresses.
-pub(super) fn is_full(error: &Error) -> bool {
+pub(crate) fn is_full(error: &Error) -> bool {
     match error {
         Error::Pool(terrane_pmem::Error::Storage(error)) => error.is_storage_full(),
         Error::Pool(error) => matches!(error, terrane_pmem::Error::AddressSpace { .. }),
@@ -44,7 +44,7 @@ pub(super) fn is_full(error: &Error) -> bool {
 
 /// Checks that a tree can be as high as its root says.
 #[inline]
-pub(super) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {
+pub(crate) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {
     if level <= LEVEL_MAX {
         return Ok(());
     }
@@ -54,21 +54,21 @@ pub(super) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) ->
 /// Whether these are more nodes than the pool has room for. Each one is linked once, so what a search reads of a tree that does
 /// not change meanwhile are not so many.
 #[inline]
-pub(super) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: u64) -> bool {
+pub(crate) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: u64) -> bool {
     nodes.saturating_mul(node_length) > pool.length()
 }
 
 /// What it means that a search has read so many.
 #[cold]
 #[inline(never)]
-pub(super) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
+pub(crate) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
     damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
 }
 
 /// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there
 /// are acquired, and that they are as long as the tree's block and its nodes are. Frees what waits for readers before;
 /// there are none.
-pub(super) fn check<B: Backend>(
+pub(crate) fn check<B: Backend>(
     pool: &mut Pool<B>,
     (block, block_length): (u64, u64),
     node_length: u64,
@@ -96,6 +96,6 @@ pub(super) fn check<B: Backend>(
 
 /// What a tree's pool is where it holds what cannot be.
 #[cold]
-pub(super) fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: impl Into<String>) -> Error {
+pub(crate) fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: impl Into<String>) -> Error {
     Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.into() }
 }

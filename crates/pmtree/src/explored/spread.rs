@@ -6,28 +6,21 @@
 use std::fmt::Debug;
 
 use terrane_pmem::explorer::Checked;
-use terrane_pmem::{Dropping, Traced};
-use terrane_storage::Storage;
+use terrane_pmem::{Backend, Dropping, Traced};
 
-use super::{Model, text};
+use super::steps::Model;
 use crate::rtree::shape::Shape;
-use crate::{FbrTree, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
-
-/// The trees that are explored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// [`FbrTree`] of two dimensions.
-    Fbr,
-    /// [`FbrTree`] of four: an entry takes two lines.
-    FbrIn4,
-    /// [`LoggedTree`].
-    Logged,
-}
+use crate::{Durability, PersistentRTree, Rect};
 
 /// What the explorer asks of a tree.
-pub(super) trait Tree: Debug + Send + Sync {
+pub trait PlanarTree: Debug + Send + Sync {
+    /// Inserts an entry.
     fn insert(&self, rect: &Rect<2>, payload: u64) -> Checked<()>;
+
+    /// Deletes an entry; whether it was there.
     fn delete(&self, rect: &Rect<2>, payload: u64) -> Checked<bool>;
+
+    /// Whether an entry is there.
     fn contains(&self, rect: &Rect<2>, payload: u64) -> Checked<bool>;
 
     /// All entries, after a check of the structure.
@@ -35,6 +28,10 @@ pub(super) trait Tree: Debug + Send + Sync {
 
     /// What tells trees apart.
     fn shape(&self) -> Checked<String>;
+}
+
+fn text(error: crate::Error) -> String {
+    error.to_string()
 }
 
 /// A tree of any number of dimensions.
@@ -46,7 +43,7 @@ fn spread<const D: usize>(rect: &Rect<2>) -> Rect<D> {
     Rect::raw(std::array::from_fn(|axis| min[axis % 2]), std::array::from_fn(|axis| max[axis % 2]))
 }
 
-impl<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape> Tree for In<D, T> {
+impl<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape> PlanarTree for In<D, T> {
     fn insert(&self, rect: &Rect<2>, payload: u64) -> Checked<()> {
         self.0.insert(&spread(rect), payload).map_err(text)
     }
@@ -70,7 +67,7 @@ impl<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape> 
             }
             model.insert(rect, payload);
         };
-        self.0.window(&everything, SearchMode::Validated, &mut collect).map_err(text)?;
+        self.0.window(&everything, &mut collect).map_err(text)?;
         torn.map_or(Ok(model), Err)
     }
 
@@ -79,26 +76,14 @@ impl<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape> 
     }
 }
 
-impl Kind {
-    pub(super) fn create(self, storage: &dyn Storage, name: &str, options: &Options) -> Checked<Box<dyn Tree>> {
-        match self {
-            Self::Fbr => boxed(FbrTree::<2, _>::create(storage, name, options)),
-            Self::FbrIn4 => boxed(FbrTree::<4, _>::create(storage, name, options)),
-            Self::Logged => boxed(LoggedTree::<2, _>::create(storage, name, options)),
-        }
-    }
-
-    pub(super) fn open(self, storage: &dyn Storage, name: &str, options: &Options) -> Checked<Box<dyn Tree>> {
-        match self {
-            Self::Fbr => boxed(FbrTree::<2, _>::open(storage, name, options)),
-            Self::FbrIn4 => boxed(FbrTree::<4, _>::open(storage, name, options)),
-            Self::Logged => boxed(LoggedTree::<2, _>::open(storage, name, options)),
-        }
-    }
-}
-
-fn boxed<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape + 'static>(
+/// A tree as the explorer uses it, if it was made or opened.
+pub(super) fn boxed<const D: usize, T: PersistentRTree<D, Backend = Dropping<Traced>> + Shape + 'static>(
     tree: crate::Result<T>,
-) -> Checked<Box<dyn Tree>> {
-    Ok(Box::new(In(tree.map_err(text)?)))
+) -> Checked<Box<dyn PlanarTree>> {
+    let tree = tree.map_err(text)?;
+    let (stated, searched) = (tree.durability(), Durability::of_medium(tree.pool().backend().domain()));
+    match stated == searched {
+        true => Ok(Box::new(In(tree))),
+        false => Err(format!("it states {stated:?}, and the search is for {searched:?}")),
+    }
 }
