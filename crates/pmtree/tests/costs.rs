@@ -158,7 +158,7 @@ fn lines_per_insertion(rebalancing: Rebalancing, count: u64) -> f64 {
     flushes as f64 / count as f64
 }
 
-/// The thesis: 4.7 lines an insertion on average, and 12 % more with copies (section 5.1).
+/// PM-RTREE: 4.7 lines an insertion on average (section 2.2). The thesis: 12 % more with copies (section 5.1).
 #[test]
 fn copies_flush_more_than_changes_in_place() {
     let in_place = lines_per_insertion(Rebalancing::InPlace, 4000);
