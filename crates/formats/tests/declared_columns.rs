@@ -1,4 +1,4 @@
-//! What a columnar file declares of the geometry column that is used, where it has several.
+//! The file's declaration of the geometry column in use, in files with several.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ fn a_named_column_has_the_reference_system_that_the_metadata_declare_for_it() {
     assert!(primary.source.warnings[0].contains("only the primary geometry \"a\""), "{:?}", primary.source.warnings);
 }
 
-/// Degrees of the North American Datum 1927 are metres away from those of WGS 84: no range would tell.
+/// Degrees of the North American Datum 1927 are metres away from those of WGS 84; a range check
+/// would not notice.
 #[test]
 fn a_named_column_of_a_datum_that_cannot_be_converted_is_refused() {
     let columns = r#""a":{"encoding":"WKB"},"b":{"encoding":"WKB","crs":{"id":{"authority":"EPSG","code":4267}}}"#;

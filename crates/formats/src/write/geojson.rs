@@ -1,4 +1,4 @@
-//! A FeatureCollection, one feature a line.
+//! A FeatureCollection, one feature per line.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
