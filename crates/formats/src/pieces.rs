@@ -65,42 +65,42 @@ pub(crate) trait PieceSource: Send + 'static {
 
 /// The memory of the pieces that are processed or wait.
 #[derive(Default)]
-struct Held {
-    state: Mutex<HeldState>,
+struct MemoryInUse {
+    state: Mutex<MemoryInUseState>,
     has_changed: Condvar,
 }
 
 #[derive(Default)]
-struct HeldState {
+struct MemoryInUseState {
     bytes: usize,
     pieces: usize,
     /// The consumer needs no more pieces.
     is_over: bool,
 }
 
-impl Held {
-    fn lock(&self) -> MutexGuard<'_, HeldState> {
+impl MemoryInUse {
+    fn lock(&self) -> MutexGuard<'_, MemoryInUseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until there is memory for a piece. Returns false if the consumer needs no more pieces.
     fn take(&self, weight: usize, (bytes_max, pieces_max): (usize, usize)) -> bool {
-        let is_full = |held: &HeldState| {
-            held.pieces > 0 && (held.pieces >= pieces_max || held.bytes.saturating_add(weight) > bytes_max)
+        let is_full = |in_use: &MemoryInUseState| {
+            in_use.pieces > 0 && (in_use.pieces >= pieces_max || in_use.bytes.saturating_add(weight) > bytes_max)
         };
-        let mut held = self
+        let mut in_use = self
             .has_changed
-            .wait_while(self.lock(), |held| !held.is_over && is_full(held))
+            .wait_while(self.lock(), |in_use| !in_use.is_over && is_full(in_use))
             .unwrap_or_else(PoisonError::into_inner);
-        held.bytes += weight;
-        held.pieces += 1;
-        !held.is_over
+        in_use.bytes += weight;
+        in_use.pieces += 1;
+        !in_use.is_over
     }
 
     fn give_back(&self, weight: usize) {
-        let mut held = self.lock();
-        held.bytes -= weight;
-        held.pieces -= 1;
+        let mut in_use = self.lock();
+        in_use.bytes -= weight;
+        in_use.pieces -= 1;
         self.has_changed.notify_all();
     }
 
@@ -116,7 +116,7 @@ type Promise<T> = Result<(Receiver<T>, usize), FormatError>;
 /// The results for the pieces of a file, in their order.
 pub(crate) struct Pieces<S, T> {
     promises: Receiver<Promise<T>>,
-    held: Arc<Held>,
+    in_use: Arc<MemoryInUse>,
     reader: Option<JoinHandle<S>>,
     workers: Vec<JoinHandle<()>>,
     /// The source, after reading has ended.
@@ -135,7 +135,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
         work: impl Fn(S::Piece) -> T + Send + Sync + 'static,
     ) -> Result<Pieces<S, T>, FormatError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let held = Arc::new(Held::default());
+        let in_use = Arc::new(MemoryInUse::default());
         let (to_workers, pieces) = mpsc::channel::<(S::Piece, Sender<T>)>();
         let (promise, promises) = mpsc::channel();
         let work = Arc::new((work, Mutex::new(pieces)));
@@ -144,7 +144,8 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
             action: "start a thread to read the file",
             source: error,
         };
-        let mut made = Pieces { promises, held: Arc::clone(&held), reader: None, workers: Vec::new(), source: None };
+        let mut made =
+            Pieces { promises, in_use: Arc::clone(&in_use), reader: None, workers: Vec::new(), source: None };
         for _ in 0..threads {
             let work = Arc::clone(&work);
             let run = move || {
@@ -177,7 +178,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
                     }
                 };
                 let (result, receiver) = mpsc::channel();
-                let is_wanted = held.take(weight, bounds);
+                let is_wanted = in_use.take(weight, bounds);
                 if !is_wanted || promise.send(Ok((receiver, weight))).is_err() {
                     break;
                 }
@@ -202,7 +203,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
             self.pass_panic_on();
             unreachable!("a thread that sends nothing has panicked");
         };
-        self.held.give_back(weight);
+        self.in_use.give_back(weight);
         Ok(Some(made))
     }
 
@@ -216,7 +217,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
 impl<S, T> Pieces<S, T> {
     /// Ends the threads. One of them may have panicked.
     fn end(&mut self) -> Option<Box<dyn Any + Send>> {
-        self.held.end();
+        self.in_use.end();
         let workers: Vec<_> = self.workers.drain(..).filter_map(|worker| worker.join().err()).collect();
         let reader = match self.reader.take().map(JoinHandle::join) {
             Some(Ok(source)) => {

@@ -219,7 +219,7 @@ fn a_list_of_more_values_than_json_may_have_refuses_its_row_alone() {
     assert_eq!(texts(&whole, "n"), [Some("[null]".to_string()), Some("[null,null]".to_string())]);
     let rejected = rejected(&whole);
     assert_eq!(rejected.len(), 1);
-    assert!(rejected[0].0 == 2 && rejected[0].1.contains("more than 4194304 values in one"), "{rejected:?}");
+    assert!(rejected[0].0 == 2 && rejected[0].1.contains("more than 4194304 parts"), "{rejected:?}");
     let whole = read_stream(vec![("n", list([0, 4 << 20, (4 << 20) + 1]))], &ReadOptions::default());
     assert_eq!(whole.rows, [1, 2]);
 }

@@ -109,18 +109,19 @@ fn an_extension_type_that_is_not_read_matters_only_where_its_column_is_used() {
             let whole = read_column(&bytes, name);
             assert_eq!(whole.source.geometry, GeometryColumns::Column { name: "b".to_string() });
             assert!(shown(&whole)[0].starts_with("POINT(-7"), "{:?}", shown(&whole));
-            let is_told = whole.source.warnings.iter().any(|warning| warning.contains("\"geoarrow.box\" is not read"));
+            let is_told =
+                whole.source.warnings.iter().any(|warning| warning.contains("\"geoarrow.box\" is not supported"));
             assert_eq!(is_told, name.is_none(), "{:?}", whole.source.warnings);
         }
         let file = TestFile::new("a.bin", &bytes);
         let options = ReadOptions { geometry: Some("a".to_string()), ..ReadOptions::default() };
         let error = read(&file.path, &options).expect_err("a type that is not read").to_string();
-        assert!(error.contains("\"geoarrow.box\" is not read here"), "{error}");
+        assert!(error.contains("\"geoarrow.box\" is not supported"), "{error}");
     }
     let alone = with_extensions(&two_columns(), [("geoarrow.box", ""), ("", "")]);
     let file = TestFile::new("a.bin", file_bytes(&alone));
     let error = read(&file.path, &ReadOptions::default()).expect_err("no geometry").to_string();
-    assert!(error.contains("\"geoarrow.box\" is not read here"), "{error}");
+    assert!(error.contains("\"geoarrow.box\" is not supported"), "{error}");
 }
 
 /// Parquet's own type of geometry, which needs no metadata of the file.

@@ -79,7 +79,7 @@ fn rings_around_a_pole_are_refused() {
     let around = r#"{"type":"Polygon","coordinates":[[[-1e6,-1e6],[1e6,-1e6],[1e6,1e6],[-1e6,1e6],[-1e6,-1e6]]]}"#;
     for code in [3413, 3031] {
         let reason = refused(code, around);
-        assert!(reason.contains("round a pole"), "EPSG:{code}: {reason}");
+        assert!(reason.contains("surrounds a pole"), "EPSG:{code}: {reason}");
     }
     let beside = r#"{"type":"Polygon","coordinates":[[[1e5,1e5],[1e6,1e5],[1e6,1e6],[1e5,1e6],[1e5,1e5]]]}"#;
     for code in [3413, 3031] {

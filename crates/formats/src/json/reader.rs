@@ -36,12 +36,12 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let parser = Parser::new(input, format, options);
     let input = &parser.input;
     let mut survey = Survey::default();
-    let look = {
+    let survey_piece = {
         let parser = Arc::clone(&parser);
         move |piece: TextPiece| Survey::of(&parser, &piece)
     };
     let size = PieceSize::new(1, options.decoded_bytes_max());
-    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, look)?;
+    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, survey_piece)?;
     while let Some(piece) = pieces.next()? {
         survey.merge(input, piece?)?;
     }

@@ -52,7 +52,7 @@ impl Writer for NdjsonWriter<'_> {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
         if let Some(geometry) = self.geometry {
-            self.measures.look(batch.column(geometry));
+            self.measures.check(batch.column(geometry));
         }
         for row in 0..batch.num_rows() {
             let members = self.members.as_ref().ok_or(WriteError::NotBegun)?;

@@ -152,7 +152,7 @@ pub(crate) struct DroppedMeasures(bool);
 
 impl DroppedMeasures {
     /// Checks a column of WKB, unless measures have been seen already.
-    pub(crate) fn look(&mut self, array: &ArrayRef) {
+    pub(crate) fn check(&mut self, array: &ArrayRef) {
         self.0 = self.0 || (0..array.len()).any(|row| wkb_of(array, row).is_some_and(has_measures));
     }
 
