@@ -1,4 +1,4 @@
-//! `terrane info`: what a store holds.
+//! `terrane info`: prints what a store holds.
 
 mod prometheus;
 

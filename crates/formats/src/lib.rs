@@ -1,13 +1,11 @@
-//! Files of every format to Arrow batches, and Arrow batches to files.
+//! Reads files of every supported format into Arrow batches, and writes Arrow batches to files.
 //!
-//! [`open`] detects what a file is and returns a [`Source`], whose batches have
-//! few column types ([`ColumnType`]) and whose geometry is either one column of
-//! little-endian ISO WKB or two columns of coordinates. Rows that cannot be
-//! taken come back beside the good ones; damage to the file is an error.
-//! [`writer`] returns a [`Writer`] for an output format.
+//! [`open`] detects the format of a file and returns a [`Source`]. Its batches have few column
+//! types ([`ColumnType`]), and its geometry is either one column of little-endian ISO WKB or two
+//! columns of coordinates. Refused rows are returned beside the good ones; damage to the file is an
+//! error. [`writer`] returns a [`Writer`] for an output format.
 //!
-//! Memory is bounded by the batch, never by the file, and hostile input ends
-//! in an error.
+//! Memory is bounded by the batch, never by the file. Hostile input ends in an error.
 
 #![forbid(unsafe_code)]
 
@@ -60,9 +58,8 @@ pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
 /// Opens a file for reading.
 ///
 /// # Errors
-/// When the file cannot be read, is damaged as far as opening shows (text
-/// formats are checked whole), has a format or reference system that is not
-/// supported, or lacks what the options name.
+/// When the file cannot be read, is damaged (opening checks text formats as a whole), has an
+/// unsupported format or reference system, or lacks something that the options name.
 pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Source, FormatError> {
     let path = path.as_ref();
     let input = input::Input::new(path, options.content.as_deref(), options.decoded_bytes_max())?;

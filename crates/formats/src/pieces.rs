@@ -1,5 +1,6 @@
-//! Text in pieces: one thread cuts a file between records, several work on the pieces, and what they make of them is
-//! handed out in the order of the file. A piece that is large beside the memory allowed is worked on alone.
+//! Parallel reading of text. One thread cuts a file into pieces between records, several threads
+//! process the pieces, and the results are returned in the order of the file. A piece that is large
+//! compared to the allowed memory is processed alone.
 
 use std::any::Any;
 use std::io;
@@ -12,27 +13,27 @@ use std::thread::{self, JoinHandle};
 use crate::error::FormatError;
 use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX};
 
-/// Most threads that work on the pieces of one file.
+/// Most threads that process the pieces of one file.
 const THREADS_MAX: usize = 8;
-/// How much text a piece has at least, unless the file ends, where memory allows it.
+/// Least text in a piece, where memory allows and the file does not end.
 const PIECE_BYTES: usize = 512 << 10;
-/// How many pieces share the memory that is allowed.
+/// Number of pieces that share the allowed memory.
 const PIECES_IN_MEMORY: usize = 16;
 
-/// How large pieces are, and how much memory they take together.
+/// The size of pieces, and the memory they take together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PieceSize {
-    /// A piece ends with the record that reaches so many bytes of text,
+    /// A piece ends with the record that reaches this many bytes of text,
     pub bytes: usize,
-    /// or so many rows.
+    /// or this many rows.
     pub rows: usize,
-    /// What the values of a row take at least.
+    /// The least memory that the values of a row take.
     row_bytes: usize,
     bytes_in_memory: usize,
 }
 
 impl PieceSize {
-    /// For rows of so many columns, where decoding may take about `bytes_max`.
+    /// For rows of `columns` columns, where decoding may take about `bytes_max`.
     pub(crate) fn new(columns: usize, bytes_max: u64) -> PieceSize {
         let bytes_in_memory = usize::try_from(bytes_max / 2).unwrap_or(usize::MAX);
         let row_bytes = columns.max(1) * 8;
@@ -45,61 +46,61 @@ impl PieceSize {
         }
     }
 
-    /// What a piece takes in memory, as text and as values.
+    /// Memory of a piece, as text and as values.
     fn weight(&self, (bytes, rows): (usize, usize)) -> usize {
         2 * bytes + rows * self.row_bytes
     }
 }
 
-/// What pieces are cut from.
+/// A file that can be cut into pieces.
 pub(crate) trait PieceSource: Send + 'static {
     type Piece: Send;
 
-    /// The next one, or `None` at the end of the file.
+    /// The next piece, or `None` at the end of the file.
     fn next_piece(&mut self, size: &PieceSize) -> Result<Option<Self::Piece>, FormatError>;
 
-    /// How many bytes of text and rows a piece has.
+    /// Bytes of text and number of rows in a piece.
     fn extent(piece: &Self::Piece) -> (usize, usize);
 }
 
-/// The memory of the pieces that are worked on or wait.
+/// The memory of the pieces that are processed or wait.
 #[derive(Default)]
-struct Held {
-    state: Mutex<HeldState>,
+struct MemoryInUse {
+    state: Mutex<MemoryInUseState>,
     has_changed: Condvar,
 }
 
 #[derive(Default)]
-struct HeldState {
+struct MemoryInUseState {
     bytes: usize,
     pieces: usize,
-    /// Nobody wants any more of them.
+    /// The consumer needs no more pieces.
     is_over: bool,
 }
 
-impl Held {
-    fn lock(&self) -> MutexGuard<'_, HeldState> {
+impl MemoryInUse {
+    fn lock(&self) -> MutexGuard<'_, MemoryInUseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a piece; false if there is no need of it any more.
+    /// Waits until there is memory for a piece. Returns false if the consumer needs no more pieces.
     fn take(&self, weight: usize, (bytes_max, pieces_max): (usize, usize)) -> bool {
-        let is_full = |held: &HeldState| {
-            held.pieces > 0 && (held.pieces >= pieces_max || held.bytes.saturating_add(weight) > bytes_max)
+        let is_full = |in_use: &MemoryInUseState| {
+            in_use.pieces > 0 && (in_use.pieces >= pieces_max || in_use.bytes.saturating_add(weight) > bytes_max)
         };
-        let mut held = self
+        let mut in_use = self
             .has_changed
-            .wait_while(self.lock(), |held| !held.is_over && is_full(held))
+            .wait_while(self.lock(), |in_use| !in_use.is_over && is_full(in_use))
             .unwrap_or_else(PoisonError::into_inner);
-        held.bytes += weight;
-        held.pieces += 1;
-        !held.is_over
+        in_use.bytes += weight;
+        in_use.pieces += 1;
+        !in_use.is_over
     }
 
     fn give_back(&self, weight: usize) {
-        let mut held = self.lock();
-        held.bytes -= weight;
-        held.pieces -= 1;
+        let mut in_use = self.lock();
+        in_use.bytes -= weight;
+        in_use.pieces -= 1;
         self.has_changed.notify_all();
     }
 
@@ -109,24 +110,24 @@ impl Held {
     }
 }
 
-/// What was made of a piece that was, is or will be worked on, and the piece's weight.
+/// The future result of a piece, and the piece's weight.
 type Promise<T> = Result<(Receiver<T>, usize), FormatError>;
 
-/// What is made of the pieces of a file, in their order.
+/// The results for the pieces of a file, in their order.
 pub(crate) struct Pieces<S, T> {
     promises: Receiver<Promise<T>>,
-    held: Arc<Held>,
+    in_use: Arc<MemoryInUse>,
     reader: Option<JoinHandle<S>>,
     workers: Vec<JoinHandle<()>>,
-    /// What the pieces were cut from, once that is over.
+    /// The source, after reading has ended.
     source: Option<S>,
 }
 
 impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
-    /// Makes `work` of every piece of the file at `path`, on as many threads as there are cores.
+    /// Runs `work` on every piece of the file at `path`, with as many threads as there are cores.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(crate) fn new(
         path: &Path,
         mut source: S,
@@ -134,7 +135,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
         work: impl Fn(S::Piece) -> T + Send + Sync + 'static,
     ) -> Result<Pieces<S, T>, FormatError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let held = Arc::new(Held::default());
+        let in_use = Arc::new(MemoryInUse::default());
         let (to_workers, pieces) = mpsc::channel::<(S::Piece, Sender<T>)>();
         let (promise, promises) = mpsc::channel();
         let work = Arc::new((work, Mutex::new(pieces)));
@@ -143,7 +144,8 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
             action: "start a thread to read the file",
             source: error,
         };
-        let mut made = Pieces { promises, held: Arc::clone(&held), reader: None, workers: Vec::new(), source: None };
+        let mut made =
+            Pieces { promises, in_use: Arc::clone(&in_use), reader: None, workers: Vec::new(), source: None };
         for _ in 0..threads {
             let work = Arc::clone(&work);
             let run = move || {
@@ -151,13 +153,13 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
                 // The lock is free before the work begins.
                 let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 while let Ok((piece, result)) = next() {
-                    // Nobody may want it any more.
+                    // The consumer may be gone.
                     let _ = result.send(work(piece));
                 }
             };
             match thread::Builder::new().name("terrane-convert".to_string()).spawn(run) {
                 Ok(worker) => made.workers.push(worker),
-                // Some are enough.
+                // Fewer threads than planned are enough.
                 Err(_) if !made.workers.is_empty() => break,
                 Err(error) => return Err(started(error)),
             }
@@ -176,7 +178,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
                     }
                 };
                 let (result, receiver) = mpsc::channel();
-                let is_wanted = held.take(weight, bounds);
+                let is_wanted = in_use.take(weight, bounds);
                 if !is_wanted || promise.send(Ok((receiver, weight))).is_err() {
                     break;
                 }
@@ -190,7 +192,7 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
         Ok(made)
     }
 
-    /// What was made of the next piece, or `None` after the last one.
+    /// The result for the next piece, or `None` after the last one.
     pub(crate) fn next(&mut self) -> Result<Option<T>, FormatError> {
         let Ok(promise) = self.promises.recv() else {
             self.pass_panic_on();
@@ -201,11 +203,11 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
             self.pass_panic_on();
             unreachable!("a thread that sends nothing has panicked");
         };
-        self.held.give_back(weight);
+        self.in_use.give_back(weight);
         Ok(Some(made))
     }
 
-    /// What the pieces were cut from, after the last one.
+    /// The source, after the last piece.
     pub(crate) fn into_source(mut self) -> S {
         self.pass_panic_on();
         self.source.take().expect("a thread that does not panic gives it back")
@@ -213,9 +215,9 @@ impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
 }
 
 impl<S, T> Pieces<S, T> {
-    /// Ends the threads; one of them may have panicked.
+    /// Ends the threads. One of them may have panicked.
     fn end(&mut self) -> Option<Box<dyn Any + Send>> {
-        self.held.end();
+        self.in_use.end();
         let workers: Vec<_> = self.workers.drain(..).filter_map(|worker| worker.join().err()).collect();
         let reader = match self.reader.take().map(JoinHandle::join) {
             Some(Ok(source)) => {

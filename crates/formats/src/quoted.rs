@@ -1,9 +1,9 @@
 //! Values as messages and reports show them.
 
-/// How much of a refused row is kept for the report.
+/// Most bytes of a refused row that a report shows.
 const RAW_BYTES_MAX: usize = 64 << 10;
 
-/// Cuts `raw` to what a report keeps.
+/// Cuts `raw` to the length in reports.
 pub(crate) fn shorten(raw: String) -> String {
     if raw.len() <= RAW_BYTES_MAX {
         return raw;

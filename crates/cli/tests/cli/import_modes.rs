@@ -8,7 +8,7 @@ fn info(store: &std::path::Path) -> Value {
     terrane("info", store, &["--format", "json"]).exits(0).json_lines().remove(0)["datasets"].take()
 }
 
-/// A column was taken for text because of what stands for missing values; then the file was put right.
+/// A column became text because of its texts for missing values; then the file was corrected.
 #[test]
 fn a_corrected_file_takes_the_place_of_the_first_with_its_own_types() {
     let sandbox = Sandbox::new();

@@ -1,5 +1,5 @@
-//! The built `terrane` binary, by behaviour: standard output, standard error, exit codes, and what is in the
-//! store afterwards.
+//! The built `terrane` binary, by behaviour: standard output, standard error, exit codes, and what
+//! is in the store afterwards.
 
 #![forbid(unsafe_code)]
 

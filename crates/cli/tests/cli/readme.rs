@@ -10,7 +10,7 @@ fn is_timed(line: &str) -> bool {
     line.starts_with("time ") || line.starts_with("imported ")
 }
 
-/// Every command up to the stream of inserts, each with the lines behind it.
+/// Every command before the stream of inserts, each with the lines behind it.
 #[test]
 fn the_demo_prints_what_its_page_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");

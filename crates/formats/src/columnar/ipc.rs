@@ -18,7 +18,7 @@ use crate::guess::GeometryColumns;
 use crate::input::Input;
 use crate::source::{Opened, ReadOptions};
 
-/// What to do about batches that are too large.
+/// Advice for batches that are too large.
 const ADVICE: &str = "rewrite it with smaller record batches or as Parquet, or allow more memory";
 
 /// The first batch of a file.

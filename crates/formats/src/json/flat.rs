@@ -1,4 +1,4 @@
-//! Records that are one object of scalars, which most are: their members without a tree of values.
+//! Reads records that are one object of scalars, as most are, without building a tree of values.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use serde_json::{Number, Value};
 
 use super::strict::has_oversized_integer;
 
-/// Members that may make more of a record than an object of fields.
+/// Members that may make a record more than a plain object.
 const NAMES_WITH_MEANING: [&str; 5] = ["geometry", "properties", "features", "coordinates", "geometries"];
 
-/// A value of a record, nested or not, without its ownership.
+/// A borrowed value of a record, nested or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum JsonRef<'v> {
     Null,
@@ -74,8 +74,8 @@ pub(crate) struct FlatMembers<'t> {
 }
 
 impl<'t> FlatMembers<'t> {
-    /// The members of a record by the places of their columns. `None` where the record is no object of scalars, has a
-    /// member that is no column, the same one twice or one that may mean more, or is not valid.
+    /// The members of a record, by the ordinals of their columns. `None` if the record is not
+    /// valid, is no object of scalars, or has a member that is unknown, duplicate or special.
     pub(crate) fn read(text: &'t [u8], names: &Names) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let mut members = FlatMembers { values: Vec::with_capacity(names.len()) };
@@ -88,7 +88,7 @@ impl<'t> FlatMembers<'t> {
     }
 }
 
-/// The names of the columns and their places.
+/// The column names and their ordinals.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     names: Vec<String>,
@@ -113,7 +113,7 @@ impl Names {
         self.names.push(name.to_string());
     }
 
-    /// The place of a name that is likely this one.
+    /// The ordinal of a name; `likely` is tried first.
     fn likely_place(&self, likely: usize, name: &str) -> Option<usize> {
         match self.names.get(likely) {
             Some(known) if known == name => Some(likely),
@@ -135,7 +135,7 @@ impl<'t> Visitor<'t> for MembersVisitor<'_, 't> {
     }
 
     fn visit_map<A: MapAccess<'t>>(self, mut access: A) -> Result<(), A::Error> {
-        // Records have their members in the same order as a rule.
+        // Records usually have their members in the same order.
         let mut likely = 0;
         while let Some(name) = access.next_key_seed(Text)? {
             let place = self.names.likely_place(likely, &name);

@@ -1,5 +1,5 @@
-//! Reading JSON records into batches, in two passes: the first learns the
-//! columns and their types from all records, the second converts them.
+//! Reads JSON records into batches, in two passes: the first learns the columns and their types
+//! from all records, the second converts them.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::pieces::{PieceSize, Pieces};
 use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, json_scalar};
 use crate::source::{Batch, BatchReader, Opened, ReadOptions};
 
-/// Where the value of a column comes from.
+/// The source of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
     Field(String),
     Geometry,
-    /// A coordinate of the geometry, which is a point.
+    /// A coordinate of the record's geometry, which is a point.
     X,
     Y,
 }
@@ -36,12 +36,12 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let parser = Parser::new(input, format, options);
     let input = &parser.input;
     let mut survey = Survey::default();
-    let look = {
+    let survey_piece = {
         let parser = Arc::clone(&parser);
         move |piece: TextPiece| Survey::of(&parser, &piece)
     };
     let size = PieceSize::new(1, options.decoded_bytes_max());
-    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, look)?;
+    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, survey_piece)?;
     while let Some(piece) = pieces.next()? {
         survey.merge(input, piece?)?;
     }
@@ -54,14 +54,14 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         && survey.good_count == 0
         && is_plain
     {
-        // No column is known, so that nothing else that could be said of the file would be true.
+        // No column is known; any other message about the file would be misleading.
         let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
         let hint = if is_json { String::new() } else { format!("; {HINT_OF_NAME}") };
         return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}{hint}")));
     }
     let seen: Vec<ColumnSeen<'_>> =
         survey.names.iter().zip(&survey.observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
-    // A geometry that is always null does not keep records from having their places in coordinates.
+    // A geometry that is always null does not prevent coordinate columns.
     let has_other_geometry =
         || find_geometry(&input.path, &seen, options, false).is_ok_and(|found| found != GeometryColumns::None);
     let is_of_nulls = survey.has_null_geometry && !has_other_geometry();
@@ -123,10 +123,10 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     })
 }
 
-/// Makes rows of records.
+/// Converts records to rows.
 struct Converter {
     parser: Arc<Parser>,
-    /// The members that are columns, the first ones.
+    /// The members that are columns; they come first.
     names: Names,
     rows: RowPlan,
     origins: Vec<Origin>,
@@ -177,7 +177,8 @@ impl Converter {
     /// The values of a record of scalars.
     fn convert_flat<'a>(&self, members: &'a FlatMembers<'_>) -> Result<Vec<Scalar<'a>>, String> {
         let mut scalars = Vec::with_capacity(self.rows.columns.len());
-        // What comes after the members is the geometry beside them, which such a record does not have.
+        // The column behind the members is the separate geometry, which such a record does not
+        // have.
         for (place, column) in self.rows.columns.iter().enumerate() {
             let value = members.values.get(place).and_then(Option::as_ref);
             scalars.push(match value {
@@ -200,7 +201,7 @@ impl Converter {
         .map_err(|reason: String| format!("column {:?}: {reason}", column.name))
     }
 
-    /// The place of a record whose geometry is a point, if it has one.
+    /// The position of a record whose geometry is a point, if it has one.
     fn point(&self, record: &RawRecord) -> Result<Option<Point>, String> {
         let Some(wkb) = record.geometry.convert(&self.geometry_reader)? else {
             return Ok(None);
