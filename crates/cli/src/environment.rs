@@ -91,8 +91,8 @@ fn format<F: ValueEnum>() -> Result<Option<F>, Failure> {
         Ok(format) => Ok(Some(format)),
         Err(_) if is_known => Ok(None),
         Err(_) => Err(Failure::usage(format!(
-            "{FORMAT}={value:?} is not a format; the formats are table, ndjson, csv, geojson, arrow, parquet, text \
-             and json"
+            "{FORMAT}={value:?} is not a format; the formats are table, ndjson, csv, geojson, arrow, parquet, text, \
+             json and prometheus"
         ))),
     }
 }

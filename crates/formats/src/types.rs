@@ -449,10 +449,9 @@ impl Observed {
             self.number_type()
         } else if self.dates == all {
             ColumnType::Date32
-        } else if self.times() == all && self.timestamps == 0 {
-            ColumnType::TimestampUtc
-        } else if self.times() == all && self.timestamps_utc == 0 {
-            ColumnType::Timestamp
+        } else if self.times() == all {
+            // Times without a zone beside others are taken as UTC, with a warning.
+            if self.timestamps_utc > 0 { ColumnType::TimestampUtc } else { ColumnType::Timestamp }
         } else {
             ColumnType::Utf8
         }

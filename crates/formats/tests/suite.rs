@@ -19,5 +19,6 @@ mod reprojection;
 mod round_trip;
 mod shared_files;
 mod support;
+mod text_pieces;
 mod uuids;
 mod write;

@@ -12,7 +12,7 @@ use crate::geometry::GeometryReader;
 use crate::input::{Content, Input};
 use crate::layout::{ColumnSeen, Layout, empty_columns};
 use crate::pair::CoordinatePair;
-use crate::pieces::{PieceSize, PieceSource, Pieces};
+use crate::pieces::{Extent, PieceSize, PieceSource, Pieces};
 use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, text_scalar, without_blanks};
 use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
 use crate::types::Observed;
@@ -76,7 +76,7 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     }
     let path = input.path.clone();
     let convert = move |piece: RowPiece| converter.convert_all(&piece, &input);
-    let batches = Pieces::new(&path, source, size, convert)?;
+    let batches = Pieces::new(&path, source, size, convert);
     Ok(Opened {
         schema,
         geometry: layout.geometry,
@@ -126,8 +126,8 @@ impl PieceSource for RowSource {
         Ok(Some(RowPiece { records, first_row }))
     }
 
-    fn extent(piece: &RowPiece) -> (usize, usize) {
-        (piece.records.size_bytes(), piece.records.len())
+    fn extent(piece: &RowPiece) -> Extent {
+        Extent { bytes: piece.records.size_bytes(), rows: piece.records.len(), tree_bytes: 0 }
     }
 }
 
@@ -195,7 +195,7 @@ impl Survey {
         let mut all = self.nothing();
         let mut row_count = 0;
         let observe = move |piece: RowPiece| (self.observe(&piece), piece.records.len());
-        let mut pieces = Pieces::new(&input.path, rows, size, observe)?;
+        let mut pieces = Pieces::new(&input.path, rows, size, observe);
         while let Some((observed, rows)) = pieces.next()? {
             all.iter_mut().zip(observed).for_each(|(all, observed)| all.merge(observed));
             row_count += rows as u64;

@@ -66,25 +66,39 @@ impl FlatValue<'_> {
     }
 }
 
-/// The members of a record.
-#[derive(Debug)]
+/// The members of one record after another.
+#[derive(Debug, Default)]
 pub(crate) struct FlatMembers<'t> {
-    /// For each column, its value in this record.
-    pub values: Vec<Option<FlatValue<'t>>>,
+    /// The value of each column in this record.
+    values: Vec<Option<FlatValue<'t>>>,
+    /// The columns that have one.
+    present: Vec<usize>,
 }
 
 impl<'t> FlatMembers<'t> {
-    /// The members of a record, by the ordinals of their columns. `None` if the record is not
-    /// valid, is no object of scalars, or has a member that is unknown, duplicate or special.
-    pub(crate) fn read(text: &'t [u8], names: &Names) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let mut members = FlatMembers { values: Vec::with_capacity(names.len()) };
-        members.values.resize_with(names.len(), || None);
+    /// Reads the members of a record, by the ordinals of their columns. Returns false if the record
+    /// is not valid, is no object of scalars, or has a member that is unknown, duplicate or
+    /// special.
+    pub(crate) fn read(&mut self, text: &'t [u8], names: &Names) -> bool {
+        for column in self.present.drain(..) {
+            self.values[column] = None;
+        }
+        self.values.resize_with(names.len(), || None);
+        let Ok(text) = std::str::from_utf8(text) else { return false };
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let visitor = MembersVisitor { members: &mut members, names };
-        deserializer.deserialize_map(visitor).ok()?;
-        deserializer.end().ok()?;
-        (!has_oversized_integer(text)).then_some(members)
+        let visitor = MembersVisitor { members: self, names };
+        let is_read = deserializer.deserialize_map(visitor).is_ok() && deserializer.end().is_ok();
+        is_read && !has_oversized_integer(text)
+    }
+
+    /// The value of a column, if the record has one.
+    pub(crate) fn get(&self, column: usize) -> Option<JsonRef<'_>> {
+        self.values.get(column)?.as_ref().map(FlatValue::as_ref)
+    }
+
+    /// The values of the record, with their columns.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, JsonRef<'_>)> {
+        self.present.iter().filter_map(|&column| Some((column, self.get(column)?)))
     }
 }
 
@@ -139,13 +153,14 @@ impl<'t> Visitor<'t> for MembersVisitor<'_, 't> {
         let mut likely = 0;
         while let Some(name) = access.next_key_seed(Text)? {
             let place = self.names.likely_place(likely, &name);
-            let place = place.filter(|_| !NAMES_WITH_MEANING.contains(&name.as_ref()));
-            let slot = place.and_then(|place| self.members.values.get_mut(place));
-            let Some(slot) = slot.filter(|slot| slot.is_none()) else {
+            let place = place
+                .filter(|&place| self.members.values[place].is_none() && !NAMES_WITH_MEANING.contains(&name.as_ref()));
+            let Some(place) = place else {
                 return Err(de::Error::custom("a member that is not expected"));
             };
-            *slot = Some(access.next_value_seed(Scalar)?);
-            likely = place.map_or(likely, |place| place + 1);
+            self.members.values[place] = Some(access.next_value_seed(Scalar)?);
+            self.members.present.push(place);
+            likely = place + 1;
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         move |piece: TextPiece| Survey::of(&parser, &piece)
     };
     let size = PieceSize::new(1, options.decoded_bytes_max());
-    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, survey_piece)?;
+    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, survey_piece);
     while let Some(piece) = pieces.next()? {
         survey.merge(input, piece?)?;
     }
@@ -111,7 +111,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         geometry_reader: geometry_reader.clone(),
     };
     let convert = move |piece: TextPiece| converter.convert_all(&piece);
-    let batches = Pieces::new(&input.path, TextSource::new(input, format)?, size, convert)?;
+    let batches = Pieces::new(&input.path, TextSource::new(input, format)?, size, convert);
     Ok(Opened {
         schema,
         geometry: layout.geometry,
@@ -137,14 +137,15 @@ impl Converter {
     fn convert_all(&self, piece: &TextPiece) -> Result<Batch, FormatError> {
         let is_flat = self.parser.is_flat();
         let mut rows = RowBuilder::new(&self.rows, piece.len());
+        let mut members = FlatMembers::default();
         for row in piece.rows() {
-            let flat = is_flat.then(|| FlatMembers::read(row.text.bytes, &self.names)).flatten();
-            let outcome = match flat {
-                Some(members) => self.convert_flat(&members).and_then(|scalars| rows.push(row.number, scalars)),
-                None => self.parser.parse(&row)?.and_then(|mut record| {
+            let outcome = if is_flat && members.read(row.text.bytes, &self.names) {
+                self.convert_flat(&members).and_then(|scalars| rows.push(row.number, scalars))
+            } else {
+                self.parser.parse(&row)?.and_then(|mut record| {
                     record.take_id();
                     rows.push(row.number, self.convert(&record)?)
-                }),
+                })
             };
             if let Err(reason) = outcome {
                 let raw = String::from_utf8_lossy(row.text.bytes).into_owned();
@@ -180,10 +181,9 @@ impl Converter {
         // The column behind the members is the separate geometry, which such a record does not
         // have.
         for (place, column) in self.rows.columns.iter().enumerate() {
-            let value = members.values.get(place).and_then(Option::as_ref);
-            scalars.push(match value {
+            scalars.push(match members.get(place) {
                 None => Scalar::Null,
-                Some(value) => self.field(column, value.as_ref())?,
+                Some(value) => self.field(column, value)?,
             });
         }
         Ok(scalars)

@@ -36,8 +36,9 @@ impl Survey {
     pub(super) fn of(parser: &Parser, piece: &TextPiece) -> Result<Survey, FormatError> {
         let is_flat = parser.is_flat();
         let mut survey = Survey { row_count: piece.len() as u64, ..Survey::default() };
+        let mut members = FlatMembers::default();
         for row in piece.rows() {
-            if is_flat && survey.take_flat(&row) {
+            if is_flat && survey.take_flat(&row, &mut members) {
                 continue;
             }
             match parser.parse(&row)? {
@@ -91,14 +92,12 @@ impl Survey {
     }
 
     /// Observes a record of scalars with known columns; false if the record is not of this kind.
-    fn take_flat(&mut self, row: &Row<'_>) -> bool {
-        let Some(members) = FlatMembers::read(row.text.bytes, &self.names) else {
+    fn take_flat<'t>(&mut self, row: &Row<'t>, members: &mut FlatMembers<'t>) -> bool {
+        if !members.read(row.text.bytes, &self.names) {
             return false;
-        };
-        for (observed, value) in self.observed.iter_mut().zip(&members.values) {
-            if let Some(value) = value {
-                observed.json(row.number, value.as_ref());
-            }
+        }
+        for (column, value) in members.iter() {
+            self.observed[column].json(row.number, value);
         }
         self.good_count += 1;
         true

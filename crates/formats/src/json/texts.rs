@@ -11,7 +11,7 @@ use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::input::Input;
-use crate::pieces::{PieceSize, PieceSource};
+use crate::pieces::{Extent, PieceSize, PieceSource};
 use crate::source::ReadOptions;
 
 /// The records of a file, from its start.
@@ -104,8 +104,9 @@ impl PieceSource for TextSource {
         Ok(Some(TextPiece { texts, first_row, is_followed }))
     }
 
-    fn extent(piece: &TextPiece) -> (usize, usize) {
-        (piece.texts.size_bytes(), piece.len())
+    fn extent(piece: &TextPiece) -> Extent {
+        let tree_bytes = piece.texts.iter().map(|text| text.bytes.len()).max().unwrap_or(0);
+        Extent { bytes: piece.texts.size_bytes(), rows: piece.len(), tree_bytes }
     }
 }
 
