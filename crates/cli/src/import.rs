@@ -256,9 +256,12 @@ impl Import<'_> {
         }
         let guess = match &self.guessed_key {
             Some(key) if refusal.is_duplicate || refusal.lacks(key) => {
-                format!(
-                    "; the key column {key:?} was a guess: name another with --key, or number the rows with --key ''"
-                )
+                // An upsert needs keys.
+                let other = match self.arguments.mode.get() {
+                    ImportMode::Upsert => "",
+                    _ => ", or number the rows with --key ''",
+                };
+                format!("; the key column {key:?} was a guess: name another with --key{other}")
             }
             _ => String::new(),
         };

@@ -59,7 +59,10 @@ pub fn check_reading(flags: &ReadingFlags, dataset: &str, schema: &Schema) -> Re
             "dataset {dataset:?} has planar coordinates, which are never converted; omit {flag}"
         )));
     }
-    for TypeOfColumn { column, demanded } in &flags.types {
+    for (place, TypeOfColumn { column, demanded }) in flags.types.iter().enumerate() {
+        if flags.types[..place].iter().any(|earlier| earlier.column == *column) {
+            return Err(Failure::usage(format!("--type names column {column:?} twice; keep one of them")));
+        }
         if schema.geometry.names().any(|name| name == column) {
             return Err(Failure::usage(format!(
                 "--type names column {column:?}, which holds the geometry of dataset {dataset:?}; omit that type"
