@@ -1,5 +1,5 @@
-//! The curve-keyed indexes in a partition against a list that is scanned: changes, flushes, merges, and snapshots
-//! that are held over them.
+//! The curve-keyed indexes in a partition against a scanned list: changes, flushes, merges, and
+//! snapshots held across them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -84,7 +84,7 @@ impl Bench {
         key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % self.partitions.count()
     }
 
-    /// Puts an object in place of the one that the key has, or deletes it.
+    /// Replaces the object of a key, or deletes it.
     fn change(&mut self, key: &[u8], rect: Option<Rect>) {
         self.sequence += 1;
         let generation = self.partitions.active(self.partition_of(key));
@@ -110,7 +110,7 @@ impl Bench {
         self.check();
     }
 
-    /// Merges some of the components of a partition, in places where anti-matter is kept too.
+    /// Merges some of the components of a partition, including places where anti-matter is kept.
     fn merge(&self, random: &mut SmallRng) {
         let cancellation = Cancellation::default();
         let partition = random.random_range(0..self.partitions.count());
@@ -141,7 +141,7 @@ fn sorted(mut found: Vec<(Vec<u8>, [u64; 4])>) -> Vec<(Vec<u8>, [u64; 4])> {
     found
 }
 
-/// What a scan over all components finds, every object as often as it comes.
+/// The results of a scan over all components, each object as often as it comes.
 fn found(versions: &[Arc<Version>], snapshot: u64, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
     let mut found = Vec::new();
     let mut scan = WindowScan::new(spatial_sources(versions, PLACE).unwrap(), *window, snapshot);
@@ -160,20 +160,20 @@ fn expected(model: &Model, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
     sorted(model.iter().filter(meets).map(|(key, rect)| (key.clone(), stored(rect))).collect())
 }
 
-/// Numbers as the keys of a dataset, and keys of other lengths.
+/// Numbers like the keys of a dataset, and keys of other lengths.
 fn key(random: &mut SmallRng) -> Vec<u8> {
     let number = random.random_range(0..120u64);
     if number < 100 { number.to_be_bytes().to_vec() } else { vec![number as u8; (number - 95) as usize] }
 }
 
-/// The changes go to some partitions, of which searches see one index.
+/// The changes go to several partitions, which searches treat as one index.
 fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, partitions: u32, random: &mut SmallRng) {
     let mut bench = Bench::new(index, setting.points, partitions);
     let mut pins: Vec<(Arc<PinnedVersions>, Model)> = Vec::new();
     let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 6_000 } else { 1_200 };
     for round in 0..rounds {
         let key = key(random);
-        // Often to where something is already.
+        // Often to an occupied place.
         let near = random.random_ratio(1, 4).then(|| bench.model.values().nth(random.random_range(0..40)).copied());
         let rect = near.flatten().unwrap_or_else(|| object(random, setting));
         bench.change(&key, random.random_ratio(3, 4).then_some(rect));
@@ -228,7 +228,7 @@ fn every_kind_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     }
 }
 
-/// The same changes, for what the kinds share with it.
+/// The same changes, for the parts that the kinds share with it.
 #[test]
 fn the_r_tree_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     let mut random = seeded("the_r_tree_finds", 72);
@@ -239,7 +239,7 @@ fn the_r_tree_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     }
 }
 
-/// What `check` of a store reads: every entry of one component, once.
+/// The reads of `check` of a store: every entry of one component, once.
 #[test]
 fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
     let mut random = seeded("a_component_gives_every_object_once", 73);
@@ -271,8 +271,8 @@ fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
     }
 }
 
-/// Where entries of one position fill many nodes: in the first cells of all levels and of the curve, and in cells that
-/// each have a part of every rectangle.
+/// Where entries of one position fill many nodes: in the first cells of all levels and of the
+/// curve, and in cells that each have a part of every rectangle.
 #[test]
 fn many_keys_at_the_same_positions_are_all_found_once() {
     let corner = Rect::new(-180.0, -90.0, -180.0, -90.0);
@@ -293,7 +293,8 @@ fn many_keys_at_the_same_positions_are_all_found_once() {
     }
 }
 
-/// One step of a merge by front parts; what it has left in components, or none when there is nothing to merge.
+/// One step of a merge by front parts. Returns the remaining components, or `None` if there is
+/// nothing to merge.
 fn merge_front(bench: &Bench, bytes_max: u64) -> Option<usize> {
     let cancellation = Cancellation::default();
     let merged = bench.partitions.merge_front(&bench.workshop, (0, PLACE), bytes_max, &cancellation).unwrap();
@@ -315,8 +316,8 @@ fn assert_finds(bench: &Bench, random: &mut SmallRng, setting: &Setting, when: &
 
 const EVERYTHING: Rect = Rect { x0: f64::NEG_INFINITY, y0: f64::NEG_INFINITY, x1: f64::INFINITY, y1: f64::INFINITY };
 
-/// Components of many pages, of which pages go, inner ones among them: objects come, move and go; each step gives up about
-/// as much as it has merged, once nobody looks at what was before.
+/// Components of many pages, some of them reclaimed, inner ones included. Objects come, move and
+/// go. Each step reclaims about as much as it has merged, once no reader needs the state before.
 #[test]
 fn merges_by_front_parts_keep_every_object_and_take_little_space() {
     let mut random = seeded("merges_by_front_parts", 74);
@@ -356,7 +357,7 @@ fn merges_by_front_parts_keep_every_object_and_take_little_space() {
         let step = before / 64;
         let heights = bench.partitions.version(0).components(PLACE).iter().map(|part| part.file().meta().height).max();
         levels.entry(index.kind()).and_modify(|most| *most = heights.max(*most)).or_insert(heights);
-        // While somebody looks at what was before, nothing is given up.
+        // While a reader needs the state before, nothing is reclaimed.
         assert!(merge_front(&bench, step).unwrap() > 1, "{setting:?}");
         merge_front(&bench, step);
         assert!(bench.memory.used_bytes() > before);
@@ -377,7 +378,7 @@ fn merges_by_front_parts_keep_every_object_and_take_little_space() {
                 assert_finds(&bench, &mut random, &setting, "a step");
             }
             if steps == 3 {
-                // As a process that comes later finds them.
+                // As a later process finds them.
                 let manifest = bench.workshop.manifest.current();
                 let states = manifest.datasets[0].partitions.clone();
                 let numbered = [NumberedIndex { id: INDEX, index: index.clone() }];

@@ -24,7 +24,8 @@ fn files_stay_bounded_while_the_low_water_mark_follows() {
 
 #[test]
 fn stale_groups_of_a_recycled_segment_never_replay() {
-    // Equal entries at equal offsets: in a recycled file every old group stands where a new one could.
+    // Equal entries at equal offsets: in a recycled file every old group lies where a new one
+    // could.
     let storage = memory();
     let mut from = LogPosition::START;
     let mut live: Vec<(u64, u64)> = Vec::new();
@@ -95,7 +96,7 @@ fn a_full_disk_refuses_the_write_and_loses_nothing() {
     assert!(number > 60, "two segments hold more than {number} entries");
     assert!(matches!(log.append(&entry(number, 300)), Err(Error::Full { .. })));
     assert!(files(storage.as_ref()).iter().all(|name| name.ends_with(".log")), "an unfinished file stayed");
-    // Room again, by retiring what is flushed: the same handle goes on.
+    // Retiring flushed segments makes room again: the same handle continues.
     let from = log.position();
     log.set_low_water(from).unwrap();
     for _ in 0..20 {
@@ -167,7 +168,7 @@ fn a_log_that_may_not_grow_gives_up_its_spare_files_and_takes_a_smaller_one() {
     assert!(!log.give_up_spares().unwrap(), "there are none");
 }
 
-/// What it has room for has to have room elsewhere, too.
+/// The space of its entries is needed elsewhere, too.
 #[test]
 fn an_opening_on_a_full_disk_takes_a_small_file_and_leaves_the_spare_ones_to_others() {
     let disk = MemoryStorage::new();

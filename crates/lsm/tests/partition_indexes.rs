@@ -26,7 +26,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A B-tree of which a test can do something while components are merged.
+/// A B-tree that calls a test's hook while components are merged.
 #[derive(Default)]
 struct HookedIndex {
     inner: BTreeIndex,
@@ -140,7 +140,7 @@ impl Bench {
         Self { storage, workshop, partitions: Arc::new(partitions), second, sequence, model: BTreeMap::new() }
     }
 
-    /// Writes, or deletes, in both indexes, as far as they are there.
+    /// Writes, or deletes, in both indexes, as far as they exist.
     fn change(&mut self, key: u64, value: Option<u64>) {
         self.sequence += 1;
         let generation = self.partitions.active(0);
@@ -186,7 +186,7 @@ impl Bench {
         assert_eq!(content(&self.partitions.version(0), place, u64::MAX), self.model, "place {place}");
     }
 
-    /// What lies in the directory is what the manifest names.
+    /// The directory holds exactly the files that the manifest names.
     fn assert_no_strays(&self) {
         assert_eq!(strays(&*self.storage), BTreeSet::new());
         let manifest = Manifest::read(&*self.storage).unwrap().unwrap();
@@ -238,12 +238,12 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
     bench.assert_holds_the_model(FIRST as usize);
     bench.assert_holds_the_model(place);
-    // Anti-matter was kept while the index was built, and has done its work when all is one.
+    // Anti-matter was kept while the index was built, and is dropped when all components are one.
     bench.merge_all(place);
     bench.assert_holds_the_model(place);
     let part = bench.partitions.version(0).components(place)[0].clone();
     assert_eq!(part.file().meta().statistics.antimatter, 0);
-    // Who looked before does not see the index, and still sees the rest.
+    // Earlier snapshots do not see the index, and still see the rest.
     assert!(!pinned.versions()[0].indexes[place].is_whole());
     assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), before);
     drop((pinned, part));
@@ -277,7 +277,7 @@ fn an_index_that_was_not_complete_is_begun_anew() {
     again.assert_no_strays();
 }
 
-/// Where the second index comes to lie.
+/// The place of the second index.
 const SECOND_PLACE: usize = 1;
 
 /// A bench whose second index is complete and has three components.
@@ -319,7 +319,7 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
     assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), known);
     drop(pinned);
     assert_dropped(&bench);
-    // Its number may come again.
+    // Its number may be reused.
     let place = bench.begin();
     assert_eq!(place, 2, "places are not used again");
     let meta = bench.component(&bench.model);
@@ -334,7 +334,7 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
 fn an_index_can_be_dropped_while_it_is_flushed() {
     let bench = with_second();
     bench.partitions.seal(bench.sequence).unwrap();
-    // Between the look at the indexes and the step that installs their components.
+    // Between reading the indexes and the step that installs their components.
     let while_waiting = |_| {
         drop_second(&bench.partitions, &bench.workshop);
         Ok(())
@@ -356,7 +356,7 @@ fn an_index_can_be_dropped_while_it_is_merged() {
     assert_dropped(&bench);
 }
 
-/// Of a B-tree of three levels, inner pages go as well.
+/// In a B-tree of three levels, inner pages are reclaimed as well.
 #[test]
 fn merges_by_front_parts_keep_every_key() {
     const KEYS: u64 = 130_000;
@@ -365,7 +365,8 @@ fn merges_by_front_parts_keep_every_key() {
     bench.flush();
     let parts = |bench: &Bench| bench.partitions.version(0).components(FIRST as usize).to_vec();
     assert_eq!(parts(&bench)[0].file().meta().height, 3);
-    // While somebody looks at what was before each change, the flush keeps the versions with their numbers.
+    // While a reader needs the state before each change, the flush keeps the versions with their
+    // numbers.
     let early = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
     (0..KEYS).filter(|key| key % 3 > 0).for_each(|key| bench.change(key, None));
     let late = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
@@ -438,7 +439,8 @@ fn merge_fronts(bench: &Bench) -> Result<u64> {
     Ok(steps)
 }
 
-/// By what the manifest said before a merge by front parts: also where it said that exactly the leaves before one are gone.
+/// By the manifest before a merge by front parts, including one in which exactly the leaves before
+/// one are reclaimed.
 #[test]
 fn a_component_is_not_opened_by_a_description_that_has_more_of_it_than_is_left() {
     let bench = with_deletions(Arc::new(MemoryStorage::new()), 6_000);
@@ -470,14 +472,15 @@ fn a_component_is_not_opened_by_a_description_that_has_more_of_it_than_is_left()
     assert!(refused > 10, "{refused} refused");
 }
 
-/// Opens what a partition has left as a new process does.
+/// Opens the files of a partition as a new process does.
 fn reopen(Bench { storage, model, .. }: Bench) -> Bench {
     strays(&*storage).iter().for_each(|name| storage.remove(name).unwrap());
     Bench { model, ..Bench::open(storage) }
 }
 
-/// At any call of any of the merges, so also when some of them have given up what went in. What is found stays, here and
-/// in the store that is opened then; and where the call failed alone, merging goes on.
+/// At any call of any of the merges, also after some of them have reclaimed merged parts. The
+/// results stay the same, here and in the store that is opened afterwards. If only that call
+/// failed, merging continues.
 #[test]
 fn merges_by_front_parts_go_on_after_any_call_has_failed() {
     const KEYS: u64 = 5_000;
@@ -496,7 +499,7 @@ fn merges_by_front_parts_go_on_after_any_call_has_failed() {
             let what = format!("{fault:?}, call {at}, for good: {persistent}");
             let (storage, bench) = new();
             storage.arm(FaultPlan { at, fault, persistent });
-            // A hole that is not made takes space and no more.
+            // A hole that is not made costs only space.
             let outcome = merge_fronts(&bench);
             assert!(storage.faults() > 0, "{what}");
             storage.disarm();
@@ -523,7 +526,7 @@ fn merges_by_front_parts_go_on_after_any_call_has_failed() {
     assert!(met_between > 50, "{met_between} failed between two parts");
 }
 
-/// Merges change nothing that is found, so whatever a crash leaves of them has to be found whole.
+/// Merges change no results, so after any crash the results have to be complete.
 #[test]
 fn merges_by_front_parts_survive_crashes() {
     let controller = Controller::new();

@@ -1,9 +1,9 @@
 //! Storage that fails at a chosen call.
 //!
-//! Every fallible call on the storage and on its files is counted, in one order, before
-//! it is passed on. A test runs once without a plan to learn how many calls a fault
-//! applies to ([`FaultyStorage::calls_open_to`]), then once for each of them with a plan
-//! that makes that call fail.
+//! Every fallible call on the storage and its files is counted, in one order, before it is passed
+//! on. A test first runs without a plan, to count the calls that a fault applies to
+//! ([`FaultyStorage::calls_open_to`]). It then runs once for each of them, with a plan that makes
+//! that call fail.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::error::Context;
 use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Storage};
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The call fails with an input/output error and does nothing. Applies to every call.
@@ -25,18 +25,19 @@ pub enum Fault {
     StorageFull,
     /// Half of the bytes are written, then the disk is full. Applies to writes.
     ShortWrite,
-    /// The sync fails. A file's bytes that were to be synced count as clean afterwards, as in
-    /// Linux: the next sync succeeds although they are not durable. Applies to syncs of files and directories.
+    /// The sync fails. The file's bytes then count as clean, as in Linux: the next sync succeeds
+    /// although they are not durable. Applies to syncs of files and directories.
     SyncFailure,
-    /// As `SyncFailure`, for want of space: file systems that allocate late tell of it only then.
+    /// Like `SyncFailure`, because the disk is full: file systems with late allocation report it
+    /// only then.
     SyncFull,
-    /// The process has no descriptor left; the call does nothing. Applies to whatever opens a file or a directory,
-    /// syncs of directories included.
+    /// The process has no descriptor left; the call does nothing. Applies to every call that opens
+    /// a file or a directory, including syncs of directories.
     NoDescriptors,
 }
 
 impl Fault {
-    /// Whether a call of this kind can meet the fault.
+    /// Whether the fault applies to a call of this kind.
     pub fn applies_to(self, operation: Operation) -> bool {
         match self {
             Self::Eio => true,
@@ -65,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// What has failed of a call: a directory that cannot be opened has not been synced.
+    /// The operation that has failed: a directory that cannot be opened has not been synced.
     fn failed(self, operation: Operation) -> Operation {
         match (self, operation) {
             (Self::NoDescriptors, Operation::SyncDirectory) => Operation::Open,
@@ -74,27 +75,28 @@ impl Fault {
     }
 }
 
-/// When which fault happens.
+/// A plan: which fault happens, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// The call that fails: 1 is the first call to which the fault applies after the plan was armed.
+    /// The call that fails: 1 is the first call to which the fault applies after the plan was
+    /// armed.
     pub at: u64,
-    /// What happens to it.
+    /// The fault.
     pub fault: Fault,
     /// Whether all later calls to which the fault applies fail too.
     pub persistent: bool,
 }
 
-/// A call as the log keeps it.
+/// A logged call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Its kind.
     pub operation: Operation,
     /// Name of the file or directory (of a rename: `from to to`).
     pub name: String,
-    /// Byte offset of a read or write, or where the range begins that is given space or gives it up.
+    /// Byte offset of a read or write, or of the range that is reserved or released.
     pub offset: Option<u64>,
-    /// Bytes read or written or of that range, or the length asked for.
+    /// Bytes read or written, bytes of that range, or the requested length.
     pub length: Option<u64>,
 }
 
@@ -113,7 +115,8 @@ struct Armed {
     calls: u64,
 }
 
-/// Storage that passes calls on to another and makes chosen ones fail; clones share counts and plan.
+/// Storage that passes calls on to another and makes chosen ones fail. Clones share counts and
+/// plan.
 #[derive(Debug, Clone)]
 pub struct FaultyStorage {
     inner: Arc<dyn Storage>,
@@ -143,7 +146,7 @@ impl FaultyStorage {
         self.state.lock().armed = None;
     }
 
-    /// Says of no boot from now on which one it is, as a system without such a number, or tells it again.
+    /// Hides the number of the boot from now on, like a system without one, or shows it again.
     pub fn hide_boot(&self, hides: bool) {
         self.state.lock().hides_boot = hides;
     }
@@ -176,7 +179,7 @@ impl FaultyStorage {
 }
 
 impl State {
-    /// Counts a call; the fault that it shall meet, if any.
+    /// Counts a call; returns the fault that it meets, if any.
     fn enter(&mut self, operation: Operation, name: &str, offset: Option<u64>, length: Option<u64>) -> Option<Fault> {
         *self.calls.entry(operation).or_default() += 1;
         if let Some(log) = &mut self.log {
@@ -191,7 +194,7 @@ impl State {
     }
 }
 
-/// Counts a call and fails it without effect where the plan says so.
+/// Counts a call and fails it without effect if the plan says so.
 fn pass(
     state: &Mutex<State>,
     operation: Operation,

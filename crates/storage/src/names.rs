@@ -1,4 +1,4 @@
-//! The rules that names of files and directories follow, whatever stores them.
+//! The rules for names of files and directories, in any storage.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What a power loss may leave of a file's contents and length.
+//! The contents and lengths of a file that a power loss may leave.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn with_file() -> (Arc<Controller>, Arc<dyn File>) {
     (controller, file)
 }
 
-/// Bytes as runs of equal ones: readable when a test fails.
+/// Bytes as runs of equal ones, which is readable when a test fails.
 type Runs = Vec<(u8, usize)>;
 
 fn runs(bytes: &[u8]) -> Runs {
@@ -152,8 +152,8 @@ fn a_sync_of_one_file_does_not_help_another() {
     assert!(contents(&controller).contains(&vec![]));
 }
 
-/// Random calls on one file, compared with copies of the whole file after every call: nothing
-/// but bytes that were in a sector since the last sync, or zeros, may be found there.
+/// Random calls on one file, compared with copies of the whole file after every call. Each sector
+/// may hold only its state at some point since the last sync, or zeros.
 #[test]
 fn images_hold_only_what_was_in_a_sector_since_the_last_sync() {
     for seed in 0..40 {

@@ -1,4 +1,4 @@
-//! What a power loss may leave of names.
+//! The names that a power loss may leave.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ enum Step {
     SyncDirectory,
 }
 
-/// Replaces `current` by a file that holds `version`, leaving out a step if told.
+/// Replaces `current` by a file that holds `version`; may omit a step.
 fn replace(storage: &Arc<dyn Storage>, version: u8, dropped: Option<Step>) -> Result<()> {
     if storage.exists("new")? {
         storage.remove("new")?;
@@ -41,7 +41,8 @@ fn history(versions: u8, dropped: Option<Step>) -> Arc<Controller> {
     controller
 }
 
-/// What is wrong with an image: the file must be one version, whole, and not older than acknowledged.
+/// What is wrong with an image. The file must be one whole version, and not older than
+/// acknowledged.
 fn violation(image: &Image, acknowledged: u8, attempted: u8) -> Option<String> {
     match image.read("current") {
         None if acknowledged == 0 => None,

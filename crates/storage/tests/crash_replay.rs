@@ -1,4 +1,4 @@
-//! Images are enumerated, replayed and shrunk as promised.
+//! Images are enumerated, replayed and shrunk as documented.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use terrane_storage::{File, OpenMode};
 
 const LETTERS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
-/// Ten files of two sectors, none of them synced: far more than can be tried in full.
+/// Ten files of two sectors, none of them synced: too many for a full enumeration.
 fn many_pending() -> Arc<Controller> {
     let controller = Controller::new();
     let storage = controller.storage();
@@ -59,7 +59,8 @@ fn images_differ_from_each_other_and_include_nothing_and_everything() {
     let images = last(&controller, &budget, 3);
     let distinct: HashSet<_> = images.iter().map(whole).collect();
     assert_eq!(distinct.len(), images.len());
-    // The sample, and three of the four extremes: bytes alone are the same as nothing, as no name is there.
+    // The sample, and three of the four extremes: bytes alone are the same as nothing, as no name
+    // is there.
     assert_eq!(images.len(), 3 + budget.samples);
     assert!(images.iter().any(|image| image.files().next().is_none()), "nothing kept");
     let everything = whole(&controller.process_kill(controller.events()));
@@ -107,7 +108,7 @@ fn a_choice_of_another_history_is_refused() {
 #[test]
 fn shrinking_leaves_only_what_is_needed_to_fail() {
     let controller = many_pending();
-    // Fails where the last sector of "c" is lost although "h" is there.
+    // Fails if the last sector of "c" is lost although "h" is there.
     let fails = |image: &Image| {
         image.read("h").is_some() && image.read("c").is_some_and(|bytes| bytes.last().is_none_or(|&byte| byte == 0))
     };
@@ -186,8 +187,8 @@ fn storage_of_an_image_does_not_change_the_image() {
     assert_eq!(whole(&controller.process_kill(controller.events())), before);
 }
 
-/// A log of 64 KiB segments with a sync a write, and a file that grows unsynced beside it: every
-/// cut of a long history is looked at.
+/// A log of 64 KiB segments with a sync per write, and a file that grows unsynced beside it. Every
+/// cut of a long history is tried.
 #[test]
 fn a_long_history_is_cut_after_every_event() {
     let controller = Controller::new();

@@ -1,4 +1,4 @@
-//! What a crash may leave of stores to a mapped file.
+//! The stores to a mapped file that a crash may leave.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Storage fails at the planned call, once or from then on, and counts what it is asked.
+//! Storage fails at the planned call, once or from then on, and counts its calls.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ fn a_short_write_leaves_a_prefix() {
     assert_eq!(&bytes, b"1234");
 }
 
-/// Contents that "a" can have after a power loss now, sorted.
+/// Possible contents of "a" after a power loss now, sorted.
 fn after_power_loss(controller: &Controller) -> Vec<Vec<u8>> {
     let mut found: Vec<_> = controller
         .images(controller.events(), &Budget::default(), 0)

@@ -1,4 +1,4 @@
-//! What in-memory storage adds: capacity and a clock; and what handles promise.
+//! Features of in-memory storage only, capacity and clock, and the guarantees of handles.
 
 use terrane_storage::{LockKind, MemoryStorage, OpenMode, Storage};
 
@@ -87,7 +87,7 @@ fn space_that_was_given_up_inside_of_a_file_is_free_until_it_is_written() {
     file.write_all_at(&[7; 40_000], 0).unwrap();
     storage.set_capacity(40_000);
     assert!(file.write_all_at(b"x", 40_000).unwrap_err().is_storage_full());
-    // Blocks 1 to 3; of blocks 0 and 4 a part.
+    // Blocks 1 to 3 in whole, blocks 0 and 4 in part.
     file.punch(4000..16_400).unwrap();
     assert_eq!((file.len().unwrap(), storage.used_bytes()), (40_000, 40_000 - 3 * 4096));
     file.punch(4000..16_400).unwrap();
@@ -98,7 +98,7 @@ fn space_that_was_given_up_inside_of_a_file_is_free_until_it_is_written() {
     assert!(bytes == expected);
     let other = storage.open("b", OpenMode::CreateNew).unwrap();
     other.write_all_at(&[1; 2 * 4096], 0).unwrap();
-    // One block is left, and what has no room changes nothing.
+    // One block is left; a call that does not fit changes nothing.
     assert!(file.write_all_at(&[8; 4097], 8191).unwrap_err().is_storage_full());
     assert!(file.allocate(0..40_000).unwrap_err().is_storage_full());
     assert_eq!(storage.used_bytes(), 40_000 - 4096);
@@ -107,7 +107,7 @@ fn space_that_was_given_up_inside_of_a_file_is_free_until_it_is_written() {
     other.set_len(0).unwrap();
     file.allocate(0..40_000).unwrap();
     assert_eq!(storage.used_bytes(), 40_000);
-    // A cut takes holes along.
+    // A truncation removes holes too.
     file.punch(4096..40_000).unwrap();
     file.set_len(10_000).unwrap();
     assert_eq!(storage.used_bytes(), 10_000 - 4096);

@@ -1,8 +1,8 @@
-//! The framework's view of an index: what can insert, delete and be loaded in bulk becomes
-//! an LSM index by implementing [`Index`].
+//! The framework's view of an index. A structure with inserts, deletes and bulk loads becomes an
+//! LSM index by implementing [`Index`].
 //!
-//! Memory and disk parts are handled through the erased traits here; searches go to the
-//! concrete types, as window, key range and nearest look-ups have little in common.
+//! Memory and disk parts are handled through the type-erased traits here. Searches use the concrete
+//! types, since window, range and nearest-neighbour searches have little in common.
 
 mod btree;
 mod curve;
@@ -27,19 +27,19 @@ use terrane_storage::sync::{AtomicBool, Ordering};
 
 /// A disk component of any kind.
 pub trait DiskPart: Any + Send + Sync + Debug {
-    /// The file underneath.
+    /// The underlying file.
     fn file(&self) -> &Arc<ComponentFile>;
-    /// For going back to the concrete type.
+    /// For downcasting to the concrete type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
-    /// For going back to the concrete type while borrowing.
+    /// For downcasting a borrowed part to the concrete type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What a flush has to keep.
+/// The data that a flush has to keep.
 #[derive(Clone, Debug)]
 pub struct FlushPlan {
-    /// Snapshots below the last sequence number of the component, ascending: versions that one
-    /// of them sees are kept, with their sequence numbers.
+    /// Snapshots below the last sequence number of the component, ascending. Versions that one of
+    /// them sees are kept, with their sequence numbers.
     pub snapshots: Vec<u64>,
     /// Whether no older component exists, so that anti-matter has nothing left to hide.
     pub is_oldest: bool,
@@ -48,30 +48,30 @@ pub struct FlushPlan {
 }
 
 impl FlushPlan {
-    /// Whether a version that lived from `begin` until `end` is seen by a snapshot.
+    /// Whether a snapshot sees a version that lived from `begin` until `end`.
     pub fn is_seen(&self, begin: u64, end: u64) -> bool {
         let first = self.snapshots.partition_point(|snapshot| *snapshot < begin);
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < end)
     }
 }
 
-/// A flag by which a long merge is asked to stop.
+/// A flag that requests a long merge to stop.
 #[derive(Debug, Default)]
 pub struct Cancellation(AtomicBool);
 
 impl Cancellation {
-    /// Asks for a stop.
+    /// Requests a stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether a stop was asked for.
+    /// Whether a stop was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// What `check` found in a component.
+/// The result of `check` for a component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComponentCheck {
     /// Pages read and verified.
@@ -82,12 +82,13 @@ pub struct ComponentCheck {
     pub antimatter: u64,
 }
 
-/// What a merge is to make.
+/// The output of a merge.
 #[derive(Clone, Copy, Debug)]
 pub struct MergePlan {
     /// Whether nothing older exists, so that anti-matter is dropped.
     pub is_oldest: bool,
-    /// It ends at the next place in the order of the entries when it has written so many bytes; at the end, if there are none.
+    /// The merge ends at the next place in the order of the entries after this many bytes; `None`
+    /// for all of them.
     pub bytes_max: Option<u64>,
 }
 
@@ -102,16 +103,16 @@ impl MergePlan {
     }
 }
 
-/// What came of a merge.
+/// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     /// The new component.
     pub meta: ComponentMeta,
-    /// Of each component that went in, what of it has gone into the new one; none where that is all.
+    /// For each merged component, the part of it that is in the new one; `None` for all of it.
     pub gone: Vec<Option<Gone>>,
 }
 
-/// What a merge has passed of one component.
+/// The progress of a merge in one component.
 #[derive(Clone, Copy, Debug, Default)]
 struct Passed {
     entries: u64,
@@ -123,7 +124,7 @@ impl Passed {
         if antimatter { self.antimatter += 1 } else { self.entries += 1 }
     }
 
-    /// What is gone of a component when this was passed and its cursor is at a place.
+    /// The part of a component that is gone once this was passed and its cursor is at `place`.
     fn gone(self, part: &Arc<dyn DiskPart>, place: Option<(PagePointer, usize)>) -> Option<Gone> {
         let (leaf, in_leaf) = place?;
         let before = part.file().meta().gone;
@@ -150,7 +151,8 @@ pub trait Index: Send + Sync + Debug {
     fn apply(&self, memory: &dyn ErasedMemory, operation: &Operation<'_>, sequence: u64) -> Result<()>;
     /// Writes a sealed memory component.
     fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta>;
-    /// Merges neighbouring components, newest first, into one, or the front parts of them; `None` when cancelled.
+    /// Merges neighbouring components, newest first, into one, or the front parts of them; `None`
+    /// when cancelled.
     fn merge(
         &self,
         parts: &[Arc<dyn DiskPart>],
@@ -164,7 +166,7 @@ pub trait Index: Send + Sync + Debug {
     fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck>;
 }
 
-/// Goes back from a part to its kind's type.
+/// Downcasts a part to its kind's type.
 pub fn downcast<T: Any + Send + Sync>(part: &Arc<dyn DiskPart>) -> Result<Arc<T>> {
     part.clone()
         .into_any()
@@ -172,14 +174,14 @@ pub fn downcast<T: Any + Send + Sync>(part: &Arc<dyn DiskPart>) -> Result<Arc<T>
         .map_err(|_| crate::Error::Invalid("a component belongs to another kind of index".into()))
 }
 
-/// Goes back from a borrowed part to its kind's type.
+/// Downcasts a borrowed part to its kind's type.
 pub fn downcast_part<T: Any>(part: &dyn DiskPart) -> Result<&T> {
     part.as_any()
         .downcast_ref()
         .ok_or_else(|| crate::Error::Invalid("a component belongs to another kind of index".into()))
 }
 
-/// Goes back from a memory component to its kind's type.
+/// Downcasts a memory component to its kind's type.
 pub fn downcast_memory<T: Any>(memory: &dyn ErasedMemory) -> Result<&T> {
     (memory as &dyn Any)
         .downcast_ref()
@@ -192,5 +194,5 @@ fn merged_sequence(parts: &[Arc<dyn DiskPart>]) -> (u64, u64) {
     (ranges().map(|range| range.0).min().unwrap_or(0), ranges().map(|range| range.1).max().unwrap_or(0))
 }
 
-/// Merges look at the cancellation once in so many entries.
+/// Number of entries between two checks of the cancellation.
 const CANCELLATION_STEP: u64 = 4096;

@@ -1,4 +1,4 @@
-//! Components on memory, for tests of the disk layer.
+//! Components in memory, for tests of the disk layer.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-/// A generator and its seed: that of `TERRANE_TEST_SEED`, or one that the test chose.
+/// A generator and its seed, from `TERRANE_TEST_SEED` or chosen by the test.
 pub fn seeded(test: &str, default: u64) -> SmallRng {
     let seed = std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default);
     eprintln!("replay with TERRANE_TEST_SEED={seed} cargo test -p terrane-lsm --test suite {test}");

@@ -1,4 +1,5 @@
-//! Storage in which a test has something happen at the moment a file is created opened or removed, or while it is used.
+//! Storage that calls a hook of the test when a file is created, opened or removed, or while it is
+//! used.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -8,8 +9,8 @@ use terrane_storage::{File, OpenMode, Result, Storage};
 type Hook = Box<dyn FnMut(&str) + Send>;
 type Wrap = Box<dyn Fn(Arc<dyn File>) -> Arc<dyn File> + Send + Sync>;
 
-/// Passes all calls on, and calls a hook before a file is created, another one after a file was opened or
-/// created, and a third before one is removed; not inside of the hook.
+/// Passes all calls on. Calls a hook before a file is created, another one after a file was opened
+/// or created, and a third before one is removed. Not inside the hook.
 pub struct HookedStorage {
     inner: Arc<dyn Storage>,
     hook: Mutex<Option<Hook>>,
@@ -42,7 +43,7 @@ impl HookedStorage {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
-    /// Calls `hook` with the name of every file that has been opened from now on.
+    /// Calls `hook` with the name of every file that is opened from now on.
     pub fn on_opened(&self, hook: impl FnMut(&str) + Send + 'static) {
         *self.opened.lock().unwrap() = Some(Box::new(hook));
     }

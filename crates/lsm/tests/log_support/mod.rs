@@ -1,4 +1,4 @@
-//! What the tests of the log share.
+//! Shared by the tests of the log.
 #![allow(dead_code, reason = "every test file uses its part")]
 
 pub mod gate;
@@ -69,7 +69,7 @@ pub fn numbers(entries: &[Replayed]) -> Vec<u64> {
     entries.iter().map(|(_, bytes)| number_of(bytes)).collect()
 }
 
-/// Appends an entry, with room made for it, but does not wait.
+/// Appends an entry, after making room for it, but does not wait.
 pub fn append(log: &Log, bytes: &[u8]) -> Result<Appended> {
     log.reserve(bytes.len())?;
     log.append(bytes)
@@ -110,7 +110,7 @@ pub fn contents(storage: &dyn Storage) -> Vec<(String, Vec<u8>)> {
     files(storage).into_iter().map(|name| (name.clone(), read(storage, &name))).collect()
 }
 
-/// A storage of its own with these files.
+/// A new storage with these files.
 pub fn restore(contents: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
     let storage = memory();
     storage.create_directory("log").expect("memory has room");

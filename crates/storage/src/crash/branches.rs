@@ -1,9 +1,10 @@
-//! The images of one cut that recovery can tell apart.
+//! The images of one cut that recovery can distinguish.
 //!
-//! Recovery that reads nothing of a line goes the same way whatever the line holds. So an image stands for all that
-//! differ from it in unread lines alone, and every other one differs in a line that was read. Such images are tried next:
-//! of the lines that were read, in some order, all before the first that differs are as they were, that one is each of
-//! what it can be, and those behind it are open again. Each combination of lines that a recovery reads is tried once.
+//! If recovery reads nothing of a line, it behaves the same for every content of that line. One
+//! image therefore stands for all that differ from it only in unread lines. The search continues
+//! with images that differ in a line that was read. It takes those lines in some order. For each,
+//! the lines before it stay as they were, the line itself takes each of its other values, and the
+//! lines behind it are open again. Each combination of lines that a recovery reads is tried once.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::event::FileId;
 use super::image::{Crash, Image};
 use crate::Reads;
 
-/// Images of one cut, the next of which depend on what was read of those before.
+/// Images of one cut. The next ones depend on what the recoveries from earlier ones read.
 ///
 /// ```text
 /// while let Some(image) = branches.next() {
@@ -22,7 +23,8 @@ use crate::Reads;
 ///     branches.note(&storage.reads());
 /// }
 /// ```
-/// Recovery has to be deterministic. Without the note, an image counts as one of which nothing was read.
+/// Recovery has to be deterministic. Without the note, an image counts as if nothing of it was
+/// read.
 #[derive(Debug)]
 pub struct Branches {
     cut: Arc<Cut>,
@@ -31,16 +33,16 @@ pub struct Branches {
     last: Option<Branch>,
 }
 
-/// What is kept or lost by itself.
+/// A unit that is kept or lost independently.
 #[derive(Debug)]
 struct Place {
-    /// Bits of the choice, of which a prefix is kept.
+    /// Its bits of the choice; a prefix of them is kept.
     bits: Vec<usize>,
-    /// The bytes; `None` for what is taken to be always read: names, lengths, sectors.
+    /// Its bytes; `None` for units that count as always read: names, lengths, sectors.
     line: Option<(FileId, std::ops::Range<u64>)>,
 }
 
-/// An image: of each place how much is kept, and whether that is settled.
+/// An image: for each unit how much is kept, and whether that is settled.
 #[derive(Clone, Debug)]
 struct Branch {
     kept: Vec<usize>,
@@ -77,7 +79,7 @@ impl Branches {
         Some(Image::new(self.cut.clone(), Crash::PowerLoss, choice, NameOrder::AnySubset))
     }
 
-    /// Says what was read of the last image.
+    /// Notes what was read of the last image.
     pub fn note(&mut self, reads: &Reads) {
         let Some(mut branch) = self.last.take() else { return };
         for (number, place) in self.places.iter().enumerate() {

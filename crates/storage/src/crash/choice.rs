@@ -1,11 +1,11 @@
-//! Which of the waiting changes a disk image holds, as bits that can be printed and read back.
+//! A choice of the waiting changes that a disk image holds, as bits that can be printed and parsed.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// One bit per thing that a power loss may keep or lose: a sector of a write, a change of a
-/// length, a change of names. Prints as `COUNT:HEX`, and reads what it prints.
+/// One bit for each thing that a power loss may keep or lose: a sector of a write, a change of a
+/// length, a change of names. It prints as `COUNT:HEX`, and parses the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Choice {
     length: usize,
@@ -21,7 +21,7 @@ pub struct ParseChoiceError {
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Longest choice that is read back; a bound on what a damaged text can make us allocate.
+/// Longest choice that is parsed: it bounds the allocation for a damaged text.
 const LENGTH_MAX: usize = 1 << 32;
 
 impl Choice {

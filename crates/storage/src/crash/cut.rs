@@ -1,4 +1,4 @@
-//! A point at which the power fails, and what may then be kept or lost.
+//! A point at which the power fails, and the changes that may then be kept or lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,18 +15,18 @@ use crate::memory::content::Content;
 /// Which combinations of changes of names a power loss may leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameOrder {
-    /// Any subset of the waiting changes, which is all that POSIX promises.
+    /// Any subset of the waiting changes; POSIX promises no more.
     #[default]
     AnySubset,
     /// The first few of the waiting changes, as file systems with a journal keep them.
     Prefix,
 }
 
-/// One waiting change, with the bits of a [`Choice`] that decide on it.
+/// One waiting change, with the bits of a [`Choice`] that decide it.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) kind: UnitKind,
-    /// For a write: its sectors, then its change of the length if it makes one.
+    /// For a write: its sectors, then its change of the length if there is one.
     pub(super) bits: Range<usize>,
     order: i64,
 }
@@ -41,7 +41,7 @@ pub(super) enum UnitKind {
     Store(FileId, usize),
 }
 
-/// The state at a cut, taken apart into what can be kept or lost alone.
+/// The state at a cut, split into units that can be kept or lost independently.
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) state: Arc<State>,
@@ -56,9 +56,9 @@ pub(super) struct Cut {
 #[derive(Debug)]
 struct FileCut {
     touched: Touched,
-    /// Per waiting change: its unit.
+    /// The unit of each waiting change.
     units: Vec<usize>,
-    /// Per waiting store: its unit.
+    /// The unit of each waiting store.
     stores: Vec<usize>,
 }
 
@@ -101,8 +101,8 @@ impl Cut {
         Self { state, boot, units, bits, files }
     }
 
-    /// Brings a choice into the stated order of names, and into the order of the stores to each
-    /// line: what follows a lost one is lost.
+    /// Adapts a choice to the given order of names, and to the order of the stores to each line:
+    /// everything behind a lost one is lost.
     pub(super) fn normalise(&self, choice: &mut Choice, order: NameOrder) {
         let mut lost_lines = BTreeSet::new();
         for unit in &self.units {
@@ -125,7 +125,7 @@ impl Cut {
         }
     }
 
-    /// Files with changes that wait, and the sectors these touch.
+    /// Files with waiting changes, and the sectors that these touch.
     pub(super) fn touched(&self) -> impl Iterator<Item = (FileId, &[u64])> {
         self.files.iter().map(|(id, file)| (*id, file.touched.sectors.as_slice()))
     }
@@ -156,7 +156,7 @@ impl Cut {
         self.state.files.get(&id).into_iter().flat_map(|file| file.stores.waiting.iter().map(|store| store.offset))
     }
 
-    /// The names that are left.
+    /// The remaining names.
     pub(super) fn names(&self, choice: &Choice) -> Arc<Names> {
         let mut names = self.state.names.clone();
         for unit in &self.units {
@@ -166,14 +166,14 @@ impl Cut {
                 self.state.name_changes[index].effect.apply(Arc::make_mut(&mut names));
             }
         }
-        // Only then can a directory be missing above a name that is durable in it.
+        // Only then can a directory be missing above a durable name.
         if self.state.name_changes.iter().any(|change| matches!(change.effect, NameEffect::CreateDirectory { .. })) {
             retain_reachable(Arc::make_mut(&mut names));
         }
         names
     }
 
-    /// What a file holds; `None` if the file is not known.
+    /// The content of a file; `None` if the file is not known.
     pub(super) fn content(&self, id: FileId, choice: &Choice) -> Option<Arc<Content>> {
         let file = self.state.files.get(&id)?;
         let Some(cut) = self.files.get(&id) else {
@@ -189,7 +189,7 @@ impl Cut {
         Some(Arc::new(content))
     }
 
-    /// How many durable bytes of a file no cut takes away.
+    /// Number of durable bytes of a file that no truncation removes.
     pub(super) fn durable_bytes_left(&self, id: FileId, choice: &Choice) -> u64 {
         let (Some(file), Some(cut)) = (self.state.files.get(&id), self.files.get(&id)) else {
             return 0;
@@ -219,7 +219,7 @@ impl Cut {
         Selection { versions, length_version: self.length_version(file, cut, choice) }
     }
 
-    /// What a choice loses, in words; empty if it keeps everything.
+    /// The losses of a choice as text; empty if it keeps everything.
     pub(super) fn describe_lost(&self, choice: &Choice) -> String {
         let mut text = String::new();
         for unit in self.units.iter().filter(|unit| !choice.keeps_all(unit.bits.clone())) {

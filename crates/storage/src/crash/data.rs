@@ -1,10 +1,9 @@
-//! One file: what of it is durable, and which changes still wait for a sync.
+//! One file: its durable part, and the changes that wait for a sync.
 //!
-//! The disk writes whole sectors of the page cache, at any time and in any order. So each
-//! sector holds, independently of all others, what the file held there after one of the
-//! waiting writes, or its durable bytes. The length is on disk on its own: as it was after
-//! one of the changes of it, or durable. A cut takes the bytes beyond it along; extending
-//! gives zeros.
+//! The disk writes whole sectors of the page cache, at any time and in any order. Each sector
+//! therefore holds either its durable bytes or its state after one of the waiting writes,
+//! independently of all others. The length is on disk on its own: durable, or as after one of its
+//! changes. A truncation removes the bytes beyond it; extending adds zeros.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use super::stores::{Store, Stores};
 use crate::memory::content::Content;
 
-/// The unit that the disk writes or does not write.
+/// The unit that the disk writes as a whole.
 pub(super) const SECTOR_LENGTH: u64 = 512;
 
 /// A write or change of length that waits for a sync.
@@ -22,7 +21,7 @@ pub(super) struct DataChange {
     pub(super) order: i64,
     pub(super) write: Option<Write>,
     pub(super) length: Option<LengthChange>,
-    /// A sync failed since: no later one makes these bytes durable.
+    /// A sync failed since. No later one makes these bytes durable.
     forgotten: bool,
 }
 
@@ -43,12 +42,12 @@ pub(super) struct LengthChange {
 /// A file at some point of the history.
 #[derive(Clone, Debug)]
 pub(super) struct FileState {
-    /// The names that it has had, for messages, each with the number of the event that gave it.
+    /// The names that it has had, for messages, each with the number of its event.
     names: Vec<(i64, Arc<str>)>,
     pub(super) durable: Arc<Content>,
     pub(super) pending: Vec<DataChange>,
-    /// Stores to the file's mapping. They count as later than all waiting writes: a file is not
-    /// written by calls where it is mapped.
+    /// Stores to the file's mapping. They count as later than all waiting writes, since a mapped
+    /// file is not written by calls.
     pub(super) stores: Stores,
     length: u64,
 }
@@ -61,12 +60,12 @@ pub(super) struct Touched {
     pub(super) slots: Vec<Range<usize>>,
 }
 
-/// Which of the waiting changes a disk image holds.
+/// The selection of waiting changes that a disk image holds.
 #[derive(Debug)]
 pub(super) struct Selection {
-    /// Per slot: how many of the changes, counted from the first, its sector has seen.
+    /// For each slot: how many of the changes, counted from the first, its sector holds.
     pub(super) versions: Vec<usize>,
-    /// How many of the changes, counted from the first, the length has seen.
+    /// How many of the changes, counted from the first, the length includes.
     pub(super) length_version: usize,
 }
 
@@ -115,7 +114,7 @@ impl FileState {
         !self.pending.is_empty() || !self.stores.waiting.is_empty()
     }
 
-    /// Makes stores durable that `take` finds to be, given the durable length.
+    /// Makes the stores durable that `take` returns for the durable length.
     pub(super) fn persist(&mut self, take: impl FnOnce(&mut Stores, u64) -> Vec<Store>) {
         let stores = take(&mut self.stores, self.durable.length());
         if !stores.is_empty() {
@@ -148,7 +147,7 @@ impl FileState {
         (before != after).then_some(LengthChange { before, after })
     }
 
-    /// Makes the length durable, and all bytes but those that a failed sync has forgotten.
+    /// Makes the length durable, and all bytes except those that a failed sync has forgotten.
     pub(super) fn sync(&mut self) {
         if !self.pending.is_empty() {
             self.sync_pending();
@@ -171,7 +170,7 @@ impl FileState {
         self.durable = Arc::new(durable);
     }
 
-    /// Lets no later sync make durable what waits now.
+    /// Marks the waiting changes, so that no later sync makes them durable.
     pub(super) fn forget_unsynced(&mut self) {
         for change in &mut self.pending {
             change.forgotten = true;
@@ -179,7 +178,7 @@ impl FileState {
         self.stores.forget_unsynced();
     }
 
-    /// What remains of forgotten writes once other sectors and the length are durable.
+    /// The rest of forgotten writes after other sectors and the length have become durable.
     fn still_forgotten(&self, touched: &Touched, versions: &[usize]) -> Vec<DataChange> {
         let mut rest = Vec::new();
         for (index, change) in self.pending.iter().enumerate().filter(|(_, change)| change.forgotten) {
@@ -219,7 +218,7 @@ impl FileState {
         Touched { sectors, slots }
     }
 
-    /// The file as a disk holds it that has seen this selection of the waiting changes.
+    /// The content of the file on a disk with this selection of the waiting changes.
     pub(super) fn content(&self, touched: &Touched, selection: &Selection) -> Content {
         let mut content = (*self.durable).clone();
         let mut length = content.length();
@@ -228,7 +227,8 @@ impl FileState {
                 if index < selection.length_version {
                     content.set_length(cut.after);
                 } else {
-                    // The cut itself is lost, but sectors written after it were cut in the page cache.
+                    // The truncation itself is lost, but sectors written after it were cut in the
+                    // page cache.
                     let first = touched.sectors.partition_point(|sector| (sector + 1) * SECTOR_LENGTH <= cut.after);
                     for slot in (first..touched.sectors.len()).filter(|&slot| selection.versions[slot] > index) {
                         let sector = touched.sectors[slot] * SECTOR_LENGTH;

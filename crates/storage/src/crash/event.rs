@@ -1,10 +1,10 @@
-//! What the crash controller's log holds.
+//! The events in the crash controller's log.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One entry of the log. Everything that can lose data in a crash reports here, in one
-/// order, so that a cut can lie anywhere across files and pools of persistent memory.
+/// One entry of the log. Everything that can lose data in a crash reports here, in one order. A cut
+/// can therefore lie anywhere, across files and pools of persistent memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -16,7 +16,7 @@ pub enum Event {
     Mark(u64),
 }
 
-/// A file, whatever its name: what an inode number is to the operating system.
+/// The identity of a file, whatever its name, like an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
@@ -24,7 +24,7 @@ pub struct FileId(pub u64);
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DiskEvent {
-    /// A new, empty file got a name.
+    /// A new, empty file was created.
     Create {
         /// The file.
         file: FileId,
@@ -40,7 +40,7 @@ pub enum DiskEvent {
         /// The bytes.
         bytes: Arc<[u8]>,
     },
-    /// The file was cut or extended with zeros.
+    /// The file was truncated, or extended with zeros.
     SetLength {
         /// The file.
         file: FileId,
@@ -54,7 +54,7 @@ pub enum DiskEvent {
         /// Bytes reserved from the start.
         length: u64,
     },
-    /// A file moved to another name, replacing what had it.
+    /// A file was renamed, replacing the file of the new name.
     Rename {
         /// The file.
         file: FileId,
@@ -80,8 +80,8 @@ pub enum DiskEvent {
         /// The file.
         file: FileId,
     },
-    /// A sync failed: what was written since the last one counts as clean and is made durable
-    /// by no later sync.
+    /// A sync failed. Everything written since the last sync counts as clean, and no later sync
+    /// makes it durable.
     SyncFailed {
         /// The file.
         file: FileId,
@@ -93,72 +93,72 @@ pub enum DiskEvent {
     },
 }
 
-/// What a thread did to the words of mapped files.
+/// An operation of a thread on the words of mapped files.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolEvent {
-    /// A file was mapped; stores to it from now on become durable as the domain says.
+    /// A file was mapped. Stores to it become durable according to the domain.
     Map {
         /// The file.
         file: FileId,
-        /// What a power loss leaves of stores.
+        /// The part of stores that a power loss keeps.
         domain: PersistenceDomain,
     },
     /// An aligned word was stored.
     Store {
         /// The file.
         file: FileId,
-        /// Who stored it.
+        /// The thread.
         thread: ThreadNumber,
         /// Byte offset of the word.
         offset: u64,
         /// The word.
         value: u64,
     },
-    /// The write-back of a cache line was begun; it is complete after the same thread's next fence.
+    /// The write-back of a cache line began. It is complete after the same thread's next fence.
     Flush {
         /// The file.
         file: FileId,
-        /// Who began it.
+        /// The thread.
         thread: ThreadNumber,
         /// Byte offset of the line's start.
         line: u64,
         /// Name of the place in the code.
         site: &'static str,
     },
-    /// A thread waited for the write-backs that it had begun, in all pools.
+    /// A thread waited for its own write-backs, in all pools.
     Fence {
-        /// Who waited.
+        /// The thread.
         thread: ThreadNumber,
         /// Name of the place in the code.
         site: &'static str,
     },
 }
 
-/// Tells threads apart in the log.
+/// Identifies a thread in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadNumber(pub u64);
 
 /// Bytes of a cache line: what one flush writes back.
 pub const LINE_LENGTH: u64 = 64;
 
-/// How far a store has to get to survive a power loss.
+/// How far a store must get to survive a power loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PersistenceDomain {
-    /// The memory controller (ADR): a line is durable after a flush and a fence of the same
-    /// thread, and may be at any time before. Of each line, independently of all others, a prefix
-    /// of the stores to it is kept.
+    /// The memory controller (ADR). A line is durable after a flush and a fence of the same thread,
+    /// and may be at any time before. Of each line, independently of all others, a prefix of the
+    /// stores to it is kept.
     #[default]
     Adr,
-    /// The CPU caches (eADR): a store is durable when other threads can see it.
+    /// The CPU caches (eADR). A store is durable once other threads can see it.
     Eadr,
-    /// The page cache: stores are durable after a sync of the file. Of each page, independently of
+    /// The page cache. Stores are durable after a sync of the file. Of each page, independently of
     /// all others, a prefix of the stores to it is kept.
     PageCache,
 }
 
 impl PersistenceDomain {
-    /// Bytes that are written back as one.
+    /// Bytes that are written back together.
     pub(super) fn unit_length(self) -> u64 {
         match self {
             Self::Adr | Self::Eadr => LINE_LENGTH,

@@ -1,4 +1,4 @@
-//! What a disk holds after a crash.
+//! The state of a disk after a crash.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -19,12 +19,13 @@ use crate::Storage;
 use crate::memory::content::Content;
 use crate::memory::{MemoryStorage, Prepared, Recorder, hash_name};
 
-/// How it came to a crash.
+/// The kind of crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// Only what a power loss leaves is there, and all of it is durable.
+    /// Power loss: only what it leaves is there, and all of that is durable.
     PowerLoss,
-    /// Everything is there; what was not synced can still be lost by a later power loss.
+    /// Kill of the process: everything is there. A later power loss can still lose what was not
+    /// synced.
     ProcessKill,
 }
 
@@ -36,7 +37,7 @@ pub struct Image {
     choice: Choice,
     name_order: NameOrder,
     names: Arc<Names>,
-    /// Files of which something waited; the others hold what is durable.
+    /// Files with waiting changes; the others have their durable content.
     changed: BTreeMap<FileId, Arc<Content>>,
 }
 
@@ -62,12 +63,12 @@ impl Image {
         self.cut.state.position
     }
 
-    /// How it came to the crash.
+    /// The kind of crash.
     pub fn crash(&self) -> Crash {
         self.crash
     }
 
-    /// What was kept, for [`Controller::image_with`].
+    /// The kept changes, for [`Controller::image_with`].
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
@@ -77,7 +78,7 @@ impl Image {
         self.names.iter().filter(|(_, node)| file_id(node).is_some()).map(|(name, _)| &**name)
     }
 
-    /// What a file holds; `None` if there is none of this name.
+    /// The content of a file; `None` if there is no file of this name.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let content = self.content(file_id(self.names.get(name)?)?)?;
         let mut bytes = vec![0; usize::try_from(content.length()).ok()?];
@@ -85,8 +86,8 @@ impl Image {
         Some(bytes)
     }
 
-    /// Starts the machine (or process) again on this disk, under a controller of its own, so
-    /// that recovery can be cut too. Images are not changed by it: it can be called again.
+    /// Starts the machine (or process) again on this disk, under its own controller, so that
+    /// recovery can be cut too. The image does not change, so this can be called again.
     pub fn restart(&self) -> Arc<Controller> {
         let base = match self.crash {
             Crash::PowerLoss => State::durable(self.names.clone(), |id| self.content(id)),
@@ -103,18 +104,18 @@ impl Image {
         }
     }
 
-    /// Storage as of [`Image::restart`], for tests that do not cut again.
+    /// Storage as in [`Image::restart`], for tests that do not cut again.
     pub fn storage(&self) -> Arc<dyn Storage> {
         Arc::new(self.prepared(None, false))
     }
 
-    /// The same, which takes note of what is read of it ([`MemoryStorage::reads`]).
+    /// The same, with a record of what is read of it ([`MemoryStorage::reads`]).
     pub fn watched(&self) -> MemoryStorage {
         self.prepared(None, true)
     }
 
-    /// A number that images share only, but for a chance of one in 2^64, if they have the same files with the same
-    /// contents and whoever starts on them sees the same boot.
+    /// A hash of the names, the contents and the boot that a process on this disk sees. Different
+    /// images have the same hash with a chance of one in 2^64.
     pub fn hash_contents(&self) -> u64 {
         let mut hasher = Xxh3::new();
         hasher.update(&self.boot().to_le_bytes());
@@ -138,7 +139,7 @@ impl Image {
         MemoryStorage::prepared(held, self.cut.state.next_file(), self.boot(), recorder, is_watched)
     }
 
-    /// What was lost, in words, and what replays the image.
+    /// The losses as text, and the choice that replays the image.
     pub fn describe(&self) -> String {
         let cut = self.cut();
         let lost = self.cut.describe_lost(&self.choice);
@@ -153,8 +154,8 @@ impl Image {
         }
     }
 
-    /// Finds a smaller set of losses that still makes `fails` true: tries to keep ever smaller
-    /// groups of what this image loses, whole changes first and then their sectors.
+    /// Finds a smaller set of losses that still makes `fails` true. It tries to keep smaller and
+    /// smaller groups of the losses of this image, first whole changes and then their sectors.
     ///
     /// Returns the image unchanged if `fails` is false for it, or if it loses nothing.
     pub fn shrink(&self, mut fails: impl FnMut(&Image) -> bool) -> Image {
@@ -193,7 +194,7 @@ impl Image {
                 }
             }
             size = match size {
-                // Keeping one group may have made room for another.
+                // After keeping one group, another may be possible.
                 1 if groups.len() < before => 1,
                 size => size / 2,
             };
@@ -208,8 +209,9 @@ impl Image {
         }
     }
 
-    /// Equal for images of the same cut that hold the same: covers all that can differ, which is
-    /// the names and, of the files that have one, lengths, touched sectors, stored words and cuts.
+    /// A hash for images of the same cut, equal for equal content. It covers everything that can
+    /// differ: the names, and of the files that have one the lengths, touched sectors, stored words
+    /// and truncations.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         if !self.cut.state.name_changes.is_empty() {

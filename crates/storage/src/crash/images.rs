@@ -1,5 +1,5 @@
-//! The images that a power loss at one cut may leave: all of them where few changes wait,
-//! the extremes and a sample where many do.
+//! The images that a power loss at one cut may leave: all of them if few changes wait, else the
+//! extremes and a sample.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -12,21 +12,22 @@ use super::choice::Choice;
 use super::cut::{Cut, NameOrder, UnitKind};
 use super::image::{Crash, Image};
 
-/// Bits of which all combinations are tried at most, whatever a budget says.
+/// Most bits for which all combinations are tried, whatever the budget.
 const EXHAUSTIVE_PENDING_MAX: usize = 20;
 
-/// Draws after which an image that is new is given up.
+/// Draws of one image after which the search for a new one ends.
 const DRAWS_PER_SAMPLE: usize = 4;
 
-/// How many images to look at for a cut.
+/// The number of images to try for a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Up to this many waiting changes (at most 20), every combination of kept and lost is tried;
-    /// if their sectors and lengths together are no more, every combination of these.
+    /// Up to this many waiting changes (at most 20), every combination of kept and lost changes is
+    /// tried. If their sectors and lengths together are no more than this, every combination of
+    /// those is tried.
     pub exhaustive_pending: usize,
-    /// Images drawn at random where not every combination of sectors has been tried.
+    /// Number of random images, unless every combination of sectors is tried.
     pub samples: usize,
-    /// Which combinations of changes of names there are.
+    /// Which combinations of changes of names are possible.
     pub name_order: NameOrder,
 }
 
@@ -43,11 +44,11 @@ pub struct Images {
     name_order: NameOrder,
     random: SmallRng,
     seen: HashSet<u64>,
-    /// Choices that are tried whatever the seed is.
+    /// Choices that are tried for every seed.
     systematic: Systematic,
-    /// Number of images still wanted at random.
+    /// Number of random images still wanted.
     samples: usize,
-    /// Number of draws still allowed for them, as a draw may repeat an image.
+    /// Number of draws left for them, as a draw may repeat an image.
     draws: usize,
     /// Number of changes that have been the only one lost.
     singles: usize,
@@ -74,7 +75,7 @@ impl Images {
         } else {
             (Systematic::Extremes(0..4), budget.samples)
         };
-        // Every cut draws other numbers, and the same ones whatever was enumerated before.
+        // Every cut draws other numbers, and the same ones in every enumeration.
         let seed = seed ^ (cut.state.position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
             cut,
@@ -88,7 +89,7 @@ impl Images {
         }
     }
 
-    /// Whether every image there can be is among these.
+    /// Whether every possible image is among these.
     pub fn is_exhaustive(&self) -> bool {
         matches!(self.systematic, Systematic::Bits(_))
     }
@@ -118,7 +119,7 @@ impl Images {
 
     fn draw(&mut self) -> Choice {
         let cut = self.cut.clone();
-        // Every second draw loses one change alone, the newest first, until each has been lost.
+        // Every second draw loses a single change, the newest first, until each has been lost.
         if self.singles < cut.units.len() && self.draws.is_multiple_of(2) {
             let mut choice = Choice::everything(cut.bits);
             choice.set(cut.units[cut.units.len() - 1 - self.singles].bits.clone(), false);
@@ -169,7 +170,7 @@ impl Images {
         choice
     }
 
-    /// Keeps the first bits, the last bits, all but one, or any.
+    /// Keeps the first bits, the last bits, all bits except one, or random bits.
     fn tear(&mut self, choice: &mut Choice, bits: Range<usize>) {
         let border = self.random.random_range(bits.clone());
         match self.random.random_range(0..4) {
@@ -202,7 +203,7 @@ fn extreme(cut: &Cut, number: u64) -> Choice {
     choice
 }
 
-/// Whether two changes are of names, or of the same file.
+/// Whether both changes are of names, or of the same file.
 fn same_place(left: UnitKind, right: UnitKind) -> bool {
     match (left, right) {
         (UnitKind::Name(_), UnitKind::Name(_)) => true,

@@ -1,15 +1,19 @@
-//! Cuts the power after any event and enumerates what the disk may then hold.
+//! Cuts the power after any event and enumerates the possible states of the disk.
 //!
-//! A test runs its workload on [`Controller::storage`]; every change and sync becomes an
-//! [`Event`], and [`Controller::mark`] puts the test's own notes (such as acknowledgements)
-//! into the same order. Then, for each cut `0..=events()`, [`Controller::images`] gives disks
-//! to recover from: all that was synced before the cut, and any part of the rest.
+//! A test runs its workload on [`Controller::storage`]. Every change and sync becomes an [`Event`],
+//! and [`Controller::mark`] adds the test's own notes, such as acknowledgements, in the same order.
+//! For each cut `0..=events()`, [`Controller::images`] then gives disks to recover from. They hold
+//! all that was synced before the cut, and any part of the rest.
 //!
-//! The model: a written sector of 512 bytes is there or not, independent of all others; so
-//! are lengths and changes of names. Contents without a synced name are gone with the name.
-//! Stores to mapped files are kept or lost as [`PersistenceDomain`] says.
-//! It is POSIX, harsher than any file system: one with a journal keeps a prefix of the
-//! changes of names ([`NameOrder::Prefix`]). Not modelled: sectors torn inside, damage at rest.
+//! The model:
+//!
+//! - A written sector of 512 bytes is there or not, independently of all others. So are lengths and
+//!   changes of names.
+//! - Contents without a synced name are lost with the name.
+//! - Stores to mapped files are kept or lost according to [`PersistenceDomain`].
+//! - This is POSIX, harsher than any file system. One with a journal keeps a prefix of the changes
+//!   of names ([`NameOrder::Prefix`]).
+//! - Not modelled: sectors torn inside, damage at rest.
 
 mod branches;
 mod choice;
@@ -37,7 +41,7 @@ pub use event::{DiskEvent, Event, FileId, LINE_LENGTH, PersistenceDomain, PoolEv
 pub use image::{Crash, Image};
 pub use images::{Budget, Images};
 
-/// A choice that belongs to another history: the run that it was printed for had other events.
+/// A choice of another history: the run that printed it had other events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the choice has {found} bits, but {expected} can be kept or lost after {cut} events: the run is not the one it was made for"
@@ -58,7 +62,7 @@ pub struct Controller {
     storage: MemoryStorage,
     /// The disk before the first event.
     base: Arc<State>,
-    /// The disk at the cut that was asked for last, from which the next one is rolled forward.
+    /// The disk at the last cut that was asked for; the next one is computed from it.
     cursor: Mutex<Arc<State>>,
 }
 
@@ -106,7 +110,7 @@ impl Controller {
         self.log.events.lock().clone()
     }
 
-    /// Puts a note of the application into the log.
+    /// Adds a note of the application to the log.
     pub fn mark(&self, number: u64) {
         self.log.events.lock().push(Event::Mark(number));
     }
@@ -120,19 +124,20 @@ impl Controller {
         self.log.events.lock().iter().take(cut).filter_map(marks).collect()
     }
 
-    /// What the disk may hold if the power fails right after the first `cut` events, without
-    /// repetition; a cut beyond the last event is the last.
+    /// The possible disks if the power fails right after the first `cut` events, without
+    /// repetition. A cut beyond the last event counts as the last.
     ///
-    /// Where at most `budget.exhaustive_pending` changes wait, every combination of kept and lost
-    /// changes is among them. Otherwise "nothing kept", "everything kept", "only names and
-    /// lengths kept" and "only bytes kept" are. The rest is drawn from `seed`, which gives the
-    /// same images in every run with the same events. Asking for cuts in rising order is fast.
+    /// If at most `budget.exhaustive_pending` changes wait, every combination of kept and lost
+    /// changes is included. Otherwise the extremes are: nothing kept, everything kept, only names
+    /// and lengths kept, only bytes kept. The rest is drawn from `seed`, which gives the same
+    /// images in every run with the same events. Asking for cuts in rising order is fast.
     pub fn images(&self, cut: usize, budget: &Budget, seed: u64) -> Images {
         Images::new(self.cut(cut), budget, seed)
     }
 
-    /// The images of [`Controller::images`] of which recoveries read different things: all of them, whatever the number of
-    /// changes that wait. Each is asked for after the one before was tried, see [`Branches`].
+    /// The images of [`Controller::images`] that differ in what recovery reads. All of them are
+    /// tried, however many changes wait. Ask for each after the one before was tried, see
+    /// [`Branches`].
     pub fn branches(&self, cut: usize) -> Branches {
         Branches::new(self.cut(cut))
     }
@@ -147,7 +152,7 @@ impl Controller {
         Ok(Image::new(cut, Crash::PowerLoss, choice.clone(), NameOrder::AnySubset))
     }
 
-    /// What is there if the process is killed right after the first `cut` events: everything.
+    /// The disk if the process is killed right after the first `cut` events: everything is there.
     /// After [`Image::restart`], what was not synced before the kill still waits for a sync.
     pub fn process_kill(&self, cut: usize) -> Image {
         let cut = self.cut(cut);

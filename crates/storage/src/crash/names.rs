@@ -1,8 +1,8 @@
-//! Names: what of them is durable, and which changes still wait for a sync of their directory.
+//! Names: the durable ones, and the changes that wait for a sync of their directory.
 //!
-//! A change waits until every directory it touches (two for a move between directories) has
-//! been synced, and is kept or lost as a whole. Any subset of the waiting changes may be
-//! kept; a file never has two names.
+//! A change waits until every directory it touches (two for a move between directories) has been
+//! synced. It is kept or lost as a whole. Any subset of the waiting changes may be kept; a file
+//! never has two names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) enum Node {
 /// Every name below the root, with its full path.
 pub(super) type Names = BTreeMap<Arc<str>, Node>;
 
-/// What a change does to the names.
+/// The effect of a change on the names.
 #[derive(Clone, Debug)]
 pub(super) enum NameEffect {
     Create { file: FileId, name: Arc<str> },
@@ -41,8 +41,8 @@ pub(super) struct NameChange {
 }
 
 impl NameEffect {
-    /// Makes the change. A rename takes the file from wherever it is, because an earlier
-    /// rename of it may have been lost.
+    /// Makes the change. A rename takes the file from its current name, since an earlier rename of
+    /// it may have been lost.
     pub(super) fn apply(&self, names: &mut Names) {
         match self {
             Self::Create { file, name } => {
@@ -101,7 +101,7 @@ impl NameChange {
     }
 }
 
-/// Makes durable what waited for a sync of `directory`.
+/// Makes the changes durable that only waited for a sync of `directory`.
 pub(super) fn sync_directory(names: &mut Arc<Names>, waiting: &mut Vec<NameChange>, directory: &str) {
     let mut rest: Vec<NameChange> = Vec::with_capacity(waiting.len());
     for mut change in waiting.drain(..) {
@@ -111,8 +111,9 @@ pub(super) fn sync_directory(names: &mut Arc<Names>, waiting: &mut Vec<NameChang
             continue;
         }
         change.effect.apply(Arc::make_mut(names));
-        // An older move into this directory may still wait for the other one. What has since
-        // become durable under its new name must not be replaced if the move is kept.
+        // An older move into this directory may still wait for a sync of the other directory. If
+        // that move is kept, it must not replace the file that has since become durable under the
+        // new name.
         for older in &mut rest {
             if let NameEffect::Rename { from, to, .. } = &older.effect
                 && change.effect.touches(to)
@@ -124,7 +125,7 @@ pub(super) fn sync_directory(names: &mut Arc<Names>, waiting: &mut Vec<NameChang
     *waiting = rest;
 }
 
-/// Removes names whose directory is not there, as when its creation was lost.
+/// Removes names without a directory, as when its creation was lost.
 pub(super) fn retain_reachable(names: &mut Names) {
     let reachable: Vec<Arc<str>> = names
         .keys()

@@ -1,7 +1,7 @@
-//! The disk at some point of the history: what is durable and what waits for a sync.
+//! The disk at some point of the history: its durable state, and the changes that wait for a sync.
 //!
-//! All parts are shared between copies, so that a copy per cut is cheap and the state rolls
-//! forward from one cut to the next.
+//! Copies share all parts. A copy per cut is therefore cheap, and the state rolls forward from one
+//! cut to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl State {
         Self { names, files, ..Self::default() }
     }
 
-    /// The same disk as the start of a new history: events so far get numbers below 0.
+    /// The same disk as the start of a new history: earlier events get numbers below 0.
     pub(super) fn restarted(&self) -> Self {
         let mut state = self.clone();
         let shift = state.position as i64;
@@ -59,7 +59,7 @@ impl State {
         FileId(self.files.keys().last().map_or(0, |file| file.0 + 1))
     }
 
-    /// Moves on by one event.
+    /// Applies one event.
     pub(super) fn apply(&mut self, event: &Event) {
         let order = self.position as i64;
         self.position += 1;
@@ -120,7 +120,7 @@ impl State {
         self.name_changes.push(NameChange::new(order, effect));
     }
 
-    /// A file that is durably without a name cannot come back; its handles may still be used.
+    /// A file without a durable name cannot come back; its handles may still be used.
     fn change_file(&mut self, file: FileId, change: impl FnOnce(&mut FileState)) {
         if let Some(state) = self.files.get_mut(&file) {
             change(Arc::make_mut(state));

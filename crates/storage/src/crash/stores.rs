@@ -1,8 +1,8 @@
 //! Stores to a mapped file that a power loss may still lose.
 //!
-//! A cache line is written back at any time, so that of each line a prefix of the stores to it is
-//! durable, independently of all other lines. Flush and fence of one thread make that prefix at
-//! least all that was stored before the flush. In the page cache the same holds of pages, which
+//! A cache line may be written back at any time. Of each line, a prefix of the stores to it is
+//! therefore durable, independently of all other lines. A flush and a fence of one thread make that
+//! prefix at least all stores before the flush. In the page cache the same holds for pages, which
 //! only a sync makes durable.
 
 use std::collections::BTreeSet;
@@ -14,21 +14,21 @@ use crate::memory::content::Content;
 /// Bytes of a word.
 const WORD_LENGTH: u64 = 8;
 
-/// A store that waits.
+/// A waiting store.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     /// Number of its event.
     pub(super) order: i64,
     pub(super) offset: u64,
     pub(super) value: u64,
-    /// Threads whose flush covers it; the fence of any of them makes it durable.
+    /// Threads whose flush covers it. A fence of any of them makes it durable.
     flushed_by: Vec<ThreadNumber>,
-    /// A sync failed since: no later one makes it durable, unless its page is stored to again.
+    /// A sync failed since. No later one makes it durable, unless its page is stored to again.
     forgotten: bool,
 }
 
 impl Store {
-    /// Puts the word into a content, unless that ends before it.
+    /// Writes the word into a content, unless that ends before it.
     pub(super) fn apply(&self, content: &mut Content) {
         if self.offset + WORD_LENGTH <= content.length() {
             content.write(&self.value.to_le_bytes(), self.offset);
@@ -75,12 +75,14 @@ impl Stores {
         }
     }
 
-    /// Takes out what the fence makes durable. Where the file's length is not durable yet, nothing is.
+    /// Removes and returns the stores that the fence makes durable: none beyond the durable length
+    /// of the file.
     pub(super) fn fence(&mut self, thread: ThreadNumber, durable_length: u64) -> Vec<Store> {
         self.take(|store| store.flushed_by.contains(&thread) && store.offset + WORD_LENGTH <= durable_length)
     }
 
-    /// Takes out what the newest store makes durable: where caches are durable, all of its line.
+    /// Removes and returns the stores that the newest one makes durable. If caches are durable,
+    /// these are all of its line.
     pub(super) fn visible(&mut self, durable_length: u64) -> Vec<Store> {
         match (self.domain, self.waiting.last().map(|newest| newest.offset / LINE_LENGTH)) {
             (PersistenceDomain::Eadr, Some(line)) => {
@@ -90,7 +92,8 @@ impl Stores {
         }
     }
 
-    /// Takes out what a sync makes durable: lines and pages that were stored to since the last failed one.
+    /// Removes and returns the stores that a sync makes durable: those to lines and pages stored to
+    /// since the last failed sync.
     pub(super) fn sync(&mut self) -> Vec<Store> {
         let dirty: BTreeSet<u64> =
             self.waiting.iter().filter(|store| !store.forgotten).map(|store| self.unit(store)).collect();
@@ -98,19 +101,19 @@ impl Stores {
         self.take(|store| dirty.contains(&(store.offset / unit_length)))
     }
 
-    /// Lets no later sync make durable what waits now.
+    /// Marks the waiting stores, so that no later sync makes them durable.
     pub(super) fn forget_unsynced(&mut self) {
         for store in &mut self.waiting {
             store.forgotten = true;
         }
     }
 
-    /// Drops what a cut of the file took away.
+    /// Drops the stores that a truncation of the file removed.
     pub(super) fn cut(&mut self, length: u64) {
         self.waiting.retain(|store| store.offset + WORD_LENGTH <= length);
     }
 
-    /// Goes on in a new process: events so far get numbers below 0, and the threads are gone.
+    /// Continues in a new process: earlier events get numbers below 0, and the threads are gone.
     pub(super) fn restart(&mut self, shift: i64) {
         for store in &mut self.waiting {
             store.order -= shift;

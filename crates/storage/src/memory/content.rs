@@ -8,21 +8,22 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes per chunk.
 const CHUNK_LENGTH: usize = 4096;
-/// Chunks that are found by their position; those behind are rare, and may lie anywhere. Few in this crate's unit
-/// tests, which meet both so.
+/// Chunks that are found by position. Those behind are rare and may lie anywhere. The number is
+/// small in this crate's unit tests, so that they use both kinds.
 const NEAR: usize = if cfg!(test) { 3 } else { 1 << 16 };
 
 type Chunk = [u8; CHUNK_LENGTH];
 
-/// A byte array whose chunks are made when they are written; a clone costs one reference count a chunk.
+/// A byte array whose chunks are allocated when they are written. A clone costs one reference count
+/// per chunk.
 ///
 /// Invariant: bytes of a chunk at or beyond `length` are zero, so extending reads zeros.
 #[derive(Clone, Default)]
 pub(crate) struct Content {
     length: u64,
-    /// The first [`NEAR`], up to the last one that was written; zeros where there is none.
+    /// The first [`NEAR`] chunks, up to the last one that was written; zeros if there is none.
     near: Vec<Option<Arc<Chunk>>>,
-    /// The others that were written, by number.
+    /// The other written chunks, by number.
     far: BTreeMap<usize, Arc<Chunk>>,
 }
 
@@ -52,7 +53,7 @@ impl Content {
         })
     }
 
-    /// Puts all there is into a hash.
+    /// Adds the whole content to a hash.
     pub(crate) fn hash(&self, hasher: &mut Xxh3) {
         hasher.update(&self.length.to_le_bytes());
         let near = self.near.iter().enumerate().filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)));
@@ -62,7 +63,7 @@ impl Content {
         }
     }
 
-    /// Writes, extending the length if need be.
+    /// Writes, extending the length if needed.
     pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) {
         if bytes.is_empty() {
             return;
@@ -75,7 +76,7 @@ impl Content {
         }
     }
 
-    /// A chunk, which is made of zeros if there is none.
+    /// A chunk; allocated with zeros if there is none.
     fn made(&mut self, number: usize) -> &mut Arc<Chunk> {
         let zeros = || Arc::new([0; CHUNK_LENGTH]);
         if number >= NEAR {
@@ -110,7 +111,7 @@ impl Content {
         }
     }
 
-    /// Cuts, or extends with zeros.
+    /// Truncates, or extends with zeros.
     pub(crate) fn set_length(&mut self, length: u64) {
         if length < self.length {
             let whole = length.div_ceil(CHUNK_LENGTH as u64) as usize;
@@ -134,7 +135,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// Cuts a byte range at chunk borders: chunk number, start within it, and range of the buffer.
+/// Splits a byte range at chunk borders: chunk number, start within it, and range of the buffer.
 fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

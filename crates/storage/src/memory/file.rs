@@ -17,10 +17,10 @@ use crate::crash::{DiskEvent, FileId};
 use crate::error::Context;
 use crate::{Backing, File, LockKind, Operation, Result};
 
-/// Unit in which space is given up inside of a file.
+/// Unit in which space inside a file is released.
 const BLOCK_LENGTH: u64 = 4096;
 
-/// Space that all files together may take: their lengths without what was given up.
+/// The limit of space for all files together: their lengths without released blocks.
 #[derive(Debug)]
 pub(super) struct Space {
     capacity: AtomicU64,
@@ -63,23 +63,24 @@ impl Space {
 pub(super) struct Inode {
     pub(super) id: FileId,
     pub(super) content: RwLock<Content>,
-    /// Changed and asked only while the content is locked.
+    /// Read and changed only while the content is locked.
     pub(super) watch: Option<Arc<Watch>>,
     locks: Mutex<BTreeMap<u64, LockKind>>,
     space: Arc<Space>,
-    /// Numbers of the blocks inside of the file whose space was given up. Changed only while the content is locked.
+    /// Numbers of the blocks inside the file whose space was released. Changed only while the
+    /// content is locked.
     holes: Mutex<BTreeSet<u64>>,
 }
 
 impl Inode {
-    /// A file with these contents, which count as used whatever the capacity is.
+    /// A file with these contents, which count as used whatever the capacity.
     pub(super) fn new(id: FileId, content: Content, space: &Arc<Space>, watch: Option<Arc<Watch>>) -> Arc<Self> {
         space.used.fetch_add(content.length(), Ordering::Relaxed);
         let (content, space) = (RwLock::new(content), space.clone());
         Arc::new(Self { id, content, watch, locks: Mutex::default(), space, holes: Mutex::default() })
     }
 
-    /// Takes the space of the holes in a range of bytes, and so many bytes more.
+    /// Takes the space of the holes in a range of bytes, and `more` bytes.
     fn fill(&self, range: Range<u64>, more: u64) -> std::result::Result<(), Errno> {
         let mut holes = self.holes.lock();
         let filled: Vec<u64> =
@@ -102,7 +103,7 @@ pub(super) struct MemoryFile {
     inode: Arc<Inode>,
     name: String,
     writable: bool,
-    /// Tells the handle's lock from those of others.
+    /// Distinguishes the handle's lock from those of others.
     handle: u64,
     shared: Arc<Shared>,
 }
@@ -113,11 +114,12 @@ impl MemoryFile {
         Self { inode, name: name.to_owned(), writable, handle, shared }
     }
 
-    /// Changes the length and reports it while the file is still locked, so that the recorder
-    /// hears of a file's changes in the order in which they took effect.
+    /// Changes the length and reports it while the file is still locked. The recorder therefore
+    /// gets a file's changes in the order in which they took effect.
     fn change_length(&self, content: &mut Content, length: u64, event: DiskEvent) -> std::result::Result<(), Errno> {
         let before = content.length();
-        // What is cut takes its holes along; the block that is cut in two has its space again.
+        // A truncation also removes the holes behind it. The block that it splits has its space
+        // again.
         let mut holes = self.inode.holes.lock();
         let cut = holes.split_off(&(length / BLOCK_LENGTH)).len() as u64 * BLOCK_LENGTH;
         self.inode.space.take(length.saturating_sub(before))?;
@@ -193,7 +195,7 @@ impl MemoryFile {
         if let Some(watch) = &self.inode.watch {
             watch.note_stored(range.start, bytes.len() as u64);
         }
-        // To a disk it is a write of zeros like others.
+        // For a disk it is an ordinary write of zeros.
         self.shared.record(|| DiskEvent::Write { file: self.inode.id, offset: range.start, bytes });
         Ok(())
     }
@@ -260,7 +262,7 @@ impl File for MemoryFile {
         if locks.get(&self.handle) == Some(&kind) {
             return Ok(true);
         }
-        // Like `flock`: changing the kind gives the lock back first.
+        // Like `flock`: changing the kind releases the lock first.
         locks.remove(&self.handle);
         let free = match kind {
             LockKind::Shared => locks.values().all(|&held| held == LockKind::Shared),

@@ -1,4 +1,4 @@
-//! A mapping of a file in memory: its aligned words, reached one at a time.
+//! A mapping of a file in memory: its aligned words, accessed one at a time.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ const WORD_LENGTH: u64 = size_of::<u64>() as u64;
 
 /// The words of a file in memory. Reads and writes of the file see them at once.
 ///
-/// Every access is one indivisible step, and a recorder hears of the steps in the order in which
-/// they took effect. The content is little-endian on every machine.
+/// Every access is one atomic step. A recorder gets the steps in the order in which they took
+/// effect. The content is little-endian on every machine.
 #[derive(Debug, Clone)]
 pub struct MappedMemory {
     inode: Arc<Inode>,
@@ -24,13 +24,14 @@ impl MappedMemory {
         Self { inode, shared }
     }
 
-    /// Says what a power loss leaves of the stores that follow.
+    /// Sets the part of later stores that a power loss keeps.
     pub fn set_domain(&self, domain: PersistenceDomain) {
         let _content = self.inode.content.read();
         self.shared.record_any(|| Event::Pool(PoolEvent::Map { file: self.inode.id, domain }));
     }
 
-    /// The word at a byte offset; `None` if that is not aligned, or the file ends before.
+    /// The word at a byte offset; `None` if the offset is not aligned or the word is beyond the
+    /// end.
     pub fn load(&self, offset: u64) -> Option<u64> {
         let content = self.inode.content.read();
         if !is_word(offset, content.length()) {
@@ -42,16 +43,18 @@ impl MappedMemory {
         Some(content.word(offset))
     }
 
-    /// Stores a word at a byte offset, in one step. Gives the word before; `None` as [`MappedMemory::load`].
+    /// Stores a word at a byte offset, in one step. Returns the previous word; `None` like
+    /// [`MappedMemory::load`].
     ///
-    /// The word before tells what was there. To go by it takes [`MappedMemory::update`].
+    /// The previous word is for information. To decide by it, use [`MappedMemory::update`].
     pub fn store(&self, thread: ThreadNumber, offset: u64, value: u64) -> Option<u64> {
         let mut content = self.inode.content.write();
         is_word(offset, content.length()).then(|| self.replace(&mut content, thread, offset, value))
     }
 
-    /// Replaces the word at a byte offset by what `change` makes of it, or leaves it if that is
-    /// nothing, in one step. Gives the word before, and whether it was replaced; `None` as [`MappedMemory::load`].
+    /// Replaces the word at a byte offset by the result of `change`, in one step; a result of
+    /// `None` leaves it. Returns the previous word, and whether it was replaced; `None` like
+    /// [`MappedMemory::load`].
     pub fn update(
         &self,
         thread: ThreadNumber,
@@ -91,7 +94,7 @@ impl MappedMemory {
         self.shared.record_any(|| Event::Pool(PoolEvent::Flush { file, thread, line, site }));
     }
 
-    /// Waits for all that the thread has begun to write back.
+    /// Waits for all write-backs that the thread has begun.
     pub fn fence(&self, thread: ThreadNumber, site: &'static str) {
         self.shared.record_any(|| Event::Pool(PoolEvent::Fence { thread, site }));
     }

@@ -1,9 +1,9 @@
 //! A directory tree in memory that behaves like the real one.
 //!
-//! Errors are those of Linux, removed files stay readable through open handles, locks
-//! conflict between handles. The clock stands still until it is advanced. A recorder, if
-//! there is one, hears of every change in the order in which the changes took effect:
-//! that is what the crash controller is built on.
+//! Errors are those of Linux, removed files stay readable through open handles, locks conflict
+//! between handles. The clock stands still until it is advanced. A recorder, if there is one, gets
+//! every change in the order in which the changes took effect. The crash controller is built on
+//! that.
 
 pub(crate) mod content;
 mod file;
@@ -29,14 +29,14 @@ pub use mapped::MappedMemory;
 use reads::Watch;
 pub use reads::{Reads, Touched, WordsRead};
 
-/// Where the clock of a new storage stands: 2024-01-01T00:00:00Z.
+/// The initial clock of a new storage: 2024-01-01T00:00:00Z.
 const START_UNIX_TIME_NS: u64 = 1_704_067_200_000_000_000;
 
 type SystemResult<T> = std::result::Result<T, Errno>;
 
-/// Hears of every change, while the changed file or directory is still locked.
+/// Receives every change, while the changed file or directory is still locked.
 pub(crate) trait Recorder: Send + Sync + Debug {
-    /// Takes note of a change that has just been made.
+    /// Records a change that has just been made.
     fn record(&self, event: Event);
 }
 
@@ -55,7 +55,7 @@ struct Shared {
     next_handle: AtomicU64,
     elapsed_ns: AtomicU64,
     boot: u128,
-    /// What is read of the prepared files, also of those that have lost their names since.
+    /// The reads of the prepared files, including those that have lost their names.
     watches: Vec<(FileId, Arc<Watch>)>,
 }
 
@@ -65,13 +65,13 @@ enum Node {
     File(Arc<Inode>),
 }
 
-/// What a prepared storage holds under one name.
+/// An entry of a prepared storage under one name.
 pub(crate) enum Prepared {
     Directory,
     File(FileId, Content),
 }
 
-/// Puts the name of a file or directory into a hash.
+/// Adds the name of a file or directory to a hash.
 pub(crate) fn hash_name(hasher: &mut Xxh3, name: &str) {
     hasher.update(&name.len().to_le_bytes());
     hasher.update(name.as_bytes());
@@ -101,7 +101,7 @@ impl MemoryStorage {
         Self::prepared([], FileId(0), 1, None, false)
     }
 
-    /// A root that holds these names; new files are numbered from `next_file` on.
+    /// A root with these names; new files are numbered from `next_file`.
     pub(crate) fn prepared(
         held: impl IntoIterator<Item = (Arc<str>, Prepared)>,
         next_file: FileId,
@@ -144,7 +144,7 @@ impl MemoryStorage {
         self.shared.space.set_capacity(bytes);
     }
 
-    /// Sum of the lengths of all files, removed ones that are still open included.
+    /// Sum of the lengths of all files, including removed ones that are still open.
     pub fn used_bytes(&self) -> u64 {
         self.shared.space.used()
     }
@@ -154,18 +154,20 @@ impl MemoryStorage {
         self.shared.elapsed_ns.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// What has been read so far of the files of [`crate::crash::Image::watched`], or since [`MemoryStorage::take_touched`]; of other
-    /// storage, nothing.
+    /// The reads so far of the files of [`crate::crash::Image::watched`], or since
+    /// [`MemoryStorage::take_touched`]. Empty for other storage.
     pub fn reads(&self) -> Reads {
         self.shared.watches.iter().map(|(file, watch)| (*file, watch.lines())).collect()
     }
 
-    /// What has been read and stored so far of the files of [`crate::crash::Image::watched`], or since the last call; begins anew.
+    /// The reads and stores so far of the files of [`crate::crash::Image::watched`], or since the
+    /// last call. Starts anew.
     pub fn take_touched(&self) -> Touched {
         self.shared.watches.iter().map(|(file, watch)| (*file, watch.take())).collect()
     }
 
-    /// A number that storage shares only, but for a chance of one in 2^64, if it has the same files with the same contents. Is no read.
+    /// A hash of the names and contents of all files. Storage with other files has the same hash
+    /// with a chance of one in 2^64. Does not count as a read.
     pub fn hash_contents(&self) -> u64 {
         let mut hasher = Xxh3::new();
         for (name, node) in self.shared.names.read().iter() {
@@ -285,7 +287,7 @@ impl MemoryStorage {
     }
 }
 
-/// Every directory on the way to a name must be there.
+/// Every directory on the path of a name must exist.
 fn check_ancestors(held: &BTreeMap<Arc<str>, Node>, name: &str) -> SystemResult<()> {
     names::ancestors(name).try_for_each(|ancestor| check_directory(held, ancestor))
 }

@@ -1,7 +1,7 @@
-//! Which parts of a prepared disk were read before anything else was stored there.
+//! The parts of a prepared disk that were read before anything else was stored there.
 //!
-//! What runs on two disks that differ in nothing it reads does the same on both. So crash tests need not tell
-//! disks apart that differ elsewhere.
+//! A run behaves the same on two disks that differ in nothing that it reads. Crash tests therefore
+//! need not distinguish such disks.
 
 use std::collections::BTreeMap;
 use std::ops::{BitOrAssign, Range};
@@ -12,15 +12,15 @@ use crate::crash::{FileId, LINE_LENGTH};
 const WORD_LENGTH: u64 = size_of::<u64>() as u64;
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// Lines that stand in one byte.
+/// Number of lines per byte.
 const BYTE_LINES: u64 = u8::BITS as u64;
 
-/// The cache lines of files of which something was read that the disk held at first.
+/// The cache lines whose initial content was read, wholly or in part, for each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads(BTreeMap<FileId, Box<[u8]>>);
 
 impl Reads {
-    /// Whether something of a range of bytes was read, or of the lines that it begins and ends in.
+    /// Whether anything was read of a range of bytes, or of the lines in which it begins and ends.
     pub fn meet(&self, file: FileId, bytes: Range<u64>) -> bool {
         let Some(lines) = self.0.get(&file) else { return false };
         let is_read = |line: u64| {
@@ -53,34 +53,34 @@ impl FromIterator<(FileId, Box<[u8]>)> for Reads {
 #[derive(Clone, Debug, Default)]
 pub struct Touched(Vec<(FileId, TouchedWords)>);
 
-/// Those of one file: a bit for each that it had at first.
+/// Those of one file: a bit for each initial word.
 #[derive(Clone, Debug)]
 pub(super) struct TouchedWords {
     read: Box<[u64]>,
     stored: Box<[u64]>,
 }
 
-/// The words of [`Touched`] that were read; takes little room.
+/// The read words of [`Touched`], in a compact form.
 #[derive(Clone, Debug, Default)]
 pub struct WordsRead(Box<[(FileId, PlacedBits)]>);
 
-/// Words of one file, 64 to a place, a bit for each.
+/// Words of one file, as groups of 64 with a bit for each.
 type PlacedBits = Box<[(usize, u64)]>;
 
 impl Touched {
-    /// The lines of which something was read.
+    /// The lines in which something was read.
     pub fn reads(&self) -> Reads {
         self.reads_with(&WordsRead::default())
     }
 
-    /// The lines of which something was read, then or by what was done after it: that has read what was there before, unless it was stored
-    /// in between.
+    /// The lines in which something was read, then or by the steps after it. A later read counts
+    /// unless the word was stored in between.
     pub fn reads_with(&self, after: &WordsRead) -> Reads {
         let lines = |(file, words): &(FileId, TouchedWords)| {
             let mut read = words.read.clone();
             let after = after.0.iter().find(|(read_file, _)| read_file == file);
             for &(place, bits) in after.map_or(&[][..], |(_, places)| places) {
-                // What lies beyond was not on the disk.
+                // Bytes beyond were not on the disk.
                 if let Some(read) = read.get_mut(place) {
                     *read |= bits & !words.stored[place];
                 }
@@ -106,7 +106,7 @@ impl FromIterator<(FileId, TouchedWords)> for Touched {
     }
 }
 
-/// A bit for each line of which a word was read.
+/// A bit for each line in which a word was read.
 fn lines(read: impl Iterator<Item = u64>) -> Box<[u8]> {
     let lines = |words: u64| {
         words.to_le_bytes().iter().enumerate().fold(0, |lines, (line, words)| lines | u8::from(*words != 0) << line)
@@ -114,7 +114,7 @@ fn lines(read: impl Iterator<Item = u64>) -> Box<[u8]> {
     read.map(lines).collect()
 }
 
-/// The words of one file: a bit for each that it had at first.
+/// The words of one file: a bit for each initial word.
 #[derive(Debug)]
 pub(super) struct Watch {
     read: Box<[AtomicU64]>,
@@ -127,13 +127,13 @@ impl Watch {
         Self { read: bits(), stored: bits() }
     }
 
-    /// Bytes were read, of words that may have been stored.
+    /// Records a read of bytes. Words that were stored before do not count.
     pub(super) fn note_read(&self, offset: u64, length: u64) {
         for word in offset / WORD_LENGTH..(offset + length).div_ceil(WORD_LENGTH) {
             let (place, bit) = place(word);
-            // What lies beyond was not on the disk.
+            // Bytes beyond were not on the disk.
             let Some(stored) = self.stored.get(place) else { return };
-            // Most reads find both bits as they have to be, and loads cost less.
+            // Most reads find both bits set as needed, and loads are cheaper.
             let (stored, read) = (stored.load(Ordering::Relaxed), &self.read[place]);
             if (stored | read.load(Ordering::Relaxed)) & bit == 0 {
                 read.fetch_or(bit, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Watch {
         }
     }
 
-    /// Bytes were written. A word of which a part was on the disk before counts as not stored.
+    /// Records a write of bytes. A word that was written only in part counts as not stored.
     pub(super) fn note_stored(&self, offset: u64, length: u64) {
         for word in offset.div_ceil(WORD_LENGTH)..(offset + length) / WORD_LENGTH {
             let (place, bit) = place(word);
@@ -150,14 +150,14 @@ impl Watch {
         }
     }
 
-    /// A bit for each line of which a word was read.
+    /// A bit for each line in which a word was read.
     pub(super) fn lines(&self) -> Box<[u8]> {
         lines(self.read.iter().map(|words| words.load(Ordering::Relaxed)))
     }
 
-    /// What was touched; from now on, nothing was.
+    /// Returns what was touched, and resets it.
     pub(super) fn take(&self) -> TouchedWords {
-        // Most are zero, and loads cost less.
+        // Most are zero, and loads are cheaper.
         let word = |word: &AtomicU64| match word.load(Ordering::Relaxed) {
             0 => 0,
             _ => word.swap(0, Ordering::Relaxed),
@@ -167,7 +167,7 @@ impl Watch {
     }
 }
 
-/// Where the bit of a word is.
+/// The index and the bit of a word.
 fn place(word: u64) -> (usize, u64) {
     (usize::try_from(word / WORD_BITS).unwrap_or(usize::MAX), 1 << (word % WORD_BITS))
 }

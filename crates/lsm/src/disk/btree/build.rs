@@ -1,4 +1,4 @@
-//! Bulk load: sorted entries in, a finished component out.
+//! Bulk load: takes sorted entries and writes a finished component.
 
 use super::pages::{Entry, HAS_ANTIMATTER, HAS_SEQUENCES, Leaf};
 use super::{KIND, to_hex};
@@ -24,7 +24,7 @@ struct LeafBuilder {
     has_antimatter: bool,
     begins: Vec<u64>,
     values: Vec<u8>,
-    /// Of its keys, where there are filters.
+    /// Hashes of its keys, if there are filters.
     hashes: Vec<u64>,
 }
 
@@ -48,7 +48,8 @@ impl LeafBuilder {
         self.begins.extend(entry.begin);
     }
 
-    /// Takes all entries as the payload of a page; their number, and the page's flags.
+    /// Takes all entries as the payload of a page; returns it with their number and the page's
+    /// flags.
     fn take(&mut self, payload: &mut Vec<u8>) -> (usize, u16) {
         let count = self.keys.len();
         let mut flags = 0;
@@ -87,7 +88,7 @@ struct InnerBuilder {
     keys: KeysBuilder,
     first_key: Vec<u8>,
     children: Vec<PagePointer>,
-    /// Hashes of all keys below; of parents of leaves.
+    /// Hashes of all keys below; for parents of leaves.
     hashes: Vec<u64>,
 }
 
@@ -106,8 +107,9 @@ pub struct BTreeBuilder {
 }
 
 impl BTreeBuilder {
-    /// Starts a component; with `has_sequences`, entries keep their begin numbers and a key may
-    /// have several versions, newest first. There are no Bloom filters, of which only [`BTreeComponent::get`] makes use.
+    /// Starts a component. With `has_sequences`, entries keep their begin numbers and a key may
+    /// have several versions, newest first. There are no Bloom filters, as only
+    /// [`BTreeComponent::get`] uses them.
     ///
     /// [`BTreeComponent::get`]: super::BTreeComponent::get
     pub fn new(writer: ComponentWriter, has_sequences: bool) -> Self {
@@ -124,7 +126,7 @@ impl BTreeBuilder {
         }
     }
 
-    /// The same with Bloom filters, for what single keys are sought in.
+    /// The same with Bloom filters, for components in which single keys are searched.
     pub fn with_filters(self) -> Self {
         Self { has_filters: true, ..self }
     }
@@ -132,7 +134,7 @@ impl BTreeBuilder {
     /// Adds the next entry.
     ///
     /// # Errors
-    /// Entries out of order, entries larger than a page, storage.
+    /// When entries are out of order or larger than a page, or the storage fails.
     pub fn push(&mut self, key: &[u8], antimatter: bool, begin: u64, value: &[u8]) -> Result<()> {
         if self.first_key.is_none() {
             self.first_key = Some(key.to_vec());
@@ -163,7 +165,7 @@ impl BTreeBuilder {
         Ok(())
     }
 
-    /// Bytes that are in the file so far.
+    /// Bytes written to the file so far.
     pub fn written(&self) -> u64 {
         self.writer.len()
     }

@@ -1,4 +1,4 @@
-//! Going over the entries of a component in the order of their positions, as merges do.
+//! Iterates over the entries of a component in the order of their positions, for merges.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use crate::Result;
 use crate::disk::page::{Page, PagePointer};
 use crate::disk::rtree::{Entry, Leaf};
 
-/// A place in a component; pages it reads do not displace others in the cache.
+/// A place in a component. Pages that it reads do not displace others in the cache.
 #[derive(Debug)]
 pub struct TreeCursor<T: SpatialTree> {
     component: Arc<T>,
     order: T::Order,
-    /// Pages still to be visited, the next one last.
+    /// Pages to visit, the next one last.
     pending: Vec<PagePointer>,
     leaf: Option<(Page, usize)>,
-    /// Where the leaf lies.
+    /// Location of the leaf.
     pointer: PagePointer,
     position: u64,
 }
@@ -61,29 +61,29 @@ impl<T: SpatialTree> TreeCursor<T> {
         }
     }
 
-    /// The entry here; `None` behind the last one.
+    /// The current entry; `None` behind the last one.
     pub fn entry(&self) -> Option<Entry<'_>> {
         let (page, index) = self.leaf.as_ref()?;
         Some(Leaf::parse(page)?.get(*index))
     }
 
-    /// Begin and end number of the entry here, where the component keeps them.
+    /// Begin and end number of the current entry, if the component keeps them.
     pub fn life(&self) -> Option<(u64, u64)> {
         let (page, index) = self.leaf.as_ref()?;
         Leaf::parse(page)?.life(*index)
     }
 
-    /// Position of the entry here.
+    /// Position of the current entry.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The leaf of the entry here, and its index there.
+    /// The leaf of the current entry, and its index there.
     pub fn place(&self) -> Option<(PagePointer, usize)> {
         self.leaf.as_ref().map(|(_, index)| (self.pointer, *index))
     }
 
-    /// Goes one entry on.
+    /// Moves on by one entry.
     pub fn advance(&mut self) -> Result<()> {
         let Some((page, index)) = &mut self.leaf else { return Ok(()) };
         *index += 1;
