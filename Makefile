@@ -47,6 +47,7 @@ lint:
 	done; done | grep .
 	python3 .ci/circles_test.py
 	python3 .ci/circles.py
+	python3 .ci/english.py --counts
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
