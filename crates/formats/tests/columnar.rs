@@ -403,7 +403,7 @@ fn coordinates_are_rounded_from_text_and_never_from_binary_integers() {
         for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
             let whole = read_text(name, bytes).expect("valid");
             let reasons: Vec<_> = whole.rejected.iter().map(|bad| bad.reason.as_str()).collect();
-            let wanted = format!("column \"x\": no float64 is {x}; write it as float64");
+            let wanted = format!("column \"x\": float64 cannot hold {x} exactly; store the column as float64");
             assert_eq!((whole.rows.len() == 1, reasons.is_empty()), (fits, fits), "{x} in {name}: {reasons:?}");
             assert!(fits || reasons == [wanted], "{reasons:?}");
         }

@@ -209,7 +209,7 @@ fn bad_geometries_are_refused_rows_with_reason_and_text() {
 fn broken_documents_are_errors_that_name_the_byte() {
     let good = feature("{}", POINT);
     for (text, words) in [
-        (collection(std::slice::from_ref(&good)) + "garbage", "more after the end"),
+        (collection(std::slice::from_ref(&good)) + "garbage", "text after the end"),
         (collection(std::slice::from_ref(&good))[..60].to_string(), "cut short"),
         (format!("{{\"features\":[{good}]}}"), "no member \"type\""),
         ("{\"type\":\"FeatureCollection\"}".to_string(), "no member \"features\""),
@@ -220,10 +220,10 @@ fn broken_documents_are_errors_that_name_the_byte() {
         ("{\"type\":\"Topology\",\"a\":1}".to_string(), "unknown GeoJSON type"),
         ("[".repeat(20_000), "deeper than"),
         (format!("[{good},{good}"), "cut short"),
-        (format!("[{good}] {good}"), "more after the end"),
+        (format!("[{good}] {good}"), "text after the end"),
         (format!("{{\"type\":{}", "[".repeat(20_000)), "deeper than"),
         ("  \n\t".to_string(), "no JSON value"),
-        ("hello".to_string(), "no GeoJSON"),
+        ("hello".to_string(), "not GeoJSON"),
         (collection(&[good.replace('1', "1.")]), "byte"),
         (format!("{{\"type\":\"FeatureCollection\",\"a\":tru,\"features\":[{good}]}}"), "\"tru\" is no JSON value"),
         (format!("{{\"type\":\"FeatureCollection\",\"a\":\"\\u1\",\"features\":[{good}]}}"), "there is no such escape"),
@@ -278,7 +278,7 @@ fn records_are_parsed_strictly() {
         ("{\"a\":{\"b\":1,\"b\":2}}", "duplicate member name \"b\""),
         ("{\"a\":1e999}", "out of range"),
         ("{\"a\":\"\\ud800\"}", "byte"),
-        ("{\"a\":1} {}", "more after the end"),
+        ("{\"a\":1} {}", "text after the end"),
         ("{\"a\":1,}", "a member is missing after the comma; add one, or remove the comma (byte 7)"),
         ("[1,]", "a value is missing after the comma; add one, or remove the comma (byte 3)"),
         ("{\"a\":1 \"b\":2}", "a comma or the closing brace is missing before \"\\\"\" (byte 7)"),
@@ -308,7 +308,7 @@ fn records_are_parsed_strictly() {
     }
     let deep = "[".repeat(20_000);
     let error = parse_record(&deep, false).expect_err("too deep").to_string();
-    assert!(error.contains("nested more than 127 deep"), "{error}");
+    assert!(error.contains("nested more than 127 levels deep"), "{error}");
     let nested = |depth: usize| parse_strict(format!("{}{}", "[".repeat(depth), "]".repeat(depth)).as_bytes());
     assert!(nested(127).is_ok() && nested(128).is_err());
     let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
@@ -353,7 +353,7 @@ fn a_file_that_is_no_json_although_its_name_says_so_is_told_of_its_name() {
         ("a.ndjson", "name,x,y\na,1,2\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "name,123456789012345678901234567890\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "5\n6\n", "line 1: "),
-        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is no GeoJSON"),
+        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is not GeoJSON"),
     ] {
         let error = read_text(name, text).expect_err(text).to_string();
         assert!(error.contains(words) && error.contains("give it a name that says so"), "{error}");
@@ -544,8 +544,8 @@ fn lines_of_which_none_can_be_used_are_refused_with_the_first_reason() {
     for (lines, line, wanted) in [
         ("{\"a\":\n{\"b\" 1}\n".to_string(), 1, "; nor can any other record of the file be used"),
         ("\n[1]\n".to_string(), 2, "object"),
-        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "nested more than 127 deep"),
-        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "nested more than 127 deep"),
+        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "nested more than 127 levels deep"),
+        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "nested more than 127 levels deep"),
     ] {
         let file = TestFile::new("a.ndjson", &lines);
         let options = ReadOptions { format: Some(Format::Ndjson), ..ReadOptions::default() };
@@ -569,7 +569,7 @@ fn geometries_that_declare_another_system_are_refused_one_by_one() {
     {
         for line in [in_geometry(&other), in_feature(&other), nested(&other), bare(&other), plain(&other)] {
             let error = parse_record(&line, false).expect_err(&line).to_string();
-            assert!(error.contains("declared to be in EPSG:"), "{error}");
+            assert!(error.contains("declares EPSG:"), "{error}");
             assert!(parse_record(&line, true).is_ok(), "planar coordinates have no system: {line}");
             let whole = read_text("a.geojsonl", format!("{line}\n{line}\n")).expect("a file");
             assert_eq!((whole.rejected.len(), crate::support::wkt(&whole).len()), (2, 0), "{line}");

@@ -94,7 +94,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     // And so is a component that no point has.
     let left = copies.join("components/000000000099.tc");
     fs::write(&left, "").expect("it is written");
-    restore(&copies, &[]).exits(0).says("no point has components/000000000099.tc, of a backup that did not end");
+    restore(&copies, &[]).exits(0).says("no point has components/000000000099.tc: the backup was interrupted");
     fs::remove_file(left).expect("it goes");
     fs::create_dir_all(sandbox.path("ended/components")).expect("it is made");
     fs::write(sandbox.path("ended/components/000000000001.tc"), "").expect("it is written");

@@ -126,7 +126,7 @@ fn duplicate_keys_are_found_in_any_order() {
         import(&store, "d", &file, &[])
             .exits(5)
             .says(&format!("a.csv, row {row}"))
-            .says("exists already")
+            .says("an earlier row has the same key")
             .says("--key");
         assert!(!store.exists());
         import(&store, "d", &file, &["--on-invalid", "skip"]).exits(0).says("1 row was refused");
