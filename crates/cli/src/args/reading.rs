@@ -27,7 +27,7 @@ pub struct ReadingFlags {
     /// code, or @FILE with one of them. They are converted to longitude and latitude.
     #[arg(long, value_name = "CRS|@FILE", value_parser = parse_crs, conflicts_with = "planar")]
     pub crs: Option<Crs>,
-    /// Longitudes are counted from 0 to 360 degrees: 235.5 is -124.5. A geometry that crosses 180
+    /// Accept longitudes from 0 to 360 degrees: 235.5 is -124.5. A geometry that crosses 180
     /// degrees is cut there.
     #[arg(long, conflicts_with = "planar")]
     pub wrap_longitudes: bool,
