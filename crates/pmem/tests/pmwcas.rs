@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::turns::in_turn;
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
 
 const SITE: Site = Site::new("test");
 

@@ -6,7 +6,7 @@ use crate::interrupting::{At, Interrupting, Stopped, interrupt};
 use crate::pmwcas::create;
 use terrane_pmem::pmwcas::{Descriptor, compare_exchange, read};
 use terrane_pmem::{Backend, INTENT_BLOCKS, Options, PersistenceDomain, Pool, Site};
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 const SITE: Site = Site::new("test");
 

@@ -21,7 +21,7 @@ use terrane_pmem::explorer::linearizability::{self, calls_at, record};
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 const SETUP: Site = Site::new("test");
 const THREADS: usize = 3;

@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 const SITE: Site = Site::new("test");
 const THREADS: u64 = 3;

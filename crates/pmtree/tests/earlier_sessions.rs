@@ -10,7 +10,8 @@ use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::Controller;
 
 const IS_THERE: u64 = 0;
 const IS_NEW: u64 = 9;

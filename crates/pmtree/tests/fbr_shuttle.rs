@@ -16,7 +16,8 @@ use terrane_pmem::explorer::Subject;
 use terrane_pmem::explorer::linearizability::{calls_at, record};
 use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 /// Threads, and operations of all of them together, at most.
 const THREADS: std::ops::RangeInclusive<usize> = 3..=5;

@@ -22,7 +22,8 @@ use terrane_pmem::explorer::linearizability::{calls_at, record};
 use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
 use terrane_pmtree::fbr::Options;
 use terrane_storage::OpenMode;
-use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 3, name_order: NameOrder::AnySubset };
 

@@ -10,7 +10,7 @@ use terrane_pmem::{Backend, Intent, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
 use terrane_pmtree::logged::LoggedTree;
 use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 /// Bytes before the first chunk of a pool.
 const METADATA_LENGTH: usize = 8192;

@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing};
-use terrane_storage::crash::{Budget, Image, NameOrder};
+use terrane_testkit::crash::{Budget, Image, NameOrder};
 
 /// All entries, depth first and best first.
 const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];

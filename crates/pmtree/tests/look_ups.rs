@@ -9,7 +9,7 @@ use rand::Rng;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
-use terrane_storage::crash::Controller;
+use terrane_testkit::crash::Controller;
 
 type Tree = FbrTree<2, Interrupting>;
 

@@ -9,7 +9,7 @@ use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::fbr::{FbrTree, Options};
 use terrane_pmtree::{Rect, Split};
-use terrane_storage::crash::{Controller, Image};
+use terrane_testkit::crash::{Controller, Image};
 
 type Tree = FbrTree<2, Interrupting>;
 

@@ -8,7 +8,7 @@ use crate::support::{Model, random, rect};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 pub type Tree = FbrTree<2, Interrupting>;
 

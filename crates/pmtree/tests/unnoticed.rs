@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
-use terrane_storage::crash::Controller;
+use terrane_testkit::crash::Controller;
 
 pub type Tree = FbrTree<2, Interrupting>;
 

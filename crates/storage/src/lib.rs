@@ -1,17 +1,15 @@
 //! Everything Terrane asks of an operating system: files, directories, locks, clocks.
 //!
 //! All I/O of the store goes through [`Storage`] and [`File`], so that the same
-//! engine runs on a real disk ([`RealStorage`]), in memory ([`MemoryStorage`]), on
-//! storage that fails at a chosen call ([`FaultyStorage`]) and under the crash
-//! controller ([`crash`]), which cuts the power after any event and enumerates what
-//! the disk may then hold. This crate knows no file format.
+//! engine runs on a real disk ([`RealStorage`]) and on those that tests make: in
+//! memory, failing at a chosen call, and under a crash controller, which hears of
+//! every [`event`]. This crate knows no file format.
 #![forbid(unsafe_code)]
 
-pub mod crash;
 mod error;
-mod faulty;
-mod memory;
-mod names;
+pub mod event;
+mod mapped;
+pub mod names;
 mod read_only;
 mod real;
 mod root;
@@ -22,9 +20,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-pub use error::{Operation, StorageError};
-pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
-pub use memory::{MappedMemory, MemoryStorage, Reads, Touched, WordsRead};
+pub use error::{Context, Operation, StorageError};
+pub use mapped::MappedMemory;
 pub use read_only::ReadOnlyStorage;
 pub use real::RealStorage;
 
@@ -108,7 +105,7 @@ pub enum Backing<'a> {
     /// A file of the operating system, mapped by its descriptor.
     Descriptor(BorrowedFd<'a>),
     /// A file in memory, whose words are reached by calls.
-    Memory(MappedMemory),
+    Memory(Box<dyn MappedMemory>),
     /// It cannot be mapped for writing.
     Unmappable,
 }

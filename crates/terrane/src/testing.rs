@@ -12,7 +12,8 @@ use std::sync::Arc;
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::index::Cancellation;
 use terrane_space::{CoordinateSystem, Rect};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use crate::load::SpatialLoader;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};

@@ -10,8 +10,9 @@ use crate::support::{keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::{Dataset, Durability, Error, Key, Options, Query, Record, RestoreReport, Store, Value};
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{File, MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{File, OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
 
 fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())

@@ -14,7 +14,8 @@ use terrane::{
     Record, Store, Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const KEPT: &str = "kept";
 const GONE: &str = "gone";

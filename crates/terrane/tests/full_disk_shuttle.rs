@@ -16,7 +16,8 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, DiskReserve, Error, IndexKind, Key, LogOptions, MergePolicy,
     Options, Query, Record, Result, Store, Value,
 };
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 use crate::orders::{explore, is_kept};
 use crate::support::gate::asking;

@@ -18,7 +18,8 @@ use terrane::{
     Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
+use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::{FaultyStorage, MemoryStorage};
 
 fn store() -> (MemoryStorage, Store) {
     let disk = MemoryStorage::new();

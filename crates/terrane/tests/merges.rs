@@ -13,7 +13,8 @@ use crate::support::{seeded, small_options};
 use rand::Rng;
 use terrane::{DatasetOptions, Durability, Error, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const COMPONENTS_MAX: usize = 3;
 

@@ -9,7 +9,8 @@ use crate::support::keys_of;
 use crate::support::workload::{MAIN, batch, first_schema};
 use terrane::schema::{Column, ColumnType};
 use terrane::{Error, Key, LogOptions, Options, Query, Record, Store, Value};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, LockKind, MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{LockKind, OpenMode, RealStorage, Storage};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const SESSIONS: i64 = 3;
 

@@ -14,7 +14,8 @@ use terrane::{
     Query, Record, Snapshot, Store, Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 fn at(key: i64) -> Record {
     let (x, y) = ((key * 37 % 1000) as f64 / 10.0, (key * 91 % 700) as f64 / 10.0);

@@ -31,7 +31,8 @@ use terrane::{
     Options, Query, Record, Rows, Store, Value,
 };
 use terrane_pmem::explorer::linearizability::Specification;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use orders::{explore, is_kept};
 use record_history::{History, Id, Operation, Outcome, PERISHABLE, Records};

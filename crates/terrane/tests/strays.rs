@@ -9,7 +9,8 @@ use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Durability, Error, LogOptions, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{Manifest, NAME};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 const KEYS: i64 = 200;
 const STRAY: u64 = 900;

@@ -10,7 +10,7 @@ use terrane_pmem::{Backend, PersistenceDomain};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
 use terrane_pmtree::{Census, NearestSearch, PersistentRTree, PersistentTree, Rect, Result, Split};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 #[path = "../../../pmem/tests/support/mod.rs"]
 pub mod places;

@@ -9,7 +9,8 @@ use arrow_array::types::Int64Type;
 use terrane_lsm::index::{Cancellation, DiskPart};
 use terrane_lsm::manifest;
 use terrane_space::CoordinateSystem;
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 use super::take::take;
 use crate::schema::KeyType;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use terrane_space::CoordinateSystem;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::testing::gate::{Gate, gated};

@@ -6,7 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use terrane_space::CoordinateSystem;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::testing::gate::{Gate, gated};

@@ -15,7 +15,6 @@ mod branches;
 mod choice;
 mod cut;
 mod data;
-mod event;
 mod image;
 mod images;
 mod names;
@@ -25,17 +24,16 @@ mod stores;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use terrane_storage::Storage;
+use terrane_storage::event::{Event, FileId};
 
-use crate::Storage;
 use crate::memory::{MemoryStorage, Recorder};
-use state::State;
-
 pub use branches::Branches;
 pub use choice::{Choice, ParseChoiceError};
 pub use cut::NameOrder;
-pub use event::{DiskEvent, Event, FileId, LINE_LENGTH, PersistenceDomain, PoolEvent, ThreadNumber};
 pub use image::{Crash, Image};
 pub use images::{Budget, Images};
+use state::State;
 
 /// A choice that belongs to another history: the run that it was printed for had other events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

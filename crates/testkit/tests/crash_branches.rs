@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_storage::crash::{Budget, Controller, PersistenceDomain, ThreadNumber};
+use terrane_storage::event::{PersistenceDomain, ThreadNumber};
 use terrane_storage::{Backing, File, MappedMemory, OpenMode, Storage};
+use terrane_testkit::crash::{Budget, Controller};
 
 const THREAD: ThreadNumber = ThreadNumber(1);
 const WORDS: u64 = 48;
 
-fn mapping(file: &dyn File) -> MappedMemory {
+fn mapping(file: &dyn File) -> Box<dyn MappedMemory> {
     match file.backing() {
         Backing::Memory(mapping) => mapping,
         other => panic!("a file in memory is mapped by {other:?}"),
@@ -71,7 +72,7 @@ fn recoveries_go_every_way_that_they_go_with_all_images() {
         for cut in 0..=controller.events() {
             let images = controller.images(cut, &Budget { exhaustive_pending: 16, ..Budget::default() }, 1);
             assert!(images.is_exhaustive());
-            let opens = |name: &str, image: &terrane_storage::crash::Image| image.files().any(|file| file == name);
+            let opens = |name: &str, image: &terrane_testkit::crash::Image| image.files().any(|file| file == name);
             let all: Vec<_> =
                 images.filter(|image| opens("pool", image) && image.read("pool").unwrap().len() > 8).collect();
             tried.0 += all.len();
@@ -97,7 +98,7 @@ fn images_that_hold_the_same_have_the_same_hash() {
     for seed in 0..50 {
         let controller = run(seed);
         let budget = Budget { exhaustive_pending: 12, ..Budget::default() };
-        let whole = |image: &terrane_storage::crash::Image| {
+        let whole = |image: &terrane_testkit::crash::Image| {
             let files: Vec<_> = image.files().map(|name| (name.to_owned(), image.read(name))).collect();
             files
         };

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
+use terrane_storage::event::FileId;
+
 use super::choice::Choice;
 use super::data::{DataChange, FileState, SECTOR_LENGTH, Selection, Touched};
-use super::event::FileId;
 use super::names::{NameEffect, Names, retain_reachable};
 use super::state::State;
 use crate::memory::content::Content;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use terrane_storage::crash::{Budget, Controller, Image};
 use terrane_storage::{OpenMode, Result, Storage};
+use terrane_testkit::crash::{Budget, Controller, Image};
 
 const VERSION_LENGTH: usize = 1300;
 

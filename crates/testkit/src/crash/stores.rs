@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::event::{LINE_LENGTH, PersistenceDomain, ThreadNumber};
+use terrane_storage::event::{LINE_LENGTH, PersistenceDomain, ThreadNumber};
+
 use crate::memory::content::Content;
 
 /// Bytes of a word.

@@ -2,36 +2,46 @@
 
 use std::sync::Arc;
 
+use terrane_storage::MappedMemory;
+use terrane_storage::event::{Event, PersistenceDomain, PoolEvent, ThreadNumber};
+
 use super::Shared;
 use super::content::Content;
 use super::file::Inode;
-use crate::crash::{Event, PersistenceDomain, PoolEvent, ThreadNumber};
 
 const WORD_LENGTH: u64 = size_of::<u64>() as u64;
 
-/// The words of a file in memory. Reads and writes of the file see them at once.
-///
-/// Every access is one indivisible step, and a recorder hears of the steps in the order in which
-/// they took effect. The content is little-endian on every machine.
-#[derive(Debug, Clone)]
-pub struct MappedMemory {
+/// The words of a file.
+#[derive(Debug)]
+pub(super) struct MappedFile {
     inode: Arc<Inode>,
     shared: Arc<Shared>,
 }
 
-impl MappedMemory {
+impl MappedFile {
     pub(super) fn new(inode: Arc<Inode>, shared: Arc<Shared>) -> Self {
         Self { inode, shared }
     }
 
-    /// Says what a power loss leaves of the stores that follow.
-    pub fn set_domain(&self, domain: PersistenceDomain) {
+    fn replace(&self, content: &mut Content, thread: ThreadNumber, offset: u64, value: u64) -> u64 {
+        let before = content.word(offset);
+        content.write(&value.to_le_bytes(), offset);
+        if let Some(watch) = &self.inode.watch {
+            watch.note_stored(offset, WORD_LENGTH);
+        }
+        let file = self.inode.id;
+        self.shared.record_any(|| Event::Pool(PoolEvent::Store { file, thread, offset, value }));
+        before
+    }
+}
+
+impl MappedMemory for MappedFile {
+    fn set_domain(&self, domain: PersistenceDomain) {
         let _content = self.inode.content.read();
         self.shared.record_any(|| Event::Pool(PoolEvent::Map { file: self.inode.id, domain }));
     }
 
-    /// The word at a byte offset; `None` if that is not aligned, or the file ends before.
-    pub fn load(&self, offset: u64) -> Option<u64> {
+    fn load(&self, offset: u64) -> Option<u64> {
         let content = self.inode.content.read();
         if !is_word(offset, content.length()) {
             return None;
@@ -42,21 +52,16 @@ impl MappedMemory {
         Some(content.word(offset))
     }
 
-    /// Stores a word at a byte offset, in one step. Gives the word before; `None` as [`MappedMemory::load`].
-    ///
-    /// The word before tells what was there. To go by it takes [`MappedMemory::update`].
-    pub fn store(&self, thread: ThreadNumber, offset: u64, value: u64) -> Option<u64> {
+    fn store(&self, thread: ThreadNumber, offset: u64, value: u64) -> Option<u64> {
         let mut content = self.inode.content.write();
         is_word(offset, content.length()).then(|| self.replace(&mut content, thread, offset, value))
     }
 
-    /// Replaces the word at a byte offset by what `change` makes of it, or leaves it if that is
-    /// nothing, in one step. Gives the word before, and whether it was replaced; `None` as [`MappedMemory::load`].
-    pub fn update(
+    fn update(
         &self,
         thread: ThreadNumber,
         offset: u64,
-        change: impl FnOnce(u64) -> Option<u64>,
+        change: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Option<Result<u64, u64>> {
         let mut content = self.inode.content.write();
         if !is_word(offset, content.length()) {
@@ -72,27 +77,14 @@ impl MappedMemory {
         }
     }
 
-    fn replace(&self, content: &mut Content, thread: ThreadNumber, offset: u64, value: u64) -> u64 {
-        let before = content.word(offset);
-        content.write(&value.to_le_bytes(), offset);
-        if let Some(watch) = &self.inode.watch {
-            watch.note_stored(offset, WORD_LENGTH);
-        }
-        let file = self.inode.id;
-        self.shared.record_any(|| Event::Pool(PoolEvent::Store { file, thread, offset, value }));
-        before
-    }
-
-    /// Begins to write a line back; `line` is the byte offset of its start.
-    pub fn flush(&self, thread: ThreadNumber, line: u64, site: &'static str) {
+    fn flush(&self, thread: ThreadNumber, line: u64, site: &'static str) {
         // No store comes between: the flush covers what was stored before it, and nothing else.
         let _content = self.inode.content.write();
         let file = self.inode.id;
         self.shared.record_any(|| Event::Pool(PoolEvent::Flush { file, thread, line, site }));
     }
 
-    /// Waits for all that the thread has begun to write back.
-    pub fn fence(&self, thread: ThreadNumber, site: &'static str) {
+    fn fence(&self, thread: ThreadNumber, site: &'static str) {
         self.shared.record_any(|| Event::Pool(PoolEvent::Fence { thread, site }));
     }
 }

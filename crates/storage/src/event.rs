@@ -1,4 +1,4 @@
-//! What the crash controller's log holds.
+//! What files and pools report of what they do: the entries of a crash controller's log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 /// One entry of the log. Everything that can lose data in a crash reports here, in one
 /// order, so that a cut can lie anywhere across files and pools of persistent memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Event {
     /// A change of the disk, or a sync.
     Disk(DiskEvent),
@@ -22,7 +21,6 @@ pub struct FileId(pub u64);
 
 /// A change of files or names, or a call that makes changes durable.
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum DiskEvent {
     /// A new, empty file got a name.
     Create {
@@ -95,7 +93,6 @@ pub enum DiskEvent {
 
 /// What a thread did to the words of mapped files.
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum PoolEvent {
     /// A file was mapped; stores to it from now on become durable as the domain says.
     Map {
@@ -159,7 +156,7 @@ pub enum PersistenceDomain {
 
 impl PersistenceDomain {
     /// Bytes that are written back as one.
-    pub(super) fn unit_length(self) -> u64 {
+    pub fn unit_length(self) -> u64 {
         match self {
             Self::Adr | Self::Eadr => LINE_LENGTH,
             Self::PageCache => 4096,

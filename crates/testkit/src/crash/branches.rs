@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
+use terrane_storage::event::FileId;
+
 use super::choice::Choice;
 use super::cut::{Cut, NameOrder, UnitKind};
-use super::event::FileId;
 use super::image::{Crash, Image};
 use crate::Reads;
 

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
+use terrane_storage::event::{DiskEvent, FileId};
+use terrane_storage::{Backing, Context, File, LockKind, Operation, Result};
 
 use super::content::Content;
-use super::mapped::MappedMemory;
+use super::mapped::MappedFile;
 use super::reads::Watch;
 use super::{Node, Shared};
-use crate::crash::{DiskEvent, FileId};
-use crate::error::Context;
-use crate::{Backing, File, LockKind, Operation, Result};
 
 /// Unit in which space is given up inside of a file.
 const BLOCK_LENGTH: u64 = 4096;
@@ -286,7 +285,7 @@ impl File for MemoryFile {
         if !self.writable {
             return Backing::Unmappable;
         }
-        Backing::Memory(MappedMemory::new(self.inode.clone(), self.shared.clone()))
+        Backing::Memory(Box::new(MappedFile::new(self.inode.clone(), self.shared.clone())))
     }
 
     fn name(&self) -> &str {

@@ -1,6 +1,7 @@
 //! What in-memory storage adds: capacity and a clock; and what handles promise.
 
-use terrane_storage::{LockKind, MemoryStorage, OpenMode, Storage};
+use terrane_storage::{LockKind, OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 #[test]
 fn growth_beyond_the_capacity_is_refused_and_changes_nothing() {

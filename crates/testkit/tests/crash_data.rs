@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_storage::crash::{Budget, Controller};
 use terrane_storage::{File, OpenMode};
+use terrane_testkit::crash::{Budget, Controller};
 
 /// A controller with a durable, empty file.
 fn with_file() -> (Arc<Controller>, Arc<dyn File>) {

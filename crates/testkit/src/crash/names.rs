@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::event::FileId;
-use crate::names::parent;
+use terrane_storage::event::FileId;
+use terrane_storage::names::{ancestors, parent};
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,7 +128,7 @@ pub(super) fn sync_directory(names: &mut Arc<Names>, waiting: &mut Vec<NameChang
 pub(super) fn retain_reachable(names: &mut Names) {
     let reachable: Vec<Arc<str>> = names
         .keys()
-        .filter(|name| crate::names::ancestors(name).all(|above| names.get(above) == Some(&Node::Directory)))
+        .filter(|name| ancestors(name).all(|above| names.get(above) == Some(&Node::Directory)))
         .cloned()
         .collect();
     if reachable.len() < names.len() {

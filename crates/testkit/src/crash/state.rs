@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use terrane_storage::event::{DiskEvent, Event, FileId, PoolEvent};
+
 use super::data::FileState;
-use super::event::{DiskEvent, Event, FileId, PoolEvent};
 use super::names::{self, NameChange, NameEffect, Names, Node};
 use super::stores::Stores;
 use crate::memory::content::Content;

@@ -18,14 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use rustix::io::Errno;
+use terrane_storage::event::{DiskEvent, Event, FileId};
+use terrane_storage::{Context, File, OpenMode, Operation, Result, Storage, names};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::crash::{DiskEvent, Event, FileId};
-use crate::error::Context;
-use crate::{File, OpenMode, Operation, Result, Storage, names};
 use content::Content;
 use file::{Inode, MemoryFile, Space};
-pub use mapped::MappedMemory;
 use reads::Watch;
 pub use reads::{Reads, Touched, WordsRead};
 

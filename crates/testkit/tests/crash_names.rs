@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
 use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 /// Every file with its contents, as one line.
 fn listing(image: &Image) -> String {

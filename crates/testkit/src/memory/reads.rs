@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::{BitOrAssign, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::crash::{FileId, LINE_LENGTH};
+use terrane_storage::event::{FileId, LINE_LENGTH};
 
 const WORD_LENGTH: u64 = size_of::<u64>() as u64;
 const WORD_BITS: u64 = u64::BITS as u64;

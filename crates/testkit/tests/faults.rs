@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{
-    Call, Fault, FaultPlan, FaultyStorage, LockKind, MemoryStorage, OpenMode, Operation, Result, Storage,
-};
+use terrane_storage::{LockKind, OpenMode, Operation, Result, Storage};
+use terrane_testkit::crash::{Budget, Controller};
+use terrane_testkit::{Call, Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 fn workload(storage: &dyn Storage) -> Result<()> {
     storage.create_directory("d")?;

@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-
-use crate::error::Context;
-use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Storage};
+use terrane_storage::{Backing, Context, File, LockKind, OpenMode, Operation, Result, RootLock, Storage};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,16 +6,16 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use terrane_storage::Storage;
+use terrane_storage::event::FileId;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Controller;
 use super::choice::Choice;
 use super::cut::{Cut, NameOrder};
 use super::data::SECTOR_LENGTH;
-use super::event::FileId;
 use super::names::{Names, Node};
 use super::state::State;
-use crate::Storage;
 use crate::memory::content::Content;
 use crate::memory::{MemoryStorage, Prepared, Recorder, hash_name};
 

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use terrane_storage::crash::{Budget, Choice, Controller, DiskEvent, Event, FileId, ForeignChoice, Image};
+use terrane_storage::event::{DiskEvent, Event, FileId};
 use terrane_storage::{File, OpenMode};
+use terrane_testkit::crash::{Budget, Choice, Controller, ForeignChoice, Image};
 
 const LETTERS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
