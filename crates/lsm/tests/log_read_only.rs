@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::log_support::hook::HookedStorage;
 use crate::log_support::*;
 use terrane_lsm::log::LogPosition;
 use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::hook::HookedStorage;
 use terrane_testkit::{FaultyStorage, MemoryStorage};
 
 #[test]

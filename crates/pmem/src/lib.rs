@@ -30,7 +30,7 @@ pub mod probe;
 pub use allocator::{INTENT_BLOCKS, Intent};
 pub use backend::{Backend, Loads, Native, Rehearsed, Site, View, WORD_LENGTH, Words};
 #[cfg(feature = "explorer")]
-pub use backend::{Dropping, Instruction, Traced};
+pub use backend::{Dropping, Instruction, Traced, interrupting};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_BLOCK_LENGTH};
 pub use epoch::Guard;
 pub use error::{Error, Result};

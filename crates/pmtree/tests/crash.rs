@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::support::places::sites;
+use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Stopped, interrupt};
 use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, is_soak, point};
 use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
 use rand::seq::SliceRandom;
+use terrane_pmem::interrupting::{At, Stopped, interrupt};
 use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::interrupting::{At, Stopped, go_on_to, interrupt};
 use crate::support::{BOTH, FORMS, options, random, rect};
 use crate::unnoticed::{Operation, Tree, operate, search};
 use terrane_pmem::PersistenceDomain;
+use terrane_pmem::interrupting::{At, Stopped, go_on_to, interrupt};
 use terrane_pmtree::fbr::{Options, Rebalancing, SearchMode};
 use terrane_pmtree::{Census, Rect};
 use terrane_storage::Storage;

@@ -1,12 +1,5 @@
 //! Small stores for tests that look behind the public interface.
 
-#[path = "../../lsm/tests/log_support/gate.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-pub(crate) mod gate;
-#[path = "../../lsm/tests/log_support/hook.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-pub(crate) mod hook;
-
 use std::sync::Arc;
 
 use terrane_lsm::disk::btree::BTreeBuilder;

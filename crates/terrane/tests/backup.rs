@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::support::files::{files_of, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
 use crate::support::{keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
@@ -13,6 +12,7 @@ use terrane::{Dataset, Durability, Error, Key, Options, Query, Record, RestoreRe
 use terrane_storage::{File, OpenMode, RealStorage, Storage};
 use terrane_testkit::MemoryStorage;
 use terrane_testkit::crash::{Budget, Controller};
+use terrane_testkit::hook::HookedStorage;
 
 fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())

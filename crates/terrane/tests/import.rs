@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{keys_of, record, seeded, small_options};
 use rand::Rng;
@@ -19,6 +18,7 @@ use terrane::{
 };
 use terrane_lsm::manifest::Manifest;
 use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::hook::HookedStorage;
 use terrane_testkit::{FaultyStorage, MemoryStorage};
 
 fn store() -> (MemoryStorage, Store) {

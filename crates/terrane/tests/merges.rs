@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::files::{files_of, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, first_schema};
 use crate::support::{seeded, small_options};
 use rand::Rng;
@@ -15,6 +14,7 @@ use terrane::{DatasetOptions, Durability, Error, Key, MergePolicy, Options, Quer
 use terrane_lsm::manifest::Manifest;
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
+use terrane_testkit::hook::HookedStorage;
 
 const COMPONENTS_MAX: usize = 3;
 

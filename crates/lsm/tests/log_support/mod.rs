@@ -1,9 +1,6 @@
 //! What the tests of the log share.
 #![allow(dead_code, reason = "every test file uses its part")]
 
-pub mod gate;
-pub mod hook;
-
 use std::sync::Arc;
 
 use terrane_lsm::Result;

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "explorer")]
 mod dropping;
+#[cfg(feature = "explorer")]
+pub mod interrupting;
 mod native;
 mod rehearsed;
 #[cfg(feature = "explorer")]

@@ -18,13 +18,13 @@ mod case;
 mod chain;
 mod gate;
 mod history;
-pub mod linearizability;
 mod near;
 mod part;
 mod places;
 mod sample;
 mod search;
 mod shrink;
+pub mod sites;
 
 use std::fmt::{Debug, Display};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -32,10 +32,12 @@ enum End {
 }
 
 impl Gate {
+    /// From now on syncs wait.
     pub fn close(&self) {
         self.state.lock().unwrap().closed = true;
     }
 
+    /// Lets all syncs pass.
     pub fn open(&self) {
         self.state.lock().unwrap().closed = false;
         self.changed.notify_all();
@@ -53,11 +55,13 @@ impl Gate {
         self.open();
     }
 
+    /// Waits until a sync waits.
     pub fn wait_until_one_waits(&self) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
     }
 
+    /// Whether a sync waits.
     pub fn one_waits(&self) -> bool {
         self.state.lock().unwrap().waiting > 0
     }

@@ -3,16 +3,16 @@
 //! Readers take no locks at first, so a whole operation of a writer fits between any two loads of a reader, and a whole
 //! search between any two steps of a writer. Trying each place in turn tries every such interleaving.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use terrane_pmem::{Backend, Dropping, Loads, PersistenceDomain, Result, Site, Traced};
 use terrane_storage::File;
+
+use super::{Backend, Dropping, Loads, Site, Traced};
+use crate::{PersistenceDomain, Result};
 
 /// Where to interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Storage in which a test has something happen at the moment a file is created opened or removed, or while it is used.
+//! Storage in which a test has something happen at the moment a file is created, opened or removed, or while it is used.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,6 +25,7 @@ impl fmt::Debug for HookedStorage {
 }
 
 impl HookedStorage {
+    /// Without a hook.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self { inner, hook: Mutex::new(None), opened: Mutex::new(None), removed: Mutex::new(None), wrap: None }
     }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
-use terrane_testkit::crash::Controller;
+use crate::crash::Controller;
 
 /// What operations do when nobody is in the way.
 pub trait Specification {
