@@ -4,7 +4,7 @@
 //! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` or `--cfg shuttle` the same
 //! names are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives from here only, so
 //! that under a checker nothing blocks but what it knows of.
-//! This crate itself does not: what it keeps in memory stands for a disk, each access of which is one step.
+//! `testkit` does not: what it keeps in memory stands for a disk, and each access of that is one step.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
