@@ -7,7 +7,7 @@
 //!
 //! The model: a written sector of 512 bytes is there or not, independent of all others; so
 //! are lengths and changes of names. Contents without a synced name are gone with the name.
-//! Stores to mapped files are kept or lost as [`PersistenceDomain`] says.
+//! Stores to mapped files are kept or lost as [`PersistenceDomain`](terrane_storage::event::PersistenceDomain) says.
 //! It is POSIX, harsher than any file system: one with a journal keeps a prefix of the
 //! changes of names ([`NameOrder::Prefix`]). Not modelled: sectors torn inside, damage at rest.
 
