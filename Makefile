@@ -45,6 +45,8 @@ lint:
 	  grep -qs "^mod $$name;" $${suite%/suite.rs}/*.rs || grep -qs "^name = \"$$name\"" $${suite%/tests/suite.rs}/Cargo.toml \
 	    || echo "$$file is in no program of tests: name it in $$suite"; \
 	done; done | grep .
+	@! grep -rnE '#\[path = "(\.\./)+[a-z]+/(src|tests)/' --include=*.rs crates
+	@! grep -rnE '#\[path = "(\.\./)+tests/' --include=*.rs crates/*/src
 	python3 .ci/circles_test.py
 	python3 .ci/circles.py
 	python3 .ci/english.py --counts

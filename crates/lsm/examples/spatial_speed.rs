@@ -18,7 +18,8 @@ use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache
 use terrane_lsm::index::{CurveIndex, Index, RTreeIndex, SpatialIndex};
 use terrane_lsm::search::{OwnedSource, WindowScan};
 use terrane_space::{CoordinateSystem, Point, Rect, hilbert};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -20,7 +20,8 @@ use terrane_lsm::partition::{NumberedIndex, Partitions, PinnedVersions, Version,
 use terrane_lsm::policy::MergePolicy;
 use terrane_lsm::search::{WindowScan, owned_spatial_sources, spatial_sources, visit_source};
 use terrane_space::{CoordinateSystem, Rect};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const INDEX: u32 = 0;
 const PLACE: usize = 0;

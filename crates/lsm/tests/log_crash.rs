@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::log_support::*;
 use terrane_lsm::log::{Log, LogPosition};
-use terrane_storage::crash::{Budget, Controller, Image};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::crash::{Budget, Controller, Image};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage};
 
 const MANIFEST: &str = "manifest";
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::log_support::*;
 use terrane_lsm::Result;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage};
 
 /// The progress of a run before a call failed.
 #[derive(Debug, Default)]

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::log_support::gate::{Gate, gated};
 use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, Storage};
+use terrane_storage::{Operation, Storage};
+use terrane_testkit::gate::{Gate, gated};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 #[test]
 fn everything_acknowledged_to_sixteen_threads_is_replayed() {

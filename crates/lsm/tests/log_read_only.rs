@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::log_support::hook::HookedStorage;
 use crate::log_support::*;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
+use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::hook::HookedStorage;
+use terrane_testkit::{FaultyStorage, MemoryStorage};
 
 #[test]
 fn a_reader_sees_what_is_written_and_changes_nothing() {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::{Log, LogOptions, LogPosition};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 #[test]
 fn files_stay_bounded_while_the_low_water_mark_follows() {

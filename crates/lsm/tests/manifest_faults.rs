@@ -5,7 +5,8 @@ use std::sync::Arc;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{Manifest, ManifestFile};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 fn created() -> (Arc<FaultyStorage>, ManifestFile) {
     let faulty = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));

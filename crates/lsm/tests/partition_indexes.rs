@@ -17,8 +17,10 @@ use terrane_lsm::operation::Operation;
 use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
 use terrane_lsm::{Error, Result};
-use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_storage::event::{DiskEvent, Event};
+use terrane_testkit::crash::{Budget, Controller};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const FIRST: u32 = 0;
 const SECOND: u32 = 7;

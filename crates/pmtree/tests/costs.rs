@@ -7,8 +7,9 @@ use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_pmtree::{Rect, Split};
-use terrane_storage::MemoryStorage;
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
 

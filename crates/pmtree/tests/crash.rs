@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::support::places::sites;
+use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
@@ -11,7 +11,8 @@ use terrane_pmtree::explored::{
     Explored, ExploredTree, Fbr, Logged, Recoveries, Step, small_trees, steps_drawn, steps_in_turn, steps_of_few,
 };
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 fn is_soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()

@@ -8,8 +8,10 @@ use terrane_pmem::{Backend, PersistenceDomain, Pool, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
 use terrane_pmtree::logged::LoggedTree;
 use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 fn filled(options: &Options) -> MemoryStorage {
     with_entries(60, options)

@@ -8,7 +8,8 @@ use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options};
 use terrane_pmtree::logged::{self, LoggedTree};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::Controller;
 
 /// Names of the fences with which a deletion has removed its entry, and not mended the leaf.
 const REMOVED: [&str; 3] = ["logged.log.clear", "fbr.delete.metadata", "fbr.tags.generation"];

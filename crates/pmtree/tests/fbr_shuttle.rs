@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::entries::{Call, Held, Tree, check, held, recover, rect, run, seen};
-use super::orders::{explore, is_kept};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
-use terrane_pmem::explorer::linearizability::{calls_at, record};
 use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::linearizability::{calls_at, record};
+use terrane_testkit::orders::{explore, is_kept};
 
 /// Threads, and operations of all of them together, at most.
 const THREADS: std::ops::RangeInclusive<usize> = 3..=5;

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Barrier};
 
 use crate::support::{BOTH, FORMS, TestedTree, options, random};
-use crate::turns::in_turn;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing};
 use terrane_pmtree::logged::LoggedTree;
 use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::turns::in_turn;
 
 type Tree = FbrTree<2, Dropping<Traced>>;
 type Entry = (Rect<2>, u64);

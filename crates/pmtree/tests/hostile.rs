@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::damage::{bytes, is_damage, with};
-use crate::interrupting::{At, Interrupting, interrupt};
 use crate::support::{BOTH, FORMS, TestedTree, options, random, rect};
+use terrane_pmem::interrupting::{At, Interrupting, interrupt};
 use terrane_pmem::{Backend, Intent, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
 use terrane_pmtree::logged::LoggedTree;
 use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 /// Bytes before the first chunk of a pool.
 const METADATA_LENGTH: usize = 8192;

@@ -1,7 +1,5 @@
 //! A process that is killed while its threads change a tree: what it acknowledged is there, and the tree is one.
 
-#[path = "../../pmem/tests/support/killed.rs"]
-mod killed;
 mod support;
 
 use std::path::Path;
@@ -12,6 +10,7 @@ use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
 use terrane_storage::RealStorage;
+use terrane_testkit::killed;
 
 const THREADS: u64 = 4;
 /// A thread deletes the entry that it inserted so many insertions before.
@@ -84,7 +83,7 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
 
 /// Each time it is opened with the next of the options.
 fn kill_again_and_again<T: TestedTree<2>>(name: &str, options: &[T::Options]) {
-    let directory = support::places::directory();
+    let directory = support::directory();
     drop(T::create(&RealStorage::new(directory.path()), name, &options[0]).unwrap());
     for (round, changes) in [1, 10, 100, 1000, 3000, 3001, 5000].into_iter().enumerate() {
         let test = "a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged";

@@ -7,7 +7,8 @@ use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, SearchMode};
 use terrane_pmtree::logged::{LoggedTree, Options};
 use terrane_pmtree::{Durability, Error, NearestSearch, PersistentRTree, PersistentTree, Rect, Split};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 fn small_of<T: TestedTree<2>>(fan_out: usize) -> T::Options {
     T::options(PersistenceDomain::PageCache, fan_out)

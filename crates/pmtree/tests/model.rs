@@ -4,7 +4,7 @@ use crate::support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing};
 use terrane_pmtree::{Error, Rect};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 fn compare<const D: usize>(seed: u64, fan_out: usize, leaves: LeafForm, operations: usize) {
     for rebalancing in BOTH {

@@ -18,7 +18,7 @@ const PERMANENT: u64 = 400;
 const PASSING: u64 = 1 << 32;
 
 fn with_tree<T: TestedTree<2>>(options: &T::Options, run: impl FnOnce(&mut T)) {
-    let directory = crate::support::places::directory();
+    let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
     run(&mut T::create(&storage, "tree", options).unwrap());
 }

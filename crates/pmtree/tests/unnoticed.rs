@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
 use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
-use terrane_storage::crash::Controller;
+use terrane_testkit::crash::Controller;
 
 pub type Tree = FbrTree<2, Interrupting>;
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, mpsc};
 
-use crate::interrupting::{At, Stopped};
 use crate::support::{random, rect};
 use crate::unnoticed::{Operation, Tree, all_options, operate, search, seeds, tree, waits};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use terrane_pmem::interrupting::{At, Stopped};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::Options;
 

@@ -215,7 +215,7 @@ impl StorageError {
 }
 
 /// Adds the operation and the file to a reason.
-pub(crate) trait Context<T> {
+pub trait Context<T> {
     /// Names the operation and the file.
     fn context(self, operation: Operation, name: &str, offset: Option<u64>) -> Result<T, StorageError>;
 

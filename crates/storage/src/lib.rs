@@ -1,21 +1,14 @@
 //! The parts of an operating system that Terrane uses: files, directories, locks, clocks.
 //!
-//! All I/O of the store goes through [`Storage`] and [`File`]. The same engine therefore runs
-//!
-//! - on a real disk ([`RealStorage`]),
-//! - in memory ([`MemoryStorage`]),
-//! - on storage that fails at a chosen call ([`FaultyStorage`]),
-//! - under the crash controller ([`crash`]), which cuts the power after any event and enumerates
-//!   the possible states of the disk.
-//!
-//! This crate knows no file format.
+//! All I/O of the store goes through [`Storage`] and [`File`]. The same engine therefore runs on a
+//! real disk ([`RealStorage`]) and on the storage of tests: in memory, failing at a chosen call, or
+//! under a crash controller, which gets every [`event`]. This crate knows no file format.
 #![forbid(unsafe_code)]
 
-pub mod crash;
 mod error;
-mod faulty;
-mod memory;
-mod names;
+pub mod event;
+mod mapped;
+pub mod names;
 mod read_only;
 mod real;
 mod root;
@@ -26,9 +19,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-pub use error::{Operation, StorageError};
-pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
-pub use memory::{MappedMemory, MemoryStorage, Reads, Touched, WordsRead};
+pub use error::{Context, Operation, StorageError};
+pub use mapped::MappedMemory;
 pub use read_only::ReadOnlyStorage;
 pub use real::RealStorage;
 
@@ -113,7 +105,7 @@ pub enum Backing<'a> {
     /// A file of the operating system, mapped by its descriptor.
     Descriptor(BorrowedFd<'a>),
     /// A file in memory, whose words are reached by calls.
-    Memory(MappedMemory),
+    Memory(Box<dyn MappedMemory>),
     /// It cannot be mapped for writing.
     Unmappable,
 }

@@ -3,8 +3,8 @@
 //!
 //! Ordinary builds use `parking_lot` and `std`. With `--cfg loom` or `--cfg shuttle` the same names
 //! are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives
-//! only from here, so that under a checker nothing blocks without its knowledge. This crate itself
-//! does not use them: its files in memory model a disk, and each access to the disk is one step.
+//! only from here, so that under a checker nothing blocks without its knowledge. `testkit` does not
+//! use them: its files in memory model a disk, and each access to the disk is one step.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

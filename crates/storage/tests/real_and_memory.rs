@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, RealStorage, Result, Storage, StorageError};
+use terrane_storage::{File, LockKind, OpenMode, RealStorage, Result, Storage, StorageError};
+use terrane_testkit::MemoryStorage;
 
 const NAMES: [&str; 9] = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "a/x", "../out"];
 

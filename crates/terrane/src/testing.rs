@@ -1,18 +1,12 @@
 //! Small stores for tests that look behind the public interface.
 
-#[path = "../../lsm/tests/log_support/gate.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-pub(crate) mod gate;
-#[path = "../../lsm/tests/log_support/hook.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-pub(crate) mod hook;
-
 use std::sync::Arc;
 
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::index::Cancellation;
 use terrane_space::{CoordinateSystem, Rect};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use crate::load::SpatialLoader;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};

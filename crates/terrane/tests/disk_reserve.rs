@@ -8,7 +8,8 @@ use terrane::{
     Dataset, DatasetOptions, DiskReserve, Durability, Error, IndexKind, Key, LogOptions, MergePolicy, Options, Query,
     Record, Store, Value, schema::Schema,
 };
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
 
 const RESERVE: &str = "RESERVE";
 /// What only merges by front parts and opening have of a reserve of 2 MiB and more.

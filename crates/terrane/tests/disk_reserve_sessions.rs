@@ -9,7 +9,8 @@ use terrane::{
     Condition, Dataset, DiskReserve, Durability, Error, IndexKind, Key, LogOptions, Options, Query, Record, Store,
     Value,
 };
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 const RESERVE: &str = "RESERVE";
 /// What only opening and merges by front parts have of a reserve of 2 MiB and more.

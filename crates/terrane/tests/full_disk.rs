@@ -9,7 +9,7 @@ use terrane::{
     Condition, Dataset, DatasetOptions, DiskReserve, Durability, Error, IndexKind, IndexOptions, Key, LogOptions,
     Options, Query, Record, Store, Value,
 };
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 /// Bytes of the disk, and of the reserve: a small part, as that of a large store is.
 const DISK: u64 = 12 << 20;

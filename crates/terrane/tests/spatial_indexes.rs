@@ -14,7 +14,8 @@ use terrane::{
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const SYSTEMS: [CoordinateSystem; 2] = [CoordinateSystem::Planar, CoordinateSystem::LonLat];
 

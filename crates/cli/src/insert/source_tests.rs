@@ -5,8 +5,9 @@ use std::io::Write;
 
 use terrane::schema::{GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, MEMORY_LIMIT_MIN, Options, Store};
-use terrane_storage::crash::Controller;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 use super::*;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, IndexKind, MEMORY_LIMIT_MIN, Options, Record, Store, Value};
-use terrane_storage::crash::Controller;
 use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::crash::Controller;
 
 use crate::support::{Sandbox, command, import, insert, is_clean, sample, terrane};
 

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use loom::thread;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use super::{Log, LogOptions, LogPosition};
 

@@ -1,14 +1,12 @@
 //! Shared by the tests of the log.
 #![allow(dead_code, reason = "every test file uses its part")]
 
-pub mod gate;
-pub mod hook;
-
 use std::sync::Arc;
 
 use terrane_lsm::Result;
 use terrane_lsm::log::{Appended, Log, LogOptions, LogPosition, Lsn, ReadOnlyTail, RecoveryReport, replay_read_only};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 pub const STORE_ID: [u8; 16] = *b"store of a test.";
 pub const SEGMENT_SIZE: u64 = 16 << 10;

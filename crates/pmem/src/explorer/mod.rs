@@ -7,7 +7,7 @@
 //! what is done after it; [`Explorer::chain`] goes on after many crashes, one after the other.
 //!
 //! Images that hold the same are recovered from once. Where all of a cut's images are to be tried, only lines that
-//! recovery reads make a difference ([`terrane_storage::crash::Branches`]).
+//! recovery reads make a difference ([`terrane_testkit::crash::Branches`]).
 //!
 //! [`sample`] draws histories, [`gate`] leaves out one flush or fence after the other, each of which has to be noticed, and
 //! [`Canary`] is wrong on purpose: if it passes, the explorer is worth nothing. A [`Failure`] is made small by
@@ -18,20 +18,20 @@ mod case;
 mod chain;
 mod gate;
 mod history;
-pub mod linearizability;
 mod near;
 mod part;
 mod places;
 mod sample;
 mod search;
 mod shrink;
+pub mod sites;
 
 use std::fmt::{Debug, Display};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 use terrane_storage::Storage;
-use terrane_storage::crash::Controller;
+use terrane_testkit::crash::Controller;
 
 pub use canary::{Canary, check_canary};
 pub use case::{Case, Crash, Failure, Loss, ParseCaseError};

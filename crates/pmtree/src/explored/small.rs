@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use terrane_pmem::explorer::{Breadth, Checked, Explorer, Failure, History, Part, Tally};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::steps::Step;
 use super::subject::{Explored, ExploredTree};

@@ -6,14 +6,17 @@ use std::fmt::Debug;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Backend, PersistenceDomain};
+use tempfile::TempDir;
+use terrane_pmem::{Backend, PersistenceDomain, probe};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
 use terrane_pmtree::{Census, NearestSearch, PersistentRTree, PersistentTree, Rect, Result, Split};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::{MemoryStorage, pool_directory};
 
-#[path = "../../../pmem/tests/support/mod.rs"]
-pub mod places;
+/// A directory that is removed at the end, on a file system that keeps pools in the page cache.
+pub fn directory() -> TempDir {
+    pool_directory(|file| probe::page_cache(file).is_ok())
+}
 
 pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWrite];
 

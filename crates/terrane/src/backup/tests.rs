@@ -9,13 +9,14 @@ use arrow_array::types::Int64Type;
 use terrane_lsm::index::{Cancellation, DiskPart};
 use terrane_lsm::manifest;
 use terrane_space::CoordinateSystem;
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 use super::take::take;
 use crate::schema::KeyType;
-use crate::testing::hook::HookedStorage;
 use crate::testing::{delete, points_on, put, unmerged};
 use crate::{Dataset, DiskReserve, Error, Key, Options, Query, Store};
+use terrane_testkit::hook::HookedStorage;
 
 /// Bytes that a merge takes of each component, more or less.
 const PART: u64 = 16 << 10;

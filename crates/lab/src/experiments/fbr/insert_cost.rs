@@ -4,7 +4,8 @@ use anyhow::Result;
 use serde_json::json;
 use terrane_pmem::{CPU_CACHE_LENGTH, Counters, Native};
 use terrane_pmtree::PersistenceDomain;
-use terrane_storage::{MemoryStorage, RealStorage};
+use terrane_storage::RealStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::{Boxes, Counting, FAN_OUTS, Kind, Shape, Tree, create};
 use crate::experiments::{Setup, medians};

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use terrane_pmem::Native;
 use terrane_pmtree::{PersistenceDomain, Rect};
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
 
 use super::{Boxes, Counting, FAN_OUTS, NAME, Queries, SELECTIVITY, Shape, Tree, count_in_window, create, open};
 use crate::experiments::{Setup, medians};

@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::json;
 use terrane_pmem::{CPU_CACHE_LENGTH, Counters};
 use terrane_pmtree::PersistenceDomain;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::{Boxes, Counting, Kind, Tree, create};
 use crate::experiments::Setup;

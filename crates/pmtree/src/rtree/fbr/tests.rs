@@ -1,18 +1,15 @@
 //! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes grow.
 
-#[path = "../../../../pmem/tests/support/interrupting.rs"]
-mod interrupting;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
-use terrane_storage::MemoryStorage;
-use terrane_storage::crash::{Controller, Image};
 use terrane_storage::sync::{AtomicU64, Ordering};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Controller, Image};
 
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
 use super::*;

@@ -26,7 +26,7 @@ use crate::{Error, Split, blocks};
 /// let tree: FbrTree<4> = FbrTree::create(storage, "tree", options)?;
 /// # Ok(())
 /// # }
-/// # create(&terrane_storage::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// # create(&terrane_testkit::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
 /// ```
 /// ```compile_fail,E0080
 /// # use terrane_pmtree::fbr::{FbrTree, Options};
@@ -35,7 +35,7 @@ use crate::{Error, Split, blocks};
 /// let tree: FbrTree<5> = FbrTree::create(storage, "tree", options)?;
 /// # Ok(())
 /// # }
-/// # create(&terrane_storage::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// # create(&terrane_testkit::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct FbrTree<const D: usize, B: Backend = Native> {

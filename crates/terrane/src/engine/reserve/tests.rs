@@ -1,7 +1,7 @@
 //! Who has how much of a reserve, and for how long.
 
 use terrane_space::CoordinateSystem;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::*;
 use crate::dataset::Dataset;
