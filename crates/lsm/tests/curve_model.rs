@@ -171,7 +171,7 @@ fn key(random: &mut SmallRng) -> Vec<u8> {
 fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, partitions: u32, random: &mut SmallRng) {
     let mut bench = Bench::new(index, setting.points, partitions);
     let mut pins: Vec<(Arc<PinnedVersions>, Model)> = Vec::new();
-    let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 6_000 } else { 1_200 };
+    let rounds = if terrane_testkit::is_soak() { 6_000 } else { 1_200 };
     for round in 0..rounds {
         let key = key(random);
         // Often to an occupied place.

@@ -238,7 +238,7 @@ fn words_that_change_at_once_are_as_they_were_acknowledged_and_read_after_kills(
     create_counters(directory.path());
     let mut behind = 0;
     // Few kills come between a decision and the values that follow it.
-    let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 5000 } else { 100 };
+    let rounds = if terrane_testkit::is_soak() { 5000 } else { 100 };
     for changes in (0..rounds).map(|round| 1 + round * 7919 % 1500) {
         let test = "words_that_change_at_once_are_as_they_were_acknowledged_and_read_after_kills";
         let acknowledged = killed::run_and_kill(test, directory.path(), THREADS + READERS, changes);

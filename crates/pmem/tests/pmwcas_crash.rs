@@ -2,6 +2,7 @@
 //! whole or not at all, what was done stays, and blocks belong to those who link them.
 
 use std::path::Path;
+use terrane_testkit::is_soak;
 
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::sites;
@@ -29,10 +30,6 @@ const STEPS: [&str; 15] = [
 
 fn steps() -> Vec<Step> {
     STEPS.map(|step| step.parse().unwrap()).to_vec()
-}
-
-fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
 }
 
 fn history(subject: &Explored) -> History<'_, Explored> {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use terrane_testkit::is_soak;
 
 use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
@@ -13,10 +14,6 @@ use terrane_pmtree::explored::{
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::{Budget, Controller, NameOrder};
-
-fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
-}
 
 fn has_small_nodes<T: ExploredTree>(subject: &Explored<T>) -> bool {
     subject.tree.has_small_nodes()

@@ -369,7 +369,7 @@ enum Plan<'p> {
 fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
     let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => seeds.start..seeds.end + soak,
+        None if terrane_testkit::is_soak() => seeds.start..seeds.end + soak,
         None => seeds,
     };
     let options = options();

@@ -357,7 +357,7 @@ fn fill_until_refused(seed: u64) {
 fn who_is_refused_with_the_pool_to_itself_is_refused_again() {
     let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..4000,
+        None if terrane_testkit::is_soak() => 0..4000,
         None => 0..40,
     };
     for seed in seeds {

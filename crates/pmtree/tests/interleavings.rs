@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, is_soak, point};
+use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, point};
 use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -12,6 +12,7 @@ use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing};
 use terrane_testkit::crash::{Budget, Image, NameOrder};
+use terrane_testkit::is_soak;
 
 /// All entries, depth first and best first.
 const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrane_testkit::is_soak;
 
 use crate::support::{Model, random, rect};
 use terrane_pmem::interrupting::{At, Interrupting};
@@ -166,8 +167,4 @@ impl Search {
             }
         }
     }
-}
-
-pub fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
 }

@@ -110,7 +110,7 @@ fn write_and_read<T: TestedTree<2>>(options: &T::Options, mode: SearchMode, oper
 
 #[test]
 fn searches_without_locks_find_what_is_always_there_exactly_once() {
-    let operations = if std::env::var_os("TERRANE_SOAK").is_some() { 100_000 } else { 3000 };
+    let operations = if terrane_testkit::is_soak() { 100_000 } else { 3000 };
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
         for fan_out in [4, 8, 60] {
             let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };

@@ -291,7 +291,7 @@ fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl 
 pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
     match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..many,
+        None if terrane_testkit::is_soak() => 0..many,
         None => 0..few,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::support::{committed_keys_of, keys_of, seeded, small_options};
+use crate::support::{keys_of, seeded, small_options};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
@@ -170,50 +170,6 @@ fn index_all(dataset: &Dataset) {
         dataset.create_index(name, IndexKind::BTree, columns).unwrap();
     }
     dataset.create_index("words", IndexKind::Inverted, &["text"]).unwrap();
-}
-
-#[test]
-fn answers_are_the_same_with_indexes_and_without() {
-    let (mut rng, _) = seeded(101);
-    // Those with indexes have partitions, too.
-    let ((_one, with), (_other, without)) = (created_of(3), created());
-    index_all(&with);
-    let (mut used, mut ranges) = (0, 0);
-    for round in 0..10 {
-        for _ in 0..300 {
-            let key = rng.random_range(0..800);
-            if rng.random_ratio(1, 4) {
-                assert_eq!(with.delete(&Key::Int(key)).unwrap(), without.delete(&Key::Int(key)).unwrap());
-            } else {
-                let record = record(&mut rng, key);
-                with.upsert(&record).unwrap();
-                without.upsert(&record).unwrap();
-            }
-        }
-        match round % 4 {
-            0 => {}
-            3 => with.compact().unwrap(),
-            _ => with.flush().unwrap(),
-        }
-        let (indexed, scanned) = (with.snapshot(), without.snapshot());
-        for _ in 0..120 {
-            let query = query(&mut rng);
-            let wanted = set(&scanned, &query);
-            assert_eq!(set(&indexed, &query), wanted, "round {round}: {query:?}");
-            let committed = committed_keys_of(&with, &query);
-            assert_eq!(committed.len(), wanted.len(), "at read committed, round {round}: {query:?}");
-            assert_eq!(
-                committed.into_iter().collect::<BTreeSet<_>>(),
-                wanted,
-                "at read committed, round {round}: {query:?}"
-            );
-            let explanation = explanation(&indexed, &query);
-            assert!(explanation.considered.iter().filter(|considered| considered.is_used).count() <= 1);
-            used += usize::from(explanation.plan.starts_with("attribute index"));
-            ranges += usize::from(explanation.plan == "primary range");
-        }
-    }
-    assert!(used > 200 && ranges > 20, "the indexes were used {used} times, and ranges of keys {ranges} times");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn deletions() -> impl Iterator<Item = Vec<Step>> {
 #[test]
 fn delete_insert_delete_survives_crashes_between_flushes_and_merges() {
     for steps in deletions() {
-        explore(&Plan::of(steps), Durability::Power, 61, Effort::sampled(3, usize::MAX));
+        explore(&Plan::of(steps), Durability::Power, 61, Effort::sampled(11, usize::MAX));
     }
 }
 
@@ -228,8 +228,8 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
         Step::Import("other".into(), records(0..40)),
     ];
     let plan = Plan::of(steps);
-    explore(&plan, Durability::Power, seed, Effort::sampled(1, 10));
-    explore(&plan, Durability::None, seed, Effort::sampled(1, 10));
+    explore(&plan, Durability::Power, seed, Effort::sampled(5, 10));
+    explore(&plan, Durability::None, seed, Effort::sampled(5, 10));
     let (controller, _) = crate::support::crash::run(&plan, Durability::Power);
     let image = controller.process_kill(controller.events());
     recover(&image, &plan, Durability::Power, plan.steps.len(), &mut WorkedOn::new());
@@ -244,7 +244,7 @@ fn openings_that_give_up_the_log_survive_crashes() {
     steps.push(Step::Insert(at(2, 1)));
     steps.extend(std::iter::repeat_n(Step::Reopen, 7));
     steps.extend([Step::Delete(Key::Int(1)), Step::Reopen]);
-    explore(&Plan::of(steps), Durability::Power, 64, Effort { exhaustive_pending: 6, ..Effort::sampled(1, 20) });
+    explore(&Plan::of(steps), Durability::Power, 64, Effort::sampled(5, 20));
 }
 
 /// A writer that is killed between the renaming of its manifest and the sync of the name leaves one that a power loss

@@ -29,15 +29,15 @@ use self::tables::{
     SAMPLES_TO_JOIN, TEXTS, Table, ZIP_AREAS, ZIP_AREAS_SIMPLE, tables,
 };
 use self::world::{Held, State, World};
-use crate::support::crash::soak;
 use crate::support::seeded;
+use terrane_testkit::is_soak;
 
 const MIB: usize = 1 << 20;
 const MEMORY_LIMITS: [usize; 4] = [16 * MIB, 64 * MIB, MEMORY_LIMIT_DEFAULT, 4096 * MIB];
 
 /// So many, or with TERRANE_SOAK=1 as many as that.
 fn of_run(ordinary: usize, long: usize) -> usize {
-    if soak() { long } else { ordinary }
+    if is_soak() { long } else { ordinary }
 }
 
 /// What a failure has to say.
@@ -106,7 +106,7 @@ impl Case<'_> {
             world.memory_limit / MIB,
             world.partitions,
             world.state,
-            if soak() { "TERRANE_SOAK=1 " } else { "" },
+            if is_soak() { "TERRANE_SOAK=1 " } else { "" },
         )
     }
 }
@@ -207,7 +207,7 @@ impl Run<'_> {
         self.asked += self.questions;
         // Under every memory limit, in some of the states.
         for number in 0..self.joins.len() {
-            if soak() || self.rng.random_ratio(2, 5) {
+            if is_soak() || self.rng.random_ratio(2, 5) {
                 answers += self.join(world, self.joins[number]);
             }
         }
@@ -245,7 +245,7 @@ impl Run<'_> {
         let spatial = inner.indexes.iter().filter(|index| index.is_spatial()).map(|index| index.name.as_str());
         let ways: Vec<&str> = std::iter::once("primary").chain(spatial).collect();
         // Through the records it takes as many scans as there are outer rows.
-        let way = *ways[usize::from(soak() || outer.rows().len() > 50)..].choose(&mut self.rng).unwrap();
+        let way = *ways[usize::from(is_soak() || outer.rows().len() > 50)..].choose(&mut self.rng).unwrap();
         for index in [None, Some(way)] {
             let on = match asked.on {
                 On::Intersects => JoinOn::Intersects,

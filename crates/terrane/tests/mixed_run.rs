@@ -16,9 +16,9 @@ use terrane::{
 };
 use terrane_testkit::killed;
 
-use crate::support::crash::soak;
 use crate::support::workload::batch;
 use crate::support::{keys_of, seeded, small_options};
+use terrane_testkit::is_soak;
 
 const TEST: &str = "mixed_run::a_store_under_everything_at_once_is_right_after_each_kill";
 const WRITERS: u64 = 3;
@@ -276,8 +276,8 @@ fn a_store_under_everything_at_once_is_right_after_each_kill() {
         let store = Store::open(directory.join("store"), options()).unwrap();
         drop(store.create_dataset_with(DATASET, schema(), &DatasetOptions { partitions }).unwrap());
         store.close().unwrap();
-        let kills = if soak() { 150 } else { 4 };
-        let changes_max = if soak() { 30_000 } else { 2_500 };
+        let kills = if is_soak() { 150 } else { 4 };
+        let changes_max = if is_soak() { 30_000 } else { 2_500 };
         kill_again_and_again(&directory, &mut rng, kills, changes_max);
     }
 }

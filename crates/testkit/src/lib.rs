@@ -24,6 +24,12 @@ pub mod orders;
 mod places;
 pub mod turns;
 
+/// Whether the searches of tests try everything, however long it takes: `make soak` sets TERRANE_SOAK. Each merge tries a
+/// sample.
+pub fn is_soak() -> bool {
+    std::env::var_os("TERRANE_SOAK").is_some()
+}
+
 pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
 pub use memory::{MemoryStorage, Reads, Touched, WordsRead};
 pub use places::pool_directory;

@@ -24,7 +24,7 @@ const MORE_ORDERS: usize = 16;
 pub fn explore(test: &str, orders: usize, body: fn(u64)) {
     let seeds = match std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..5000u64,
+        None if crate::is_soak() => 0..5000u64,
         None => 0..48,
     };
     for seed in seeds {

@@ -15,7 +15,7 @@ use terrane_formats::{ReadOptions, open};
 use terrane_space::Point;
 use terrane_space::geometry::{check_valid, from_geo, to_geo};
 
-use crate::support::crash::soak;
+use terrane_testkit::is_soak;
 
 /// Rows of a file that are taken one after the other, so that neighbours and ties stay together.
 const BLOCK_ROWS: usize = 32;
@@ -142,7 +142,7 @@ impl Table {
         let geometry = file.coordinates.is_none().then(|| "geometry".to_owned());
         let options = ReadOptions { x, y, geometry, key: Some(String::new()), ..ReadOptions::default() };
         let mut source = open(&path, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let rows_max = file.rows_max[usize::from(soak())];
+        let rows_max = file.rows_max[usize::from(is_soak())];
         // Of very large files only the first part is read.
         let rows_read_max = rows_max * 20;
         let rows = source.row_count_hint.map_or(rows_max, |rows| rows as usize).min(rows_read_max);
