@@ -75,10 +75,6 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// One partition of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartitionState {
@@ -129,9 +125,6 @@ pub struct Manifest {
     pub last_sequence: u64,
     /// Entries of the log before this position are in components.
     pub low_water: LogPosition,
-    /// Counts the steps that gave up parts of components, whose space may be zeros since.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub given_up: u64,
     /// The datasets.
     pub datasets: Vec<DatasetState>,
 }
@@ -204,7 +197,7 @@ impl Manifest {
     }
 
     /// Whether a later manifest of the store has the same content in other places: between them, records were
-    /// flushed and components merged, but nothing came or changed that the log does not have, and no component lost a part of its file.
+    /// flushed and components merged, but nothing came or changed that the log does not have.
     pub fn has_content_of(&self, later: &Self) -> bool {
         let partitions_agree = |(ours, theirs): (&PartitionState, &PartitionState)| {
             (ours.id, ours.loads, ours.indexes.len()) == (theirs.id, theirs.loads, theirs.indexes.len())
@@ -215,7 +208,6 @@ impl Manifest {
                 && ours.partitions.iter().zip(&theirs.partitions).all(partitions_agree)
         };
         self.store_id == later.store_id
-            && self.given_up == later.given_up
             && self.datasets.len() == later.datasets.len()
             && self.datasets.iter().zip(&later.datasets).all(datasets_agree)
     }

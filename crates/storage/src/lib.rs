@@ -131,10 +131,6 @@ pub trait File: Send + Sync + Debug {
     /// there cannot meet a full disk: also where the file has holes, or shares space with a copy.
     /// Nobody else may make the file longer meanwhile.
     fn allocate(&self, range: Range<u64>) -> Result<()>;
-    /// Gives up the space of a range of bytes, which read as zeros from then on; the length stays. Not durable before a
-    /// sync: a power loss may bring back any of the bytes. An error where the file
-    /// system knows no such holes; nothing has changed then.
-    fn punch(&self, range: Range<u64>) -> Result<()>;
     /// Makes the contents and the length durable.
     fn sync_data(&self) -> Result<()>;
     /// For fault injection, called in place of a [`File::sync_data`] that is made to fail: storage

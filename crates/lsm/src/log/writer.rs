@@ -57,32 +57,6 @@ impl Log {
         from: LogPosition,
         on_entry: &mut OnEntry<'_>,
     ) -> Result<(Self, RecoveryReport)> {
-        Self::open_sized(storage, options, store_id, from, on_entry, options.first_segment_size)
-    }
-
-    /// As [`Log::open`] on a disk that is full: takes the smallest file that will do, and leaves the space of those that could be
-    /// used again to others.
-    ///
-    /// # Errors
-    /// As [`Log::open`].
-    pub fn open_on_full_disk(
-        storage: Arc<dyn Storage>,
-        options: LogOptions,
-        store_id: [u8; 16],
-        from: LogPosition,
-        on_entry: &mut OnEntry<'_>,
-    ) -> Result<(Self, RecoveryReport)> {
-        Self::open_sized(storage, options, store_id, from, on_entry, options.smallest_size(0))
-    }
-
-    fn open_sized(
-        storage: Arc<dyn Storage>,
-        options: LogOptions,
-        store_id: [u8; 16],
-        from: LogPosition,
-        on_entry: &mut OnEntry<'_>,
-        first_size: u64,
-    ) -> Result<(Self, RecoveryReport)> {
         options.check()?;
         let directory = Directory::open(storage.as_ref(), store_id, from)?;
         let seal = GroupSeal::new(store_id);
@@ -111,14 +85,9 @@ impl Log {
         for spare in directory.spares {
             maintenance.retire(spare)?;
         }
-        if first_size < options.first_segment_size {
-            maintenance.give_up_spares()?;
-        }
-        let file = match maintenance.prepare(first_size) {
-            // What makes room on a full disk begins here, too.
-            Err(Error::Full { .. }) if first_size > options.smallest_size(0) => {
-                maintenance.prepare(options.smallest_size(0))?
-            }
+        let file = match maintenance.prepare(options.first_segment_size) {
+            // Deletes that make room on a full disk begin here, too.
+            Err(Error::Full { .. }) => maintenance.prepare(options.smallest_size(0))?,
             file => file?,
         };
         sync_names(storage.as_ref())?;
@@ -268,8 +237,8 @@ impl Log {
     ///
     /// # Errors
     /// Failures of the storage.
-    pub fn give_up_spares(&self) -> Result<bool> {
-        self.maintenance.lock().give_up_spares()
+    pub fn remove_spares(&self) -> Result<bool> {
+        self.maintenance.lock().remove_spares()
     }
 
     /// Makes everything durable and marks the log as cleanly closed. Later appends are refused.
@@ -283,7 +252,7 @@ impl Log {
         let needed = size_for(length);
         let (size, size_min) = (self.options.segment_size.max(needed), self.options.first_segment_size.max(needed));
         let mut file = maintenance.prepare_if(size, may_grow);
-        if matches!(file, Err(Error::Full { .. })) && maintenance.give_up_spares()? {
+        if matches!(file, Err(Error::Full { .. })) && maintenance.remove_spares()? {
             file = maintenance.prepare_if(size, may_grow);
         }
         // A disk that is nearly full has room for a smaller one.
@@ -322,7 +291,7 @@ impl Maintenance {
         self.prepare(size)
     }
 
-    fn give_up_spares(&mut self) -> Result<bool> {
+    fn remove_spares(&mut self) -> Result<bool> {
         let any = !self.pool.is_empty();
         while let Some(spare) = self.pool.pop() {
             self.storage.remove(&spare.name())?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::install::{discard, discard_uninstalled};
 use super::{IndexVersion, Partitions, Version, Workshop};
 use crate::disk::ComponentMeta;
-use crate::index::{Cancellation, DiskPart, MergePlan};
+use crate::index::{Cancellation, DiskPart};
 use crate::policy::MergePolicy;
 use crate::{Error, Result};
 use terrane_storage::sync::MutexGuard;
@@ -62,7 +62,7 @@ impl Partitions {
         else {
             return Ok(None);
         };
-        self.merge_range(&merging, workshop, (partition, version), place, (range, None), cancellation)
+        self.merge_range(&merging, workshop, (partition, version), place, range, cancellation)
     }
 
     /// Merges in all partitions, one after the other, until there are few components; how many merges that took. For where
@@ -120,7 +120,6 @@ impl Partitions {
             };
             let range = newer + step.start..newer + step.end;
             let version = (partition, version);
-            let range = (range, None);
             let Some(merged) = self.merge_range(&merging, workshop, version, place, range, cancellation)? else {
                 return Ok(None);
             };
@@ -134,14 +133,14 @@ impl Partitions {
     }
 
     /// Merges neighbouring components of the version of a partition, of which flushes may have made a newer one
-    /// meanwhile, or the front parts of them, about so many bytes. `None` when it was cancelled.
+    /// meanwhile. `None` when it was cancelled.
     fn merge_range(
         &self,
         _merging: &MutexGuard<'_, ()>,
         workshop: &Workshop,
         (partition, version): (usize, Arc<Version>),
         place: usize,
-        (range, bytes_max): (Range<usize>, Option<u64>),
+        range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
         let _running = workshop.merges.begin();
@@ -150,94 +149,47 @@ impl Partitions {
         // It would keep memory components that are flushed meanwhile.
         drop(version);
         let chosen = &parts[range.clone()];
-        let mut writer = workshop.writer()?;
-        let is_all = is_oldest && range.start == 0 && bytes_max.is_none();
-        if !is_all && (bytes_max.is_some() || chosen.iter().any(|part| is_part(part.file().meta()))) {
-            writer.set_part();
-        }
-        let plan = MergePlan { is_oldest, bytes_max };
-        let Some(merged) = numbered.index.merge(chosen, writer, &plan, cancellation)? else {
+        let writer = workshop.writer()?;
+        let Some(meta) = numbered.index.merge(chosen, writer, is_oldest, cancellation)? else {
             return Ok(None);
         };
-        let bytes_before: u64 = chosen.iter().map(|part| part.file().meta().bytes()).sum();
-        let meta = &merged.meta;
-        let left = chosen.iter().zip(&merged.gone).map(|(part, gone)| {
-            let left = gone.map(|gone| part.file().without(gone));
-            left.map(|file| numbered.index.open(file)).transpose()
-        });
-        let left = left.collect::<Result<Vec<_>>>().inspect_err(|_| discard(workshop, [meta]))?;
-        let bytes_left: u64 = left.iter().flatten().map(|part| part.file().meta().bytes()).sum();
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
         if empty {
-            discard(workshop, [meta]);
+            discard(workshop, [&meta]);
         }
-        let components_left = usize::from(!empty) + left.iter().flatten().count();
-        let new = (!empty).then_some(meta);
-        if !self.exchange_components(workshop, (partition, place), chosen, new, &left)? {
+        if !self.exchange_components(workshop, partition, place, chosen, (!empty).then_some(&meta))? {
             // The index was dropped, and what came of its components is gone with it.
             return Ok(None);
         }
+        let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
         Ok(Some(MergeOutcome {
             components: chosen.len(),
-            components_left,
-            bytes_read: bytes_before - bytes_left.min(bytes_before),
+            components_left: usize::from(!empty),
+            bytes_read,
             bytes_written: meta.file_len,
         }))
     }
 
-    /// Merges the front parts of all components of an index of a partition into a new one, about so many bytes of it, and gives up
-    /// what went in: for where there is no room for a whole merge. `None` when there was nothing to do, there
-    /// may be something older that is in no component, or it was cancelled.
-    ///
-    /// The next call goes on with the same components, until they are used up. What is left of them has other keys, or
-    /// places in the order of the entries, than the new one. That is the newest of them all the same: what is left may
-    /// have anti-matter of an object that has moved into the part that the new component took, and that hides what older
-    /// components have; the new one has none, as nothing is older.
-    ///
-    /// What a crash leaves: before the manifest step, a file that no manifest names; after it, the new component and what is
-    /// left of the others, the space of which is given up when the store is opened, if it was not before.
-    pub fn merge_front(
-        &self,
-        workshop: &Workshop,
-        (partition, place): (usize, usize),
-        bytes_max: u64,
-        cancellation: &Cancellation,
-    ) -> Result<Option<MergeOutcome>> {
-        let merging = self.merging[partition].lock();
-        let version = self.version(partition);
-        let parts = version.components(place);
-        // Those of which something is gone are gone on with; what came since, and what came of them, is newer.
-        let first = parts.iter().position(|part| part.file().meta().gone.is_some());
-        let range = first.unwrap_or(0)..parts.len();
-        if range.is_empty() || !version.is_oldest(place, range.end) {
-            return Ok(None);
-        }
-        self.merge_range(&merging, workshop, (partition, version), place, (range, Some(bytes_max)), cancellation)
-    }
-
-    /// Puts one component, or none, in the place of several, and before what is left of each of these; their files go, or what is gone of
-    /// them, when their last reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
-    /// ones are found by their ids. The new file is removed if the step does not happen, or the index was dropped, or its
-    /// dataset, which is told by false.
+    /// Puts one component, or none, in the place of several; their files go when their last
+    /// reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
+    /// ones are found by their ids. False if the index or its dataset was dropped. The new file is removed then, or if
+    /// the step does not happen.
     fn exchange_components(
         &self,
         workshop: &Workshop,
-        (partition, place): (usize, usize),
+        partition: usize,
+        place: usize,
         old: &[Arc<dyn DiskPart>],
         meta: Option<&ComponentMeta>,
-        left: &[Option<Arc<dyn DiskPart>>],
     ) -> Result<bool> {
         let opened = meta.map(|meta| self.version(partition).open_part(workshop, place, meta)).transpose();
         let part = opened.inspect_err(|_| discard(workshop, meta))?;
-        let new: Vec<_> = part.iter().chain(left.iter().flatten()).cloned().collect();
-        let metas: Vec<ComponentMeta> = new.iter().map(|part| part.file().meta().clone()).collect();
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
         let installed = workshop.step(|manifest| {
             let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else { return Ok(false) };
             let stored = index.components.iter().map(|meta| meta.file_id);
             let range = place_of(stored, &ids)?;
-            index.components.splice(range, metas);
-            manifest.given_up += u64::from(left.iter().any(Option::is_some));
+            index.components.splice(range, meta.cloned());
             Ok(true)
         });
         let installed = if matches!(installed, Err(Error::Dropped)) { Ok(false) } else { installed };
@@ -255,13 +207,11 @@ impl Partitions {
         next.change(partition, |version| {
             let components = &mut version.indexes[place].components;
             let range = place_of(components.iter().map(|part| part.file().meta().file_id), &ids)?;
-            components.splice(range, new);
+            components.splice(range, part);
             Ok::<_, Error>(())
         })?;
         self.versions.store(Arc::new(next));
-        // What is left of a file is still the store's.
-        let used_up = old.iter().zip(left).filter(|(_, left)| left.is_none());
-        used_up.for_each(|(part, _)| part.file().set_obsolete());
+        old.iter().for_each(|part| part.file().set_obsolete());
         Ok(true)
     }
 }
@@ -310,12 +260,7 @@ fn longest_pages(parts: &[Arc<dyn DiskPart>]) -> impl DoubleEndedIterator<Item =
 
 /// Bytes of each component.
 fn sizes(parts: &[Arc<dyn DiskPart>]) -> Vec<u64> {
-    parts.iter().map(|part| part.file().meta().bytes()).collect()
-}
-
-/// Whether a component may have some of the entries of an object and not all.
-fn is_part(meta: &ComponentMeta) -> bool {
-    meta.is_part || meta.gone.is_some()
+    parts.iter().map(|part| part.file().meta().file_len).collect()
 }
 
 #[cfg(test)]

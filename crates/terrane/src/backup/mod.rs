@@ -88,12 +88,7 @@ impl Store {
         if self.has_memory_alone() {
             self.flush()?;
         }
-        // What merges by front parts take of these meanwhile is given up when they are let go of, after all that the backup has opened.
-        let kept = self.component_files();
-        let report = take::take(&source, &target, options, keep);
-        drop(kept);
-        self.give_up_kept();
-        report
+        take::take(&source, &target, options, keep)
     }
 
     /// Makes a store of a point of a backup, or of the newest, in a place that is empty. Every page and every entry of

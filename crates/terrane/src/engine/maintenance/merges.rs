@@ -50,7 +50,7 @@ impl Engine {
             });
             self.note_components();
         }
-        self.restore_reserve();
+        let _ = self.restore_reserve();
         failed
     }
 
@@ -78,7 +78,7 @@ impl Engine {
         let cancellation = &self.maintenance.cancellation;
         self.in_partitions(dataset, |partition, bytes_max| {
             let merge = || dataset.partitions.merge(&self.workshop, partition, policy, bytes_max, cancellation);
-            let merged = self.on_full_flushed(|| merge().map_err(Error::from))?;
+            let merged = self.with_reserve(|| merge().map_err(Error::from))?;
             merged.iter().for_each(|outcome| self.maintenance.count_merge(outcome));
             Ok(merged.is_some())
         })
@@ -95,17 +95,7 @@ impl Engine {
     ) -> Result<()> {
         let (partitions, workshop) = (&dataset.partitions, &self.workshop);
         let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
-        let merged = match self.on_full_flushed(|| merge().map_err(Error::from)) {
-            Err(Error::Full { .. }) if self.merge_index_by_fronts(dataset, (partition, place), cancellation)? => {
-                // Of what came of that, with the room that there is now; without that it is several components.
-                match self.on_full_flushed(|| merge().map_err(Error::from)) {
-                    Err(Error::Full { .. }) if !self.has_much_to_free(dataset, (partition, place)) => return Ok(()),
-                    merged => merged,
-                }
-            }
-            merged => merged,
-        };
-        match merged? {
+        match self.with_reserve(|| merge().map_err(Error::from))? {
             Some(outcome) => self.maintenance.count_merge(&outcome),
             None if cancellation.is_cancelled() => return Err(Error::Cancelled),
             None => {}
@@ -147,7 +137,7 @@ impl Engine {
             }
             Ok(true)
         });
-        self.restore_reserve();
+        let _ = self.restore_reserve();
         compacted.inspect_err(|error| self.note_failure(error))?;
         self.note_components();
         // Merges that the policy wanted meanwhile were put off.

@@ -117,14 +117,14 @@ fn an_insert_on_a_full_disk_waits_for_the_merges_under_way() {
     let dataset = texts(&engine, "d");
     batch(&dataset, 0, 100_000).commit().unwrap();
     engine.flush_all().unwrap();
-    engine.restore_reserve();
+    assert!(engine.restore_reserve().unwrap());
     disk.set_capacity(disk.used_bytes() - RESERVE / 2);
     let mut is_first = true;
     let with_the_reserve = || match std::mem::take(&mut is_first) {
         true => Err(Error::Full { what: "a merge".to_owned() }),
         false => Ok(()),
     };
-    engine.on_full_at_once(with_the_reserve).unwrap();
+    engine.with_room(with_the_reserve).unwrap();
     let insert = |key| batch(&dataset, key, 1000).commit();
     assert!(matches!(insert(1_000), Err(Error::Full { .. })), "nobody gives space back");
     let merges = &engine.workshop.merges;
