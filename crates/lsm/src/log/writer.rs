@@ -87,7 +87,9 @@ impl Log {
         }
         let file = match maintenance.prepare(options.first_segment_size) {
             // Deletes that make room on a full disk begin here, too.
-            Err(Error::Full { .. }) => maintenance.prepare(options.smallest_size(0))?,
+            Err(Error::Full { .. }) if options.smallest_size(0) < options.first_segment_size => {
+                maintenance.prepare(options.smallest_size(0))?
+            }
             file => file?,
         };
         sync_names(storage.as_ref())?;
