@@ -5,8 +5,8 @@
 //! - `points/POINT.manifest`: a manifest of the store, for each point in time;
 //! - `points/POINT.log`: what the log had at that time that was in no component.
 //!
-//! A point counts from the moment on at which its manifest has its name, when all that it names is durable. Of component
-//! files nothing changes, but that merges may turn what they have taken of one into a hole; so a later backup copies those alone that came since.
+//! A point counts from the moment on at which its manifest has its name, when all that it names is durable. Component
+//! files never change, so a later backup copies only those that came since.
 
 mod restore;
 mod take;

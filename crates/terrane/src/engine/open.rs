@@ -106,7 +106,7 @@ impl Engine {
                 outcome => outcome?,
             }
         }
-        engine.begin_reserve();
+        engine.fit_reserve(engine.log_room());
         // Earlier sessions may have been too short for the merges that they made necessary.
         if !engine.options.lenient {
             engine.after_flush();
@@ -259,7 +259,7 @@ impl Engine {
         self.visibility.fail(&closed());
         let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
         if ended.is_ok() && log_closed.is_ok() {
-            self.leave_reserve();
+            self.fit_reserve(0);
         }
         ended.and(log_closed).and_then(|()| self.tell_failed_aftermath())
     }

@@ -12,13 +12,11 @@
 
 use std::sync::Arc;
 
-use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::log::{Log, MayGrow};
-use terrane_lsm::policy::MergePolicy;
 use terrane_storage::sync::{AtomicBool, Condvar, Mutex, Ordering};
 use terrane_storage::{OpenMode, Storage};
 
-use super::{DatasetHandle, Engine};
+use super::Engine;
 use crate::{Error, Result};
 
 /// The file's name.
@@ -28,10 +26,6 @@ pub(crate) const RESERVE_NAME: &str = "RESERVE";
 const AUTOMATIC_BYTES: u64 = 2 << 20;
 /// Bytes of components for each byte of the log, at most: each index has a part of an operation, the primary all of it.
 const FLUSHED_PER_LOGGED: u64 = 2;
-/// No merges of smaller components are tried where larger ones have no room.
-const SMALLEST_MERGED_BYTES: u64 = 4 << 10;
-/// How often an insert flushes to make room before it is refused. Other threads may take what it has freed.
-const FLUSHES_MAX: usize = 4;
 
 /// Disk space that a store keeps for deletes, drops, flushes and merges on a full disk. What the next flush takes comes on
 /// top.
@@ -244,7 +238,8 @@ impl Engine {
         self.options.disk_reserve.bytes(self.memory_noted() as u64 + logged.saturating_mul(FLUSHED_PER_LOGGED))
     }
 
-    fn log_room(&self) -> u64 {
+    /// Bytes that can be logged before the log needs another file.
+    pub fn log_room(&self) -> u64 {
         self.log.as_ref().map_or(0, Log::room)
     }
 
@@ -254,17 +249,11 @@ impl Engine {
         Ok(!self.writable || restore()? || self.remove_spares() && restore()?)
     }
 
-    /// As [`Self::restore_reserve`] when the store was opened. A longer file is cut, and one that cannot be made whole counts
-    /// as released.
-    pub fn begin_reserve(&self) {
-        if !matches!(self.reserve.resize(self.bytes_to_reserve(self.log_room()), true), Ok(true)) {
+    /// Brings the reserve to its size where the store begins or ends. One that cannot be made whole counts as released.
+    pub fn fit_reserve(&self, logged: u64) {
+        if !matches!(self.reserve.resize(self.bytes_to_reserve(logged), true), Ok(true)) {
             self.reserve.is_released.store(true, Ordering::Release);
         }
-    }
-
-    /// Brings the reserve to the size that it needs until the store is opened again.
-    pub fn leave_reserve(&self) {
-        let _ = self.reserve.resize(self.bytes_to_reserve(0), true);
     }
 
     /// Prepares the log's next file if the log may grow. If not, the write that finds no room in the log makes some.
@@ -287,7 +276,10 @@ impl Engine {
                     false
                 })
         });
-        failed.and(grown.map_err(Error::from))
+        match grown {
+            Err(terrane_lsm::Error::Full { .. }) if failed.is_err() => failed,
+            grown => Ok(grown?),
+        }
     }
 
     /// Makes room in the log for an entry. If the log may not grow, a flush gives its files back. If that is not enough, an
@@ -296,22 +288,21 @@ impl Engine {
         if log.has_room(length)? {
             return Ok(());
         }
-        let flushes_max = if has_inserts { FLUSHES_MAX } else { 1 };
-        let mut flushes = 0;
+        let mut is_flushed = false;
         loop {
             match self.grow_log(|may_grow| log.reserve_if(length, may_grow)) {
-                Err(Error::Full { .. }) if flushes < flushes_max => {}
-                Err(Error::Full { .. }) if has_inserts => return Err(self.refused_growth(length)),
-                Err(Error::Full { .. }) => return self.grow_for_deletes(log, length),
+                Err(Error::Full { .. }) => {}
                 grown => return grown,
             }
-            if flushes > 0 {
-                // They may have had the space that the last flush freed.
-                self.reserve.wait_until_unused();
-                self.workshop.merges.wait_for_one();
+            if is_flushed && !has_inserts {
+                return self.grow_for_deletes(log, length);
+            }
+            if is_flushed && !self.workshop.merges.wait_for_one() {
+                return Err(self.refused_growth(length));
             }
             self.make_room()?;
-            flushes += 1;
+            self.reserve.wait_until_unused();
+            is_flushed = true;
         }
     }
 
@@ -370,22 +361,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Merges small components where there is no room for the merge that the policy wants, so that flushes on a full disk
-    /// do not leave many; the error of the other merge if there is nothing to merge.
-    pub fn merge_what_fits(&self, dataset: &DatasetHandle, error: Error) -> Result<bool> {
-        let manifest = self.workshop.manifest.current();
-        let mut largest = manifest.components().map(|meta: &ComponentMeta| meta.file_len).max().unwrap_or(0);
-        while largest > SMALLEST_MERGED_BYTES {
-            largest /= 4;
-            let smaller = MergePolicy::Prefix { mergeable_bytes_max: largest, components_max: 4 };
-            match self.merge_by(dataset, &smaller) {
-                Ok(false) | Err(Error::Full { .. }) => {}
-                merged => return merged,
-            }
-        }
-        Err(error)
     }
 }
 

@@ -12,6 +12,9 @@ use super::super::{DatasetHandle, Engine};
 use super::reason_of;
 use crate::{Error, Result};
 
+/// No merges of smaller components are tried where larger ones have no room.
+const SMALLEST_MERGED_BYTES: u64 = 4 << 10;
+
 impl Engine {
     /// Merges what is small whatever the policy says, so that fewer files are open; whether there was anything.
     pub(super) fn merge_to_fewest(&self) -> bool {
@@ -72,6 +75,22 @@ impl Engine {
             Err(error @ Error::Full { .. }) => self.merge_what_fits(dataset, error),
             merged => merged,
         }
+    }
+
+    /// Merges small components where there is no room for the merge that the policy wants, so that flushes on a full disk
+    /// do not leave many; the error of the other merge if there is nothing to merge.
+    fn merge_what_fits(&self, dataset: &DatasetHandle, error: Error) -> Result<bool> {
+        let manifest = self.workshop.manifest.current();
+        let mut largest = manifest.components().map(|meta| meta.file_len).max().unwrap_or(0);
+        while largest > SMALLEST_MERGED_BYTES {
+            largest /= 4;
+            let smaller = MergePolicy::Prefix { mergeable_bytes_max: largest, components_max: 4 };
+            match self.merge_by(dataset, &smaller) {
+                Ok(false) | Err(Error::Full { .. }) => {}
+                merged => return merged,
+            }
+        }
+        Err(error)
     }
 
     pub fn merge_by(&self, dataset: &DatasetHandle, policy: &MergePolicy) -> Result<bool> {
