@@ -249,16 +249,20 @@ impl Engine {
         Ok(!self.writable || restore()? || self.remove_spares() && restore()?)
     }
 
-    /// Brings the reserve to its size where the store begins or ends. One that cannot be made whole counts as released.
+    /// Brings the reserve to its size where the store begins or ends. Where the disk is too full for that, it counts as
+    /// released. Other failures are met again, and told, when the log is to grow.
     pub fn fit_reserve(&self, logged: u64) {
-        if !matches!(self.reserve.resize(self.bytes_to_reserve(logged), true), Ok(true)) {
+        if matches!(self.reserve.resize(self.bytes_to_reserve(logged), true), Ok(false)) {
             self.reserve.is_released.store(true, Ordering::Release);
         }
     }
 
     /// Prepares the log's next file if the log may grow. If not, the write that finds no room in the log makes some.
     pub fn prepare_log(&self) -> Result<()> {
-        let Some(log) = &self.log else { return self.restore_reserve().map(drop) };
+        let Some(log) = &self.log else {
+            let _ = self.restore_reserve();
+            return Ok(());
+        };
         match self.grow_log(|may_grow| log.prepare_next(may_grow)) {
             Err(Error::Full { .. }) => Ok(()),
             prepared => prepared,

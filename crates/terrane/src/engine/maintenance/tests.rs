@@ -122,7 +122,10 @@ fn an_insert_on_a_full_disk_waits_for_the_merges_under_way() {
     let with_the_reserve = || match std::mem::take(&mut is_first) {
         true => Err(Error::Full { what: "a merge".to_owned() }),
         // Somebody else takes what was released.
-        false => Ok(disk.set_capacity(disk.used_bytes())),
+        false => {
+            disk.set_capacity(disk.used_bytes());
+            Ok(())
+        }
     };
     engine.with_room(with_the_reserve).unwrap();
     let insert = |key| batch(&dataset, key, 1000).commit();
